@@ -22,9 +22,8 @@ def document(name: str, *sentences: tuple[str, ...]) -> str:
     for rows in sentences:
         for number, row in enumerate(rows):
             word, tag, bit, lemma, frameset, entity, *arguments = row.split()
-            lines.append(
-                "   ".join([name, "0", str(number), word, tag, bit, lemma, frameset, "-", "-", entity, *arguments, "-"])
-            )
+            cells = [name, "0", str(number), word, tag, bit, lemma, frameset, "-", "-", entity, *arguments, "-"]
+            lines.append("   ".join(cells))
         lines.append("")
     return "\n".join([*lines, "#end document", ""])
 

@@ -28,9 +28,8 @@ def write_run(
     """A run of three epochs (10 steps each); the best is the second, whose gates are ``gates``. Others are all 1."""
     folder = RunFolder(path)
     folder.path.mkdir(parents=True)
-    sets = {
-        key: np.asarray(value) for key, value in (gates if isinstance(gates, Mapping) else {"shared": gates}).items()
-    }
+    named = gates if isinstance(gates, Mapping) else {"shared": gates}
+    sets = {key: np.asarray(value) for key, value in named.items()}
     for epoch in (1, 2, 3):
         here = {key: (value if epoch == 2 else np.ones_like(value)) for key, value in sets.items()}
         append_gates(folder, epoch, here)

@@ -129,17 +129,10 @@ def _image(states: list[State], place: int, state: State, root: int, sample: int
     found: Image = {}
 
     def names(inode: int) -> Entries:
-        first = state.synced.get(inode)
-        if sample == 1:
-            chosen = place
-        elif sample == 0:
-            if first is None:
-                return {}
-            chosen = first
-        else:
-            chosen = generator.randint(-1 if first is None else first, place)
-            if chosen < 0:
-                return {}
+        first = state.synced.get(inode, -1)
+        chosen = {0: first, 1: place}.get(sample)
+        if chosen is None:
+            chosen = generator.randint(first, place)
         for earlier in range(chosen, -1, -1):  # a folder that is gone by now: as it was last
             if inode in states[earlier].folders:
                 return states[earlier].folders[inode]

@@ -84,17 +84,8 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 def row(**values: Any) -> dict[str, Any]:
     """One row; what is not named is usual."""
     usual: dict[str, Any] = {"encoder": "pretrained", "run": "minilm", "seed": 0, "mode": "sound", "control": "none"}
-    usual |= {
-        "task": "pos",
-        "label": "NN",
-        "items": 100,
-        "layer": 1,
-        "head": 1,
-        "dev": 50.0,
-        "test": 50.0,
-        "best": False,
-    }
-    return usual | values
+    usual |= {"task": "pos", "label": "NN", "items": 100, "layer": 1, "head": 1, "dev": 50.0, "test": 50.0}
+    return usual | {"best": False} | values
 
 
 def _label_rows(
@@ -121,14 +112,15 @@ def _label_rows(
         for x, y in np.ndindex(*shape)
     ]
     at = {"layer": 1 + number % shape[0], "head": 1 + number % shape[1], "best": True}
+    nowhere = {"layer": 0, "head": 0, "best": True}
+
+    def add(control: str, place: Mapping[str, Any], reached: float) -> None:
+        rows.append(row(**same, **place, control=control, dev=reached, test=reached))
+
     if encoder == "pretrained":
-        reached = float(np.clip(generator.normal(0.45 * height, 8), 0, 100))
-        rows.append(row(**same, **at, control="random_encoder", dev=reached, test=reached))
-    reached = float(generator.uniform(8, 16))
-    rows.append(row(**same, **at, control="shuffled_labels", dev=reached, test=reached))
+        add("random_encoder", at, float(np.clip(generator.normal(0.45 * height, 8), 0, 100)))
+    add("shuffled_labels", at, float(generator.uniform(8, 16)))
     if task in ("dep", "srl") and encoder == "pretrained":
-        nowhere = {"layer": 0, "head": 0, "best": True}
-        reached = float(np.clip(generator.normal(0.7 * height, 15), 0, 100))
-        rows.append(row(**same, **nowhere, control="offset", dev=reached, test=reached))
-        rows.append(row(**same, **nowhere, control="chance", dev=9.0, test=9.0))
+        add("offset", nowhere, float(np.clip(generator.normal(0.7 * height, 15), 0, 100)))
+        add("chance", nowhere, 9.0)
     return rows

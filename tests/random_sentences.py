@@ -1,6 +1,8 @@
 """Hypothesis strategies for valid sentences with any layers known, unknown or empty."""
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -12,6 +14,16 @@ WORDS = st.one_of(
     st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=5),
 )
 LABELS = st.text("ABXYZ-:0", min_size=1, max_size=4)
+_T = TypeVar("_T")
+
+
+def spans(*triples: tuple[int, int, str]) -> tuple[Span, ...]:
+    return tuple(Span(*triple) for triple in triples)
+
+
+def sized(spans_of: Callable[[int], st.SearchStrategy[_T]], most: int = 8) -> st.SearchStrategy[tuple[int, _T]]:
+    """A number of words, and spans of so many."""
+    return st.integers(1, most).flatmap(lambda n: st.tuples(st.just(n), spans_of(n)))
 
 
 @st.composite

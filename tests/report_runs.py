@@ -93,6 +93,5 @@ def write_study_run(
 
 def _record(epoch: int, tasks: Sequence[str], scores: Mapping[str, Mapping[str, float]]) -> str:
     dev = {task: {main_score(task, {}): scores[task][main_score(task, {})] * (0.7 + 0.1 * epoch)} for task in tasks}
-    return (
-        json.dumps({"epoch": epoch, "step": 10 * epoch, "loss": dict.fromkeys(tasks, 3.0 / epoch), "dev": dev}) + "\n"
-    )
+    line = {"epoch": epoch, "step": 10 * epoch, "loss": dict.fromkeys(tasks, 3.0 / epoch), "dev": dev}
+    return json.dumps(line) + "\n"

@@ -59,11 +59,15 @@ def serving() -> Iterator[Server]:
         server.shutdown()
 
 
-def tar(members: Mapping[str, bytes]) -> bytes:
+def tar(members: Mapping[str, bytes | tuple[bytes, str]]) -> bytes:
+    """An archive of files; in the place of content stand the kind of another member, such as a link, and its target."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
+            if isinstance(content, tuple):
+                info.type, info.linkname = content
+                content = b""
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return buffer.getvalue()

@@ -58,9 +58,8 @@ def copied(folder: Path, page: str) -> Callable[..., str]:
 
     def run(*command: object) -> str:
         environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, *map(str, command)], cwd=folder, env=environment, capture_output=True, text=True
-        )
+        words = [sys.executable, *map(str, command)]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -68,9 +67,8 @@ def copied(folder: Path, page: str) -> Callable[..., str]:
 
 
 def commands(page: str) -> list[list[str]]:
-    return [
-        line.split() for line in re.findall(r"^    ((?:mtlprune|python) .*)$", (DOCS / page).read_text("utf-8"), re.M)
-    ]
+    lines = re.findall(r"^    ((?:mtlprune|python) .*)$", (DOCS / page).read_text("utf-8"), re.M)
+    return [line.split() for line in lines]
 
 
 VERB = "-c", "from mtlprune.cli import main; main()"

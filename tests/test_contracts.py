@@ -5,7 +5,7 @@ that run. A sixth task is one more row.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,58 +32,39 @@ class Row:
     Args:
         tasks: trained together.
         decoders: settings of their decoders, the defaults where not given.
-        rates: of encoder and decoders.
-        epochs: enough for every family; training stops as soon as all ten sentences are right.
         families: the families this row is tested with; the others are left to the slow tests.
     """
 
     tasks: tuple[str, ...]
-    decoders: dict[str, Any] = field(default_factory=dict)
-    rates: tuple[float, float] = (3e-3, 8e-3)
-    epochs: int = 40
-    families: tuple[str, ...] = tuple(CONTRACT_FAMILIES)
+    decoders: dict[str, Any]
+    families: tuple[str, ...]
 
 
 SMALL = {  # full-size decoders would take minutes
     "dep": {"arc_size": 64, "relation_size": 32},
     "con": {"span_size": 64, "label_size": 32},
 }
+MLP = {"predicates": "ranked", "argument_scorer": "mlp", "affinity": False, "size": 64, "dropout": 0.05}
+MLP |= {"argument_ratio": 2.0, "predicate_ratio": 0.6}
 ROWS = {
     **{  # a family a task; the sixth, bert, has the decoders below
-        task: Row((task,), {task: SMALL.get(task, {})}, families=(CONTRACT_FAMILIES[place or 5],))
+        task: Row((task,), {task: SMALL.get(task, {})}, (CONTRACT_FAMILIES[place or 5],))
         for place, task in enumerate(LAYERS)
     },
-    "joint": Row(tuple(LAYERS), SMALL, families=("bert", "deberta-v2")),
-    "ner, by bio": Row(("ner",), {"ner": {"type": "bio"}}, families=("bert",)),
-    "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, families=("bert",)),
-    "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, families=("roberta",)),
-    "con, labels by mlp": Row(("con",), {"con": {**SMALL["con"], "label_scorer": "mlp"}}, families=("electra",)),
-    "srl, ranked, arguments by mlp": Row(
-        ("srl",),
-        {
-            "srl": {"predicates": "ranked", "argument_scorer": "mlp", "affinity": False, "size": 64, "dropout": 0.05}
-            | {"argument_ratio": 2.0, "predicate_ratio": 0.6}
-        },
-        families=("distilbert",),
-    ),
+    "joint": Row(tuple(LAYERS), SMALL, ("bert", "deberta-v2")),
+    "ner, by bio": Row(("ner",), {"ner": {"type": "bio"}}, ("bert",)),
+    "dep, relations by mlp": Row(("dep",), {"dep": {**SMALL["dep"], "relation_scorer": "mlp"}}, ("bert",)),
+    "dep, projective": Row(("dep",), {"dep": {**SMALL["dep"], "projective": True}}, ("roberta",)),
+    "con, labels by mlp": Row(("con",), {"con": {**SMALL["con"], "label_scorer": "mlp"}}, ("electra",)),
+    "srl, ranked, arguments by mlp": Row(("srl",), {"srl": MLP}, ("distilbert",)),
 }
-SLOW = {*LAYERS}  # with the families not named in the row
-LONG = {"joint", "srl, ranked, arguments by mlp"}  # with any family
-LONG |= {"dep, relations by mlp", "dep, projective", "con, labels by mlp"}  # tests/tasks has them by oracles
-
-
-def _cases() -> list[Any]:
-    cases = []
-    for name, row in ROWS.items():
-        marks = pytest.mark.slow if name in LONG else ()
-        cases += [pytest.param((name, family), id=f"{name}-{family}", marks=marks) for family in row.families]
-        if name in SLOW:
-            rest = [family for family in CONTRACT_FAMILIES if family not in row.families]
-            cases += [pytest.param((name, f), id=f"{name}-{f}", marks=pytest.mark.slow) for f in rest]
-    return cases
-
-
-CASES = _cases()
+FAST = {*LAYERS, "ner, by bio"}  # tests/tasks has the other decoders by oracles
+CASES = [
+    pytest.param((name, family), id=f"{name}-{family}", marks=() if fast else pytest.mark.slow)
+    for name, row in ROWS.items()
+    for family in (CONTRACT_FAMILIES if name in LAYERS else row.families)
+    for fast in [name in FAST and family in row.families]
+]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +96,7 @@ def encoder_of(ten: list[Sentence], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def configured(row: Row, corpus: Path, encoder: Path, **train_settings: Any) -> Config:
-    settings = {"epochs": row.epochs, "batch_sentences": 20, "encoder_rate": row.rates[0], "decoder_rate": row.rates[1]}
+    settings = {"epochs": 40, "batch_sentences": 20, "encoder_rate": 3e-3, "decoder_rate": 8e-3}
     settings |= {"device": "cpu", "precision": "fp32", "threads": 1, "checkpoint_minutes": 1e6}
     return build_config(
         {
@@ -201,11 +182,12 @@ class TestContract:
             losses_of(trained.model, ten, {task: ten})[task].backward()
             reached: dict[str, float] = {}
             for name, parameter in trained.model.encoder.transformer.named_parameters():
-                if parameter.grad is not None:
-                    assert torch.isfinite(parameter.grad).all(), name
-                    for part in ("embeddings", "layer.0.", "layer.1.", "layers.0.", "layers.1."):
-                        if part in name:
-                            reached[part] = reached.get(part, 0.0) + float(parameter.grad.norm())
+                if parameter.grad is None:
+                    continue
+                assert torch.isfinite(parameter.grad).all(), name
+                for part in ("embeddings", "layer.0.", "layer.1.", "layers.0.", "layers.1."):
+                    if part in name:
+                        reached[part] = reached.get(part, 0.0) + float(parameter.grad.norm())
             assert len(reached) == 3 and min(reached.values()) > 0, (task, reached)
         trained.model.zero_grad()
 
@@ -220,21 +202,17 @@ class TestContract:
                 whole = losses_of(model, ten, {other: ten for other in trained.row.tasks})
                 nothing = losses_of(model, ten, {task: [s.with_layers(**{task: None}) for s in ten]})
             torch.testing.assert_close(mixed[task], without[task], rtol=1e-4, atol=1e-6)
-            for other in trained.row.tasks:
-                if other != task:
-                    assert torch.equal(mixed[other], whole[other])
+            assert all(torch.equal(mixed[other], whole[other]) for other in trained.row.tasks if other != task)
             assert nothing == {}
 
 
-def losses_of(
-    model: MultiTaskModel, sentences: Sequence[Sentence], gold: dict[str, Sequence[Sentence]]
-) -> dict[str, torch.Tensor]:
+def losses_of(model: MultiTaskModel, sentences: Sequence[Sentence], gold: dict[str, Sequence[Sentence]]) -> Any:
     """Losses of one batch, without dropout; a task's targets are read off its own list of the same sentences."""
     model.eval()
-    targets = {}
-    for task, rows in gold.items():
-        part: Any = model.tasks[task]
-        targets[task] = [part.target(row) if part.known(row) else None for row in rows]
+    parts: dict[str, Any] = {task: model.tasks[task] for task in gold}
+    targets = {
+        task: [part.target(row) if part.known(row) else None for row in gold[task]] for task, part in parts.items()
+    }
     return model.losses(model.collate(model.encoder.tokenize_all([s.words for s in sentences]), targets))
 
 

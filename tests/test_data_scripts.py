@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conll2012_files import small_corpus
+from random_sentences import spans
 from served import Server, script, serving, tar
 from shared_corpora import CORPORA, EWT, needs_ewt
 
 from mtlprune.corpora.store import load_corpus
-from mtlprune.sentence import Span
 
 ewt5 = script("ewt5")
-
-
 PROPBANK = f"/{ewt5.PROPBANK_ARCHIVE}"
 DEV = f"/{ewt5.UNER}/en_ewt-ud-dev.iob2"
 TRAIN = f"/{ewt5.UNER}/en_ewt-ud-train.iob2"
@@ -59,8 +58,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pa
 def run(mirror: Server, folder: Path, *more: str) -> int:
     bases = ["--raw-base-url", mirror.url, "--archive-base-url", mirror.url + "/"]
     places = ["--out", str(folder / "ewt5"), "--downloads", str(folder / "downloads")]
-    result: int = ewt5.main([*places, *bases, *more])
-    return result
+    return ewt5.main([*places, *bases, *more])
 
 
 def files(folder: Path) -> set[str]:
@@ -103,28 +101,23 @@ def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFi
 @needs_ewt
 def test_real_sentences_that_are_not_one_to_one(built: tuple[Server, Path]) -> None:
     corpus = load_corpus(built[1] / "ewt5")
-    train = {sentence.id: sentence for sentence in corpus["train"]}
     # one skeleton sentence over two of UD
-    first, second = train["reviews-275919-0010"], train["reviews-275919-0011"]
-    assert [(len(s), [p.lemma for p in s.srl or ()]) for s in (first, second)] == [
+    first, second = (corpus["train"].find(f"reviews-275919-{number}") for number in ("0010", "0011"))
+    assert [(len(s), [p.lemma for p in s.srl]) for s in (first, second)] == [
         (13, ["bill", "take", "take", "train"]),
         (8, ["get", "answer"]),
     ]
-    assert second.con is not None
-    assert second.con[:3] == (Span(0, 8, "S"), Span(0, 7, "SBARQ"), Span(0, 2, "WHADVP"))
+    assert second.con[:3] == spans((0, 8, "S"), (0, 7, "SBARQ"), (0, 2, "WHADVP"))
     # the skeleton's it + 's is the word it's, and its noun phrases follow
-    its = train["email-enronsent09_01-0033"]
+    its = corpus["train"].find("email-enronsent09_01-0033")
     assert its.words[18:21] == ("since", "it's", "creation")
-    assert its.con is not None
-    assert its.con[-3:] == (Span(18, 21, "PP"), Span(19, 21, "NP"), Span(19, 20, "NP"))
+    assert its.con[-3:] == spans((18, 21, "PP"), (19, 21, "NP"), (19, 20, "NP"))
     # the skeleton's one token at the beginning is two words, and an argument
-    moving = train["answers-20111108091938AAmE8Tv_ans-0003"]
+    moving = corpus["train"].find("answers-20111108091938AAmE8Tv_ans-0003")
     assert moving.words[:3] == ("I", "m", "moving")
-    assert moving.srl is not None
-    assert moving.srl[0].arguments[:2] == (Span(0, 2, "ARG1"), Span(2, 3, "V"))
-    (backslash,) = (s for s in corpus["dev"] if s.id == "answers-20110909115731AAl3uzs_ans-0004")
-    assert backslash.words == ("\\\\", "//")
-    assert backslash.con == (Span(0, 2, "X"),)
+    assert moving.srl[0].arguments[:2] == spans((0, 2, "ARG1"), (2, 3, "V"))
+    backslash = corpus["dev"].find("answers-20110909115731AAl3uzs_ans-0004")
+    assert (backslash.words, backslash.con) == (("\\\\", "//"), spans((0, 2, "X")))
 
 
 @needs_ewt
@@ -138,34 +131,28 @@ def test_the_early_file_is_not_taken_for_the_release(mirror, tmp_path, capsys):
     assert not (tmp_path / "ewt5").exists()
 
 
-def changed(content: bytes) -> bytes:
-    return content[:-2] + b"!\n"
+ESCAPING = tar({f"{ewt5.PROPBANK}/data/google/ewt/a/00/b.xml.gold_skel": b"x", "../../escaped": b"x"})
 
 
 @needs_ewt
 @pytest.mark.parametrize(
-    ("address", "content", "cut", "what"),
+    ("address", "change", "what"),
     [
-        (DEV, lambda: changed((EWT / "uner/en_ewt-ud-dev.iob2").read_bytes()), False, "expected sha256 0cafd881"),
-        (DEV, None, True, "cut off after"),
-        (DEV, lambda: None, False, "404"),
-        (PROPBANK, None, True, "cut off after"),
-        (
-            PROPBANK,
-            lambda: tar({f"{ewt5.PROPBANK}/data/google/ewt/a/00/b.xml.gold_skel": b"x", "../../escaped": b"x"}),
-            False,
-            "refused: the member '../../escaped' would lie outside its folder; nothing was unpacked",
-        ),
+        (DEV, lambda content: content[:-2] + b"!\n", "expected sha256 0cafd881"),
+        (DEV, None, "404"),
+        (PROPBANK, "cut", "cut off after"),
+        (PROPBANK, lambda _: ESCAPING, "refused: the member '../../escaped' would lie outside its folder; nothing was"),
     ],
-    ids=["changed", "cut", "missing", "archive cut", "archive escapes"],
+    ids=["changed", "missing", "archive cut", "archive escapes"],
 )
-def test_what_is_not_whole_or_not_pinned_is_refused(mirror, tmp_path, capsys, address, content, cut, what):
-    if what == "404":
+def test_what_is_not_whole_or_not_pinned_is_refused(mirror, tmp_path, capsys, address, change, what):
+    before = mirror.addresses[address]
+    if change is None:
         del mirror.addresses[address]
-    elif content:
-        mirror.addresses[address] = content
-    if cut:
+    elif change == "cut":
         mirror.cut.add(address)
+    else:
+        mirror.addresses[address] = lambda: change(before())
     folder = tmp_path / "inner"
     folder.mkdir()
     assert run(mirror, folder, "--uner-train", "early") == 2
@@ -175,8 +162,7 @@ def test_what_is_not_whole_or_not_pinned_is_refused(mirror, tmp_path, capsys, ad
     assert list(tmp_path.iterdir()) == [folder]  # nothing beside
     left = files(folder)
     assert not any("propbank" in name or name.endswith((".part", ".tar.gz")) for name in left)
-    if address == DEV:
-        assert "downloads/uner/en_ewt-ud-dev.iob2" not in left
+    assert address != DEV or "downloads/uner/en_ewt-ud-dev.iob2" not in left
 
 
 @needs_ewt
@@ -186,26 +172,13 @@ def test_pins_are_those_of_the_corpora() -> None:
         assert listed[f"ewt/{pin.name}"] == pin.sha256
 
 
-CONLL2012 = """#begin document ({name}); part 000
-{name} 0 0 Go VB (TOP(S(VP* go 01 - - * (V*) -
-{name} 0 1 home NN *))) - - - - * (ARGM-DIR*) -
-
-#end document
-"""
-
-
 def test_ontonotes5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = script("ontonotes5").main
-    for number, folder in enumerate(("train", "development", "test")):
-        (tmp_path / "v4" / folder).mkdir(parents=True)
-        (tmp_path / "v4" / folder / "few.v4_gold_conll").write_text(CONLL2012.format(name=f"own_{number}"))
-    dep = tmp_path / "all.conllx"
-    dep.write_text("1\tGo\t_\tVB\tVB\t_\t0\troot\t_\t_\n2\thome\t_\tNN\tNN\t_\t1\tadvmod\t_\t_\n\n" * 3)
-    out = tmp_path / "ontonotes5"
-    assert main([str(tmp_path / "v4"), "--out", str(out), "--dep", str(dep)]) == 0
-    assert "train 1, dev 1, test 1 sentences" in capsys.readouterr().out
-    corpus = load_corpus(out)
-    assert corpus["dev"][0].layers() == ("pos", "dep", "con", "srl")
+    files, dep = small_corpus(tmp_path, documents=1)
+    assert main([str(files), "--out", str(tmp_path / "ontonotes5"), "--dep", str(dep)]) == 0
+    assert "train 2, dev 2, test 2 sentences" in capsys.readouterr().out
+    corpus = load_corpus(tmp_path / "ontonotes5")
+    assert corpus["dev"][0].layers() == ("pos", "ner", "dep", "con", "srl")
     assert set(corpus.info["sources"]) == {"sources", "dep"}
     assert main([str(tmp_path / "none"), "--out", str(tmp_path / "other")]) == 2
     assert "ontonotes5: " in capsys.readouterr().err

@@ -34,23 +34,23 @@ BAD_YAML = {
 }
 
 
-@pytest.mark.parametrize(
-    ("read", "content", "message"),
-    [
-        *(pytest.param(read_json, *case, id=f"json-{name}") for name, case in BAD_JSON.items()),
-        *(pytest.param(read_yaml, *case, id=f"yaml-{name}") for name, case in BAD_YAML.items()),
-        *(
-            pytest.param(lambda path: list(read_json_lines(path)), b"{}\n" + case[0] + b"\n", "", id=f"lines-{name}")
-            for name, case in BAD_JSON.items()
-        ),
-    ],
-)
+def read_lines(path):
+    return list(read_json_lines(path))
+
+
+CASES = [
+    *(pytest.param(read_json, *case, id=f"json-{name}") for name, case in BAD_JSON.items()),
+    *(pytest.param(read_yaml, *case, id=f"yaml-{name}") for name, case in BAD_YAML.items()),
+    *(pytest.param(read_lines, b"{}\n" + case[0] + b"\n", "", id=f"lines-{name}") for name, case in BAD_JSON.items()),
+]
+
+
+@pytest.mark.parametrize(("read", "content", "message"), CASES)
 def test_a_bad_file_is_named(read, content, message, tmp_path):
     path = tmp_path / "f"
     path.write_bytes(content)
-    with pytest.raises(RunError, match=message) as found:
+    with pytest.raises(RunError, match=f"{path}(?s:.*){message}"):
         read(path)
-    assert str(path) in str(found.value)
 
 
 def test_yaml_means_what_people_mean():
@@ -76,11 +76,9 @@ def test_two_writers_of_one_file_both_end_well(tmp_path):
 def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_path):
     path = tmp_path / "numbers.json"
     grid = np.array([[0.125, math.nan], [math.inf, 3]])
-    tree = {"grid": grid, "row": (np.float32(0.5), np.int64(2), True, None), "[": {"words": "a [\n1 ]", "none": []}}
-    write_json(path, tree)
-    wanted = {"grid": [[0.125, None], [None, 3]], "row": [0.5, 2, True, None], "[": {"words": "a [\n1 ]", "none": []}}
-    assert read_json(path) == wanted
-    assert parse_json(append_line(tmp_path / "log.jsonl", {"loss": math.nan, "grid": grid})) == {
-        "loss": None,
-        "grid": wanted["grid"],
-    }
+    rows = {"grid": [[0.125, None], [None, 3]], "row": [0.5, 2, True, None]}
+    others = {"[": {"words": "a [\n1 ]", "none": []}}
+    write_json(path, {"grid": grid, "row": (np.float32(0.5), np.int64(2), True, None)} | others)
+    assert read_json(path) == rows | others
+    line = append_line(tmp_path / "log.jsonl", {"loss": math.nan, "grid": grid})
+    assert parse_json(line) == {"loss": None, "grid": rows["grid"]}

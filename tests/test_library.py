@@ -96,8 +96,6 @@ def test_a_result_says_what_was_found() -> None:
 def test_there_is_one_version() -> None:
     version = mtlprune.__version__
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert (
-        f"\nversion: {version}\n" in citation
-        and "version = attr: mtlprune.__version__" in (ROOT / "setup.cfg").read_text()
-    )
+    assert f"\nversion: {version}\n" in citation
+    assert "version = attr: mtlprune.__version__" in (ROOT / "setup.cfg").read_text()
     assert f"\n## {version} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

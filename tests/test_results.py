@@ -112,10 +112,9 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_several_encoders_is_called_by_its_label_where_a_frame_is_of_it_as_a_whole() -> None:
-    found = result()
     pairs = [("MTL-2", 1), ("MTL-2", 2), ("NER", 1), ("POS", 1)]
-    rows = [{"encoder": label, "seed": seed, "measure": "x", "value": 1.0} for label, seed in pairs]
-    found = Result("made-up", found.about, {**found.frames, "decoders": pd.DataFrame(rows)})
+    rows = pd.DataFrame([{"encoder": label, "seed": seed, "measure": "x", "value": 1.0} for label, seed in pairs])
+    found = Result("made-up", result().about, {**result().frames, "decoders": rows})
     named = found.dashed(found.wide("decoders"))
     assert list(named["name"]) == ["POS, seed 1, 2 of 6 heads", "MTL-2, seed 1", "MTL-2, seed 2", "NER"]
     assert list(named["closed"]) == [True, False, False, False]

@@ -49,7 +49,7 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path):
     with first.locked():
         first.write_text("manifest.json", "{}")
     with second.locked():
-        pass
+        assert (first.path / "manifest.json").is_file()
     assert (first.path / "manifest.json").is_file()
 
 
@@ -108,12 +108,13 @@ def test_metrics_are_appended_cut_back_and_read(tmp_path):
 def test_what_is_no_run_folder(tmp_path):
     (tmp_path / "several" / "one").mkdir(parents=True)
     (tmp_path / "several" / "one" / "config.yaml").touch()
-    with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); runs lie in it: .*several/\*"):
-        RunFolder.existing(tmp_path / "several")
-    with pytest.raises(RunError, match=r"is no run folder: nothing is there; `mtlprune train` makes one"):
-        RunFolder.existing(tmp_path / "nowhere")
-    with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); `mtlprune train` makes one"):
-        RunFolder.existing(tmp_path)
+    for name, message in (
+        ("several", r"is no run folder \(it has no config.yaml\); runs lie in it: .*several/\*"),
+        ("nowhere", r"is no run folder: nothing is there; `mtlprune train` makes one"),
+        ("", r"is no run folder \(it has no config.yaml\); `mtlprune train` makes one"),
+    ):
+        with pytest.raises(RunError, match=message):
+            RunFolder.existing(tmp_path / name)
     tree = {"name": "größer", "data": {"path": "x"}, "tasks": ["pos"]}
     RunFolder(tmp_path).write_config(tree)
     assert RunFolder.existing(tmp_path).read_config() == tree
@@ -127,18 +128,12 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunError, match=r"holds thesis\.tex; choose another --out"):
         folder.check_ours()
-
-
-def test_a_foreign_folder_is_left_as_it_is(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match=r"is no run folder, but holds notes.txt"), RunFolder(tmp_path).locked():
+    with pytest.raises(RunError, match=r"is no run folder, but holds thesis.tex"), folder.locked():
         raise AssertionError("begun among foreign files")
-    assert [item.name for item in tmp_path.iterdir()] == ["notes.txt"]
-    with (
-        pytest.raises(RunError, match=r"notes.txt: expected a run folder or a place to make one, .*choose another"),
-        RunFolder(tmp_path / "notes.txt").locked(),
-    ):
+    file = RunFolder(tmp_path / "thesis.tex")
+    with pytest.raises(RunError, match=r"tex: expected a run folder or a place .*choose another"), file.locked():
         raise AssertionError("begun in a file")
+    assert {item.name for item in tmp_path.iterdir()} == {"encoder", ".lock", "thesis.tex"}
 
 
 def test_room_for_results_is_made_sure_of_and_nothing_is_left(tmp_path):
@@ -146,8 +141,7 @@ def test_room_for_results_is_made_sure_of_and_nothing_is_left(tmp_path):
     make_room(tmp_path)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"--out: .*file is a file; name a folder"):
-        make_room(tmp_path / "file")
-    with pytest.raises(RunError, match=r"--out: .*below cannot be written \(Not a directory\)"):
-        make_room(tmp_path / "file" / "below")
+    for place, message in (("file", "file is a file; name a folder"), ("file/below", r"written \(Not a directory\)")):
+        with pytest.raises(RunError, match=rf"--out: .*{message}"):
+            make_room(tmp_path / place)
     assert [item.name for item in tmp_path.iterdir()] == ["file"]

@@ -7,6 +7,7 @@ import official_scorers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_sentences import spans
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
@@ -15,10 +16,6 @@ from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.layers import find_cycle, kind_of
 from mtlprune.scores import MAIN, SCORES, add, count, score
 from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span
-
-
-def spans(*triples):
-    return tuple(Span(*triple) for triple in triples)
 
 
 def one(layer, words, gold, predicted, pos=None):
@@ -50,8 +47,7 @@ def random_flat(rng, n, labels, chance):
 
 
 def random_brackets(rng, start, end):
-    found = [Span(start, end, rng.choice(LABELS))] if rng.random() < 0.7 else []
-    found += [Span(start, end, rng.choice(LABELS))] if rng.random() < 0.2 else []
+    found = [Span(start, end, rng.choice(LABELS)) for chance in (0.7, 0.2) if rng.random() < chance]
     if end - start > 1:
         middle = rng.randint(start + 1, end - 1)
         found += random_brackets(rng, start, middle) + random_brackets(rng, middle, end)
@@ -66,10 +62,9 @@ def random_heads(rng, n):
 
 def random_arguments(rng, n, index):
     free = [span for span in random_flat(rng, n, ROLES, 0.6) if not span.start <= index < span.end]
-    verb = [Span(index, index + 1, "V")]
     if free and rng.random() < 0.2:
         free[-1] = free[-1]._replace(label="C-V")
-    return tuple(sorted([*free, *verb]))
+    return tuple(sorted([*free, Span(index, index + 1, "V")]))
 
 
 def random_sentence(rng, number):
@@ -132,9 +127,6 @@ def pairs():
     return random_pairs(random.Random(17))
 
 
-# --- by hand ---------------------------------------------------------------------------------------------------------
-
-
 def test_pos_accuracy():
     assert one("pos", "a b c d", tuple("ABCD"), tuple("ABCX")) == ({"correct": 3, "words": 4}, {"accuracy": 75.0})
 
@@ -171,21 +163,15 @@ def test_dep_by_hand():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("word", ["%", "&", "#", "@", "*", "/", "...", "-LRB-", "``", "`", "''", "—", "(", "«"])
-def test_punctuation(word):
-    assert scores.is_punctuation(word)
-
-
-@pytest.mark.parametrize("word", ["$", "+", "-a", "1.5", ":D", "word", "=", "😀", "-NONE-"])
-def test_no_punctuation(word):
-    assert not scores.is_punctuation(word)
+def test_punctuation():
+    marks = ["%", "&", "#", "@", "*", "/", "...", "-LRB-", "``", "`", "''", "—", "(", "«"]
+    words = ["$", "+", "-a", "1.5", ":D", "word", "=", "😀", "-NONE-"]
+    assert [word for word in [*marks, *words] if scores.is_punctuation(word)] == marks
 
 
 def test_sentence_of_punctuation_leaves_the_scores_without_it():
-    dep = Dependencies((0,), ("root",))
-    counts, values = one("dep", "...", dep, dep)
-    assert counts["words_no_punct"] == 0
-    assert values["las"] == 100.0 and values["las_no_punct"] == 0.0
+    counts, values = one("dep", "...", *[Dependencies((0,), ("root",))] * 2)
+    assert (counts["words_no_punct"], values["las"], values["las_no_punct"]) == (0, 100.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +204,7 @@ def test_con_by_hand(name, words, pos, gold, predicted, counts):
 def test_con_deletes_by_the_gold_tags_on_both_sides():
     """A full stop predicted as NN makes EVALB drop the sentence; with gold tags on both sides it stays."""
     gold = Sentence("s", ("a", "."), ("NN", "."), con=spans((0, 2, "S"), (0, 1, "NP")))
-    guess = gold.with_layers(pos=("NN", "NN"))
-    assert count("con", gold, guess) == {"correct": 2, "gold": 2, "predicted": 2}
+    assert count("con", gold, gold.with_layers(pos=("NN", "NN"))) == {"correct": 2, "gold": 2, "predicted": 2}
 
 
 def predicate(index, *triples, roleset=None, lemma=None):
@@ -230,8 +215,8 @@ def srl(gold, predicted):
     return one("srl", "a b c d e f", gold, predicted)[0]
 
 
-def conll05(counts):
-    return tuple(counts[f"conll05_{key}"] for key in ("correct", "gold", "predicted"))
+def counted(counts, prefix=""):
+    return tuple(counts[prefix + key] for key in ("correct", "gold", "predicted"))
 
 
 PIECES = (predicate(2, (0, 1, "ARG1"), (2, 3, "V"), (4, 6, "C-ARG1")),)
@@ -260,18 +245,14 @@ WANTS = (predicate(2, (0, 1, "R-ARG0"), roleset="want.01", lemma="want"),)
 )
 def test_srl_by_hand(gold, predicted, end_to_end, joined):
     counts = srl(gold, predicted)
-    assert (counts["correct"], counts["gold"], counts["predicted"]) == end_to_end
-    assert conll05(counts) == joined
+    assert (counted(counts), counted(counts, "conll05_")) == (end_to_end, joined)
 
 
 def test_srl_predicates_without_arguments_count_as_predicates_but_not_as_filled_ones():
     gold = (predicate(1), predicate(2, (0, 1, "ARG0")), predicate(4, (4, 5, "V")))
     counts = srl(gold, (predicate(2, (0, 1, "ARG1")), predicate(4)))
-    assert (counts["predicates_correct"], counts["predicates_gold"], counts["predicates_predicted"]) == (2, 3, 2)
-    assert (counts["filled_correct"], counts["filled_gold"], counts["filled_predicted"]) == (1, 1, 1)
-
-
-# --- unknown, incomparable -------------------------------------------------------------------------------------------
+    assert counted(counts, "predicates_") == (2, 3, 2)
+    assert counted(counts, "filled_") == (1, 1, 1)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -288,12 +269,11 @@ def test_unknown_gold_is_not_counted_and_unknown_prediction_refused(layer, pairs
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
-PERFECT_IS_100 = {(layer, name) for layer in LAYERS for name in SCORES[kind_of(layer)]}
 
-
-@pytest.mark.parametrize(("layer", "name"), sorted(PERFECT_IS_100))
-def test_a_perfect_prediction_is_100(layer, name, pairs):
-    assert score(layer, [count(layer, gold, gold) for gold, _ in pairs])[name] == 100.0
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_perfect_prediction_is_100(layer, pairs):
+    perfect = score(layer, [count(layer, gold, gold) for gold, _ in pairs])
+    assert perfect == dict.fromkeys(SCORES[kind_of(layer)], 100.0)
 
 
 @pytest.mark.parametrize("layer", ["ner", "con", "srl"])
@@ -301,12 +281,9 @@ def test_gold_and_prediction_swapped_swap_precision_and_recall(layer, pairs):
     pairs = [(g, p.with_layers(pos=g.pos)) for g, p in pairs]
     forth = score(layer, [count(layer, g, p) for g, p in pairs])
     back = score(layer, [count(layer, p, g) for g, p in pairs])
-    assert (forth["precision"], forth["recall"]) == (back["recall"], back["precision"])
-    assert (
-        forth["f1"]
-        == back["f1"]
-        == pytest.approx(2 * forth["precision"] * forth["recall"] / (forth["precision"] + forth["recall"]))
-    )
+    precision, recall = forth["precision"], forth["recall"]
+    assert (precision, recall, forth["f1"]) == (back["recall"], back["precision"], back["f1"])
+    assert forth["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
     assert 30 < forth["f1"] < 95  # the corruption is real
 
 
@@ -333,18 +310,6 @@ def test_scores_stay_within_bounds(seed):
         counts = count(layer, gold, guess)
         assert all(isinstance(value, int) and value >= 0 for value in counts.values())
         assert all(0.0 <= value <= 100.0 for value in score(layer, [counts]).values())
-
-
-def test_ner_equals_seqeval_strict(pairs):
-    gold, guess = zip(*pairs, strict=True)
-    ours = score("ner", [count("ner", g, p) for g, p in pairs])
-    tags = [[iob2_from_spans(s.ner, len(s)) for s in side] for side in (gold, guess)]
-    for name, function in {"precision": precision_score, "recall": recall_score, "f1": f1_score}.items():
-        found = function(*tags, mode="strict", scheme=IOB2, zero_division=0)
-        assert 100 * found == pytest.approx(ours[name])
-
-
-# --- the official programs -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -375,6 +340,15 @@ def close(value):
     return pytest.approx(value, abs=0.0051)
 
 
+def test_ner_equals_seqeval_strict(pairs):
+    gold, guess = zip(*pairs, strict=True)
+    ours = score("ner", [count("ner", g, p) for g, p in pairs])
+    tags = [[iob2_from_spans(s.ner, len(s)) for s in side] for side in (gold, guess)]
+    for name, function in {"precision": precision_score, "recall": recall_score, "f1": f1_score}.items():
+        found = function(*tags, mode="strict", scheme=IOB2, zero_division=0)
+        assert 100 * found == pytest.approx(ours[name])
+
+
 def test_parity_with_evalb(pairs):
     said = official_scorers.recorded()["evalb"]["figures"]
     ours = score("con", [count("con", g, p) for g, p in pairs])
@@ -387,7 +361,7 @@ def test_parity_with_srl_eval(pairs):
     said = official_scorers.recorded()["srl-eval"]["figures"]
     total = add(count("srl", g, p) for g, p in pairs)
     correct = said["correct"]
-    assert conll05(total) == (correct, correct + said["missed"], correct + said["excess"])
+    assert counted(total, "conll05_") == (correct, correct + said["missed"], correct + said["excess"])
     ours = score("srl", [total])
     assert all(said[key] == close(ours[f"conll05_{key}"]) for key in ("precision", "recall", "f1"))
 
@@ -408,11 +382,9 @@ OUTER, INNER = (3, 6, "ARG1"), (4, 5, "ARG2")
     ],
 )
 def test_nested_arguments_are_where_srl_eval_differs(gold, predicted, ours, theirs, tmp_path):
-    pair = [
-        Sentence("s", tuple("abcdef"), srl=(predicate(2, (2, 3, "V"), *arguments, lemma="c"),))
-        for arguments in (gold, predicted)
-    ]
-    assert conll05(count("srl", *pair)) == ours
+    gold, predicted = (predicate(2, (2, 3, "V"), *arguments, lemma="c") for arguments in (gold, predicted))
+    pair = [Sentence("s", tuple("abcdef"), srl=(one,)) for one in (gold, predicted)]
+    assert counted(count("srl", *pair), "conll05_") == ours
     if reason := official_scorers.missing("srl-eval"):
         pytest.skip(reason)
     official_scorers.write_pairs([tuple(pair)], tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markup import Markup
-from random_sentences import sentences
+from random_sentences import sentences, spans
 
 from mtlprune.layers import find_cycle
 from mtlprune.sentence import LAYERS, Dependencies, Predicate, Sentence, SentenceError, Span, check_unique
@@ -29,10 +29,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"ner": (Span(0, 5, "P"),)}, "ner: the span 0–5 (P) does not lie within the 4 words"),
     ({"ner": (Span(-1, 2, "P"),)}, "ner: the span -1–2 (P) does not lie within"),
     ({"ner": (Span(0, 1, ""),)}, "ner: the label of the span 0–1 is ''"),
-    (
-        {"ner": (Span(0, 2, "P"), Span(1, 3, "L"))},
-        "ner: L 1–3 overlaps or precedes P 0–2; entities are flat and in order",
-    ),
+    ({"ner": spans((0, 2, "P"), (1, 3, "L"))}, "ner: L 1–3 overlaps or precedes P 0–2; entities are flat and in order"),
     ({"dep": dep(0, 1, 1)}, "dep: expected 4 heads and 4 relations, found 3 and 3"),
     ({"dep": dep(0, 1, 5, 1)}, "dep: the head of word 3 is 5; expected a number from 0 to 4"),
     ({"dep": dep(0, 1, 1, 1, relations=("x", "y z", "x", "x"))}, "dep: the label of word 2 is 'y z'"),
@@ -78,10 +75,10 @@ def test_what_is_allowed(layers):
 
 @given(sentences())
 def test_layers_and_bare(sentence):
-    assert sentence.layers() == tuple(name for name in LAYERS if getattr(sentence, name) is not None)
+    layers = {name: getattr(sentence, name) for name in LAYERS}
+    assert sentence.layers() == tuple(name for name, value in layers.items() if value is not None)
     bare = sentence.bare()
     assert (bare.id, bare.words, bare.layers()) == (sentence.id, sentence.words, ())
-    layers = {name: getattr(sentence, name) for name in LAYERS}
     assert bare.with_layers(**layers) == sentence and hash(sentence) == hash(bare.with_layers(**layers))
 
 

@@ -32,12 +32,19 @@ def enumerate_constituency(scores, n):
     """log Z, marginals and the best score of one (T+1, T+1) chart, in fp64."""
     trees = list(binary_trees(0, n))
     totals = torch.stack([sum(scores[i, j] for i, j in tree) for tree in trees]).double()
-    chance = totals.softmax(0)
     marginals = torch.zeros_like(scores, dtype=torch.float64)
-    for tree, p in zip(trees, chance, strict=True):
+    for tree, chance in zip(trees, totals.softmax(0), strict=True):
         for i, j in tree:
-            marginals[i, j] += p
+            marginals[i, j] += chance
     return totals.logsumexp(0), marginals, totals.max()
+
+
+def gold_charts(lengths, size):
+    charts = torch.zeros(len(lengths), size, size, dtype=torch.bool)
+    for b, n in enumerate(lengths.tolist()):
+        for i, j in next(binary_trees(0, n)):
+            charts[b, i, j] = True
+    return charts
 
 
 def dependency_trees(n, projective=False):
@@ -55,22 +62,26 @@ def tree_score(scores, heads):
     return float(sum(scores[d, h].double() for d, h in enumerate(heads) if d))
 
 
-# --- constituency -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_constituency_equals_enumeration(seed):
-    scores = random_scores(6, 6, 6, seed=seed, scale=2.0)
+    """The loss is the negative log-probability of the gold trees; the gradient of log Z is the marginals."""
+    scores, charts = random_scores(6, 6, 6, seed=seed, scale=2.0).requires_grad_(), gold_charts(LENGTHS, 6)
     log_z = structs.constituency_log_partition(scores, LENGTHS)
-    marginals = structs.constituency_marginals(scores, LENGTHS)
-    trees = structs.constituency_cky(scores, LENGTHS)
+    log_z.sum().backward()
+    plain, expected_loss = scores.detach(), 0.0
+    marginals = structs.constituency_marginals(plain, LENGTHS)
+    torch.testing.assert_close(scores.grad, marginals)
+    trees = structs.constituency_cky(plain, LENGTHS)
     for b, n in enumerate(LENGTHS.tolist()):
-        expected_z, expected_marginals, best = enumerate_constituency(scores[b], n)
+        expected_z, expected_marginals, best = enumerate_constituency(plain[b], n)
         torch.testing.assert_close(log_z[b].double(), expected_z, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(marginals[b].double(), expected_marginals, rtol=1e-5, atol=1e-5)
         assert sorted(trees[b]) in [sorted(tree) for tree in binary_trees(0, n)]
-        assert float(sum(scores[b, i, j] for i, j in trees[b])) == pytest.approx(float(best), abs=1e-5)
+        assert float(sum(plain[b, i, j] for i, j in trees[b])) == pytest.approx(float(best), abs=1e-5)
         assert trees[b] == sorted(trees[b], key=lambda span: (span[0], -span[1]))
+        expected_loss += float(expected_z - plain[b][charts[b]].double().sum())
+    loss = structs.constituency_crf_loss(plain, charts, LENGTHS)
+    assert loss.dim() == 0 and float(loss) == pytest.approx(expected_loss, rel=1e-5)
 
 
 def test_constituency_equals_supar_on_long_sentences():
@@ -91,25 +102,6 @@ def test_gradient_of_the_log_partition_is_the_marginals():
     scores = random_scores(6, 6, 6).requires_grad_()
     structs.constituency_log_partition(scores, LENGTHS).sum().backward()
     torch.testing.assert_close(scores.grad, structs.constituency_marginals(scores, LENGTHS))
-
-
-def gold_charts(lengths, size):
-    charts = torch.zeros(len(lengths), size, size, dtype=torch.bool)
-    for b, n in enumerate(lengths.tolist()):
-        for i, j in next(binary_trees(0, n)):
-            charts[b, i, j] = True
-    return charts
-
-
-def test_crf_loss_is_the_negative_log_probability_of_the_gold_trees():
-    scores, charts = random_scores(6, 6, 6), gold_charts(LENGTHS, 6)
-    expected = 0.0
-    for b, n in enumerate(LENGTHS.tolist()):
-        gold = float(scores[b][charts[b]].double().sum())
-        expected += float(enumerate_constituency(scores[b], n)[0]) - gold
-    loss = structs.constituency_crf_loss(scores, charts, LENGTHS)
-    assert float(loss) == pytest.approx(expected, rel=1e-5)
-    assert loss.dim() == 0
 
 
 @pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), -1e30])
@@ -145,38 +137,34 @@ def test_huge_scores_give_no_nan():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_equals_its_fp32_cast_even_under_autocast(dtype):
     half, charts = random_scores(6, 6, 6, scale=3).to(dtype), gold_charts(LENGTHS, 6)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = (
-            structs.constituency_log_partition(half, LENGTHS),
-            structs.constituency_crf_loss(half, charts, LENGTHS),
-            structs.constituency_marginals(half, LENGTHS),
-            structs.mst(half, LENGTHS),
+
+    def everything(scores):
+        floats = (
+            structs.constituency_log_partition(scores, LENGTHS),
+            structs.constituency_crf_loss(scores, charts, LENGTHS),
+            structs.constituency_marginals(scores, LENGTHS),
         )
-        trees = structs.constituency_cky(half, LENGTHS)
-    full = half.float()
-    assert found[0].dtype == found[1].dtype == found[2].dtype == torch.float32
-    assert torch.equal(found[0], structs.constituency_log_partition(full, LENGTHS))
-    assert torch.equal(found[1], structs.constituency_crf_loss(full, charts, LENGTHS))
-    assert torch.equal(found[2], structs.constituency_marginals(full, LENGTHS))
-    assert torch.equal(found[3], structs.mst(full, LENGTHS))
-    assert trees == structs.constituency_cky(full, LENGTHS)
+        return floats, structs.mst(scores, LENGTHS), structs.constituency_cky(scores, LENGTHS)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        floats, heads, trees = everything(half)
+    expected, full_heads, full_trees = everything(half.float())
+    assert all(
+        one.dtype == torch.float32 and torch.equal(one, full) for one, full in zip(floats, expected, strict=True)
+    )
+    assert torch.equal(heads, full_heads) and trees == full_trees
 
 
 def test_equal_scores_split_to_the_left():
-    assert structs.constituency_cky(torch.zeros(1, 4, 4), torch.tensor([3])) == [
-        [(0, 3), (0, 1), (1, 3), (1, 2), (2, 3)]
-    ]
+    trees = structs.constituency_cky(torch.zeros(1, 4, 4), torch.tensor([3]))
+    assert trees == [[(0, 3), (0, 1), (1, 3), (1, 2), (2, 3)]]
 
 
 @pytest.mark.parametrize("lengths", [[0, 3], [3, 6]])
-def test_impossible_lengths_are_refused(lengths):
+@pytest.mark.parametrize("function", [structs.constituency_log_partition, structs.mst])
+def test_impossible_lengths_are_refused(lengths, function):
     with pytest.raises(ValueError, match="expected lengths from 1 to 5"):
-        structs.constituency_log_partition(torch.zeros(2, 6, 6), torch.tensor(lengths))
-    with pytest.raises(ValueError, match="expected lengths from 1 to 5"):
-        structs.mst(torch.zeros(2, 6, 6), torch.tensor(lengths))
-
-
-# --- dependency trees -----------------------------------------------------------------------------------------------
+        function(torch.zeros(2, 6, 6), torch.tensor(lengths))
 
 
 @pytest.mark.parametrize("projective", [False, True])
@@ -269,15 +257,15 @@ def test_scores_that_are_not_finite_are_refused():
 
 # --- flat spans -----------------------------------------------------------------------------------------------------
 
-WEIGHTED = st.lists(
-    st.tuples(st.integers(0, 7), st.integers(1, 4), st.integers(-3, 9)).map(
-        lambda t: (t[0], t[0] + t[1], float(t[2]), "A")
-    ),
-    max_size=8,
+WEIGHTED = st.builds(
+    lambda start, size, weight: (start, start + size, float(weight), "A"),
+    st.integers(0, 7),
+    st.integers(1, 4),
+    st.integers(-3, 9),
 )
 
 
-@given(WEIGHTED)
+@given(st.lists(WEIGHTED, max_size=8))
 @settings(max_examples=300, deadline=None)
 def test_nonoverlapping_equals_enumeration(spans):
     def legal(chosen):

@@ -9,6 +9,7 @@ from typing import Any
 
 import datasets
 import pytest
+from random_sentences import spans
 
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs import RunFolder
@@ -55,77 +56,68 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"de_gsd-ud-{split}.conllu").write_text(conllu(times), encoding="utf-8")
     for name, times in (("eng.train", 4), ("eng.testa", 1)):
         (folder / name).write_text(conll2003(times), encoding="utf-8")
-    labels = ["O", "B-PER", "I-PER"]
-    features = datasets.Features(
-        {
-            "tokens": datasets.List(datasets.Value("string")),
-            "ner_tags": datasets.List(datasets.ClassLabel(names=labels)),
-        }
-    )
+    kinds = {"tokens": datasets.Value("string"), "ner_tags": datasets.ClassLabel(names=["O", "B-PER", "I-PER"])}
+    features = datasets.Features({name: datasets.List(kind) for name, kind in kinds.items()})
     rows = {"tokens": [["Ann", "Lee", "sings"], ["Nobody", "sees", "Karl"]] * 4, "ner_tags": [[1, 2, 0], [0, 0, 1]] * 4}
     splits = {split: datasets.Dataset.from_dict(rows, features) for split in ("train", "validation")}
     datasets.DatasetDict(splits).save_to_disk(folder / "names-hf")
     return folder
 
 
-def follow(title: str, place: Path, call: Call, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run the commands of a section; what they said."""
-    monkeypatch.chdir(place)
-    said = []
-    for line in re.findall(r"^    mtlprune (.*)$", TUTORIALS[title], re.M):
-        small = [f"encoder.name={encoder}", "train.epochs=1", "train.device=cpu", "train.threads=1"]
-        answer = call(*shlex.split(line), *(small if line.startswith("train") else []))
-        assert answer.code == 0, (line, answer.err)
-        said.append(answer.out + answer.err)
-    return "\n".join(said)
-
-
-def test_a_treebank_of_another_language(
+@pytest.fixture
+def follow(
     place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = follow("A treebank of another language: POS and DEP", place, mtlprune, tiny_encoder("bert"), monkeypatch)
+) -> Callable[[str], str]:
+    """Run the commands of a section, in the place of the files; what they said."""
+    monkeypatch.chdir(place)
+    small = f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.device=cpu", "train.threads=1"
+
+    def commands(title: str) -> str:
+        said = []
+        for line in re.findall(r"^    mtlprune (.*)$", TUTORIALS[title], re.M):
+            answer = mtlprune(*shlex.split(line), *(small if line.startswith("train") else [])).done()
+            said.append(answer.out + answer.err)
+        return "\n".join(said)
+
+    return commands
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split("\t") for line in text.splitlines() if "\t" in line]
+
+
+def test_a_treebank_of_another_language(place: Path, mtlprune: Call, follow: Callable[[str], str]) -> None:
+    said = follow("A treebank of another language: POS and DEP")
     assert "(train 12, dev 4 sentences)" in said and "layers: pos, dep, xpos\n" in said and "VVFIN" in said
     first = load_corpus(place / "data/de")["dev"][0]
     assert first.pos == ("DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT") and first.get("xpos")[-1] == "$."
-    export = re.search(r"`mtlprune (data export data/de .*?)`", PAGE)
-    assert export is not None and mtlprune(*export[1].split()).code == 0
-    written = [line.split("\t") for line in (place / "dev.conllu").read_text("utf-8").splitlines() if "\t" in line]
-    given = [line.split("\t") for line in conllu(1).splitlines() if "\t" in line]
-    assert written == given
-    answer = mtlprune("predict", "runs/de", "dev.conllu", "--out", "predicted.conllu")
-    assert answer.code == 0, answer.err
-    rows = [line.split("\t") for line in (place / "predicted.conllu").read_text("utf-8").splitlines() if "\t" in line]
+    [export] = re.findall(r"`mtlprune (data export data/de .*?)`", PAGE)
+    mtlprune(*export.split()).done()
+    assert rows((place / "dev.conllu").read_text("utf-8")) == rows(conllu(1))
+    mtlprune("predict", "runs/de", "dev.conllu", "--out", "predicted.conllu").done()
+    predicted = rows((place / "predicted.conllu").read_text("utf-8"))
     tags = set(RunFolder(place / "runs/de").read_vocabularies()["pos"]["tags"])
-    assert {row[3] for row in rows} <= tags and {row[4] for row in rows} == {"_"}
+    assert {row[3] for row in predicted} <= tags and {row[4] for row in predicted} == {"_"}
 
 
-def test_names_then_both_then_layers_of_ones_own(
-    place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = tiny_encoder("bert")
+def test_names_then_both_then_layers_of_ones_own(place: Path, mtlprune: Call, follow: Callable[[str], str]) -> None:
     if not (place / "data/de").exists():
-        monkeypatch.chdir(place)
-        build = re.search(r"^    mtlprune (data build conllu .*)$", PAGE, re.M)
-        assert build is not None and mtlprune(*build[1].split()).code == 0
-    said = follow("A CoNLL-2003-like file: NER", place, mtlprune, encoder, monkeypatch)
-    assert "eng.train: column ner is written in IOB1 and was converted" in said
+        build, *_ = re.findall(r"^    mtlprune (data build conllu .*)$", PAGE, re.M)
+        mtlprune(*build.split()).done()
+    assert "eng.train: column ner is written in IOB1 and was converted" in follow("A CoNLL-2003-like file: NER")
     names = load_corpus(place / "data/names")["dev"]
-    assert [(s.start, s.end, s.label) for s in names[0].ner or ()] == [(0, 1, "PER"), (2, 3, "LOC"), (3, 4, "LOC")]
-    said = follow("Both in one run, on disjoint sentences", place, mtlprune, encoder, monkeypatch)
+    assert names[0].ner == spans((0, 1, "PER"), (2, 3, "LOC"), (3, 4, "LOC"))
+    said = follow("Both in one run, on disjoint sentences")
     assert "data/names: 15 sentences appended, 0 joined" in said and "NER" in said
     assert "the layer pos has other labels in data/de" in said and "tasks=ner,dep --out runs/both" in said
     both = load_corpus(place / "data/both").info["splits"]["train"]["known"]
     assert (both["dep"], both["ner"], both["pos"]) == (12, 12, 24)
-    said = follow("Layers under names of your own", place, mtlprune, encoder, monkeypatch)
+    said = follow("Layers under names of your own")
     assert "tasks=pos,chunk decoders.chunk.type=ner --out" in said and "had the id" not in said
-    scores = json.loads((place / "runs/chunks/best.json").read_text())
-    assert {"pos", "chunk"} <= set(scores)
+    assert {"pos", "chunk"} <= set(json.loads((place / "runs/chunks/best.json").read_text()))
 
 
-def test_a_dataset(
-    place: Path, mtlprune: Call, tiny_encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = follow("A dataset in Hugging Face form", place, mtlprune, tiny_encoder("bert"), monkeypatch)
-    assert "read tokens as word, ner_tags as ner" in said
+def test_a_dataset(place: Path, follow: Callable[[str], str]) -> None:
+    assert "read tokens as word, ner_tags as ner" in follow("A dataset in Hugging Face form")
     corpus = load_corpus(place / "data/hf")
     assert corpus.splits == ("train", "dev") and corpus["dev"][0].ner == ((0, 2, "PER"),)

@@ -6,34 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import (
-    AlbertConfig,
-    AlbertTokenizer,
-    AutoModel,
-    BertConfig,
-    BertTokenizer,
-    CamembertConfig,
-    CamembertTokenizer,
-    DebertaConfig,
-    DebertaTokenizer,
-    DebertaV2Config,
-    DebertaV2Tokenizer,
-    DistilBertConfig,
-    ElectraConfig,
-    EuroBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    MPNetTokenizer,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaTokenizer,
-    RoFormerConfig,
-    XLMRobertaConfig,
-    XLMRobertaTokenizer,
-)
 
 HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 32, 2, 4, 64, 64
 ALPHABET = [chr(code) for code in range(33, 127)]
@@ -92,26 +66,26 @@ BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
-def _bert_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
-    return BertTokenizer(vocab=_wordpiece(words, BERT_SPECIALS), do_lower_case=True)
+def _bert_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
+    return hf.BertTokenizer(vocab=_wordpiece(words, BERT_SPECIALS), do_lower_case=True)
 
 
-def _roberta_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
+def _roberta_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
     vocab, merges = _bpe(words, ROBERTA_SPECIALS)
-    return RobertaTokenizer(vocab=vocab, merges=merges)  # the hub's default: no leading space on a lone word
+    return hf.RobertaTokenizer(vocab=vocab, merges=merges)  # the hub's default: no leading space on a lone word
 
 
-def _deberta_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
+def _deberta_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
     vocab, merges = _bpe(words, BERT_SPECIALS)
-    return DebertaTokenizer(vocab=vocab, merges=merges)
+    return hf.DebertaTokenizer(vocab=vocab, merges=merges)
 
 
-def _mpnet_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
+def _mpnet_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
     specials = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
-    return MPNetTokenizer(vocab=_wordpiece(words, specials), do_lower_case=True)
+    return hf.MPNetTokenizer(vocab=_wordpiece(words, specials), do_lower_case=True)
 
 
-def _modernbert_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
+def _modernbert_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
     made = _bytes(words, BERT_SPECIALS)
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     made.decoder = decoders.ByteLevel()
@@ -120,10 +94,10 @@ def _modernbert_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerBase:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
     )
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT_SPECIALS, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=made, **names)
+    return hf.PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
-def _sizes(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def _sizes(tokenizer: hf.PreTrainedTokenizerBase) -> dict[str, Any]:
     return {
         "vocab_size": len(tokenizer),
         "hidden_size": HIDDEN,
@@ -136,33 +110,35 @@ def _sizes(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     }
 
 
-def _config(kind: type[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
+def _config(kind: type[hf.PreTrainedConfig], tokenizer: hf.PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     return kind(**(_sizes(tokenizer) | rates | more))
 
 
-def _distilbert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> DistilBertConfig:
+def _distilbert(tokenizer: hf.PreTrainedTokenizerBase, dropout: float) -> hf.DistilBertConfig:
     named = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
     named |= {"intermediate_size": "hidden_dim"}
     sizes = {named.get(name, name): value for name, value in _sizes(tokenizer).items()}
-    return DistilBertConfig(**sizes, dropout=dropout, attention_dropout=dropout)
+    return hf.DistilBertConfig(**sizes, dropout=dropout, attention_dropout=dropout)
 
 
-def _modernbert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> ModernBertConfig:
+def _modernbert(tokenizer: hf.PreTrainedTokenizerBase, dropout: float) -> hf.ModernBertConfig:
     specials = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
     rates = dict.fromkeys(("embedding_dropout", "mlp_dropout", "attention_dropout"), dropout)
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-    return ModernBertConfig(
+    return hf.ModernBertConfig(
         **_sizes(tokenizer), **specials, **rates, **ends, local_attention=16, global_attn_every_n_layers=2
     )
 
 
-def _eurobert(tokenizer: PreTrainedTokenizerBase, dropout: float) -> EuroBertConfig:
+def _eurobert(tokenizer: hf.PreTrainedTokenizerBase, dropout: float) -> hf.EuroBertConfig:
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-    return EuroBertConfig(**_sizes(tokenizer), **ends, attention_dropout=dropout, mask_token_id=tokenizer.mask_token_id)
+    return hf.EuroBertConfig(
+        **_sizes(tokenizer), **ends, attention_dropout=dropout, mask_token_id=tokenizer.mask_token_id
+    )
 
 
-def _deberta(kind: type[PreTrainedConfig], **more: Any) -> Callable[[PreTrainedTokenizerBase, float], Any]:
+def _deberta(kind: type[hf.PreTrainedConfig], **more: Any) -> Callable[[hf.PreTrainedTokenizerBase, float], Any]:
     relative = {
         "relative_attention": True,
         "position_biased_input": False,
@@ -173,43 +149,43 @@ def _deberta(kind: type[PreTrainedConfig], **more: Any) -> Callable[[PreTrainedT
     return lambda tokenizer, dropout: _config(kind, tokenizer, dropout, **relative, **more)
 
 
-def _plain(kind: type[PreTrainedConfig], **more: Any) -> Callable[[PreTrainedTokenizerBase, float], Any]:
+def _plain(kind: type[hf.PreTrainedConfig], **more: Any) -> Callable[[hf.PreTrainedTokenizerBase, float], Any]:
     return lambda tokenizer, dropout: _config(kind, tokenizer, dropout, **more)
 
 
-def _sentencepiece(kind: Any, specials: Sequence[str]) -> Callable[[Sequence[str]], PreTrainedTokenizerBase]:
+def _sentencepiece(kind: Any, specials: Sequence[str]) -> Callable[[Sequence[str]], hf.PreTrainedTokenizerBase]:
     return lambda words: kind(vocab=_unigram(words, specials))
 
 
-_MAKERS: dict[str, tuple[Callable[[Sequence[str]], PreTrainedTokenizerBase], Callable[..., Any]]] = {
-    "bert": (_bert_tokenizer, _plain(BertConfig)),
+_MAKERS: dict[str, tuple[Callable[[Sequence[str]], hf.PreTrainedTokenizerBase], Callable[..., Any]]] = {
+    "bert": (_bert_tokenizer, _plain(hf.BertConfig)),
     # counting starts after the padding id, 1, so two rows of the table are never reached
-    "roberta": (_roberta_tokenizer, _plain(RobertaConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1)),
-    "electra": (_bert_tokenizer, _plain(ElectraConfig, embedding_size=HIDDEN // 2)),
+    "roberta": (_roberta_tokenizer, _plain(hf.RobertaConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1)),
+    "electra": (_bert_tokenizer, _plain(hf.ElectraConfig, embedding_size=HIDDEN // 2)),
     "deberta-v2": (
-        _sentencepiece(DebertaV2Tokenizer, BERT_SPECIALS),
-        _deberta(DebertaV2Config, share_att_key=True, position_buckets=16, norm_rel_ebd="layer_norm"),
+        _sentencepiece(hf.DebertaV2Tokenizer, BERT_SPECIALS),
+        _deberta(hf.DebertaV2Config, share_att_key=True, position_buckets=16, norm_rel_ebd="layer_norm"),
     ),
     "distilbert": (_bert_tokenizer, _distilbert),
     "modernbert": (_modernbert_tokenizer, _modernbert),
-    "deberta": (_deberta_tokenizer, _deberta(DebertaConfig)),
+    "deberta": (_deberta_tokenizer, _deberta(hf.DebertaConfig)),
     "xlm-roberta": (
-        _sentencepiece(XLMRobertaTokenizer, ("<s>", "<pad>", "</s>", "<unk>")),
-        _plain(XLMRobertaConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
+        _sentencepiece(hf.XLMRobertaTokenizer, ("<s>", "<pad>", "</s>", "<unk>")),
+        _plain(hf.XLMRobertaConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
     ),
     "albert": (
-        _sentencepiece(AlbertTokenizer, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
-        _plain(AlbertConfig, embedding_size=HIDDEN // 2),
+        _sentencepiece(hf.AlbertTokenizer, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
+        _plain(hf.AlbertConfig, embedding_size=HIDDEN // 2),
     ),
-    "mpnet": (_mpnet_tokenizer, _plain(MPNetConfig, max_position_embeddings=POSITIONS + 2)),
+    "mpnet": (_mpnet_tokenizer, _plain(hf.MPNetConfig, max_position_embeddings=POSITIONS + 2)),
     "camembert": (
-        _sentencepiece(CamembertTokenizer, ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")),
-        _plain(CamembertConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
+        _sentencepiece(hf.CamembertTokenizer, ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")),
+        _plain(hf.CamembertConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
     ),
     # the hub's are BPE on bytes within special tokens, as ModernBERT's
     "eurobert": (_modernbert_tokenizer, _eurobert),
     # RoFormer's own tokenizer first cuts Chinese with a package of its own; what follows is BERT's
-    "roformer": (_bert_tokenizer, _plain(RoFormerConfig, embedding_size=HIDDEN // 2)),
+    "roformer": (_bert_tokenizer, _plain(hf.RoFormerConfig, embedding_size=HIDDEN // 2)),
 }
 
 HEAD_FAMILIES = list(_MAKERS)  # those whose heads are known
@@ -241,7 +217,7 @@ def make_tiny(
     config.max_position_embeddings += positions - POSITIONS
     with torch.random.fork_rng():
         torch.manual_seed(HEAD_FAMILIES.index(family))
-        model = AutoModel.from_config(config)
+        model = hf.AutoModel.from_config(config)
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_sentences import flat_spans, nested_spans, predicates
+from random_sentences import flat_spans, nested_spans, predicates, spans
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.ewt5 import Group, Regrouping, move_entities
@@ -36,13 +36,17 @@ def test_entities_survive_any_retokenisation_that_keeps_their_boundaries(data: s
     assert move_entities([letters.with_layers(ner=moved)], [source]) == [spans]
 
 
-def test_entities_that_cannot_be_moved() -> None:
-    with pytest.raises(CorpusError, match=r"expected the same characters .*found 'c' against 'd' at character 2"):
-        move_entities([words("ab c", ())], [words("a bd")])
-    with pytest.raises(CorpusError, match="within one sentence of the target, found it across two"):
-        move_entities([words("a b", (Span(0, 2, "X"),))], [words("a"), words("b")])
-    with pytest.raises(CorpusError, match="collide"):
-        move_entities([words("a b", (Span(0, 1, "X"), Span(1, 2, "Y")))], [words("ab")])
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (words("ab c", ()), [words("a bd")], r"the same characters .*found 'c' against 'd' at character 2"),
+        (words("a b", spans((0, 2, "X"))), [words("a"), words("b")], "one sentence of the target, found it across two"),
+        (words("a b", spans((0, 1, "X"), (1, 2, "Y"))), [words("ab")], "collide"),
+    ],
+)
+def test_entities_that_cannot_be_moved(source: Sentence, target: list[Sentence], message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        move_entities([source], target)
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), nested_spans(n), predicates(n))))
@@ -55,49 +59,39 @@ def test_without_groups_nothing_changes(case: tuple[int, tuple[Span, ...], tuple
 
 def test_several_tokens_to_one_word() -> None:
     """(S (NP a b) (VP c (ADVP d))) with b c d or c d joined: the word takes the place of its first leaf."""
-    con = (Span(0, 4, "S"), Span(0, 2, "NP"), Span(2, 4, "VP"), Span(3, 4, "ADVP"))
-    srl = (Predicate(3, None, (Span(0, 2, "A0"), Span(3, 4, "V"))),)
+    con = spans((0, 4, "S"), (0, 2, "NP"), (2, 4, "VP"), (3, 4, "ADVP"))
     joined = Regrouping(4, 2, [Group((1, 2, 3), (1,))])
-    assert joined.constituents(con) == (Span(0, 2, "S"), Span(0, 2, "NP"))
-    assert joined.predicates(srl) == (Predicate(1, None, (Span(0, 2, "A0"), Span(1, 2, "V"))),)
-    assert Regrouping(4, 3, [Group((2, 3), (2,))]).constituents(con) == (
-        Span(0, 3, "S"),
-        Span(0, 2, "NP"),
-        Span(2, 3, "VP"),
-    )
+    assert joined.constituents(con) == spans((0, 2, "S"), (0, 2, "NP"))
+    srl = (Predicate(3, None, spans((0, 2, "A0"), (3, 4, "V"))),)
+    assert joined.predicates(srl) == (Predicate(1, None, spans((0, 2, "A0"), (1, 2, "V"))),)
+    last = Regrouping(4, 3, [Group((2, 3), (2,))])
+    assert last.constituents(con) == spans((0, 3, "S"), (0, 2, "NP"), (2, 3, "VP"))
 
 
 def test_one_token_to_several_words() -> None:
     split = Regrouping(3, 4, [Group((1,), (1, 2))])
-    assert split.constituents([Span(0, 3, "S"), Span(1, 2, "NP"), Span(2, 3, "VP")]) == (
-        Span(0, 4, "S"),
-        Span(1, 3, "NP"),
-        Span(3, 4, "VP"),
-    )
-    assert split.predicates([Predicate(1, "r", (Span(1, 2, "V"), Span(2, 3, "A")), "l")]) == (
-        Predicate(1, "r", (Span(1, 3, "V"), Span(3, 4, "A")), "l"),
-    )
+    con = split.constituents(spans((0, 3, "S"), (1, 2, "NP"), (2, 3, "VP")))
+    assert con == spans((0, 4, "S"), (1, 3, "NP"), (3, 4, "VP"))
+    srl = split.predicates([Predicate(1, "r", spans((1, 2, "V"), (2, 3, "A")), "l")])
+    assert srl == (Predicate(1, "r", spans((1, 3, "V"), (3, 4, "A")), "l"),)
 
 
 def test_trees_restricted_to_some_words() -> None:
     """Three tokens, of which only the last two are this sentence."""
     part = Regrouping(3, 2, [Group((1,), (0,)), Group((2,), (1,))])
-    assert part.constituents([Span(0, 3, "S"), Span(0, 1, "NP"), Span(1, 3, "VP")]) == (
-        Span(0, 2, "S"),
-        Span(0, 2, "VP"),
-    )
-    found = part.predicates([Predicate(0, None, (Span(1, 2, "A"),)), Predicate(2, None, (Span(0, 2, "A"),))])
-    assert found == (Predicate(1, None, (Span(0, 1, "A"),)),)
+    assert part.constituents(spans((0, 3, "S"), (0, 1, "NP"), (1, 3, "VP"))) == spans((0, 2, "S"), (0, 2, "VP"))
+    srl = part.predicates([Predicate(0, None, spans((1, 2, "A"))), Predicate(2, None, spans((0, 2, "A")))])
+    assert srl == (Predicate(1, None, spans((0, 1, "A"))),)
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "n_words", "groups", "message"),
+    ("n_words", "groups", "message"),
     [
-        (3, 2, (), "as many tokens as words outside the groups, found 3 and 2"),
-        (3, 3, (Group((3,), (0,)),), "outside the 3 tokens and 3 words"),
-        (3, 3, (Group((0,), (3,)),), "outside the 3 tokens and 3 words"),
+        (2, (), "as many tokens as words outside the groups, found 3 and 2"),
+        (3, (Group((3,), (0,)),), "outside the 3 tokens and 3 words"),
+        (3, (Group((0,), (3,)),), "outside the 3 tokens and 3 words"),
     ],
 )
-def test_groups_that_do_not_fit(n_tokens: int, n_words: int, groups: tuple[Group, ...], message: str) -> None:
+def test_groups_that_do_not_fit(n_words: int, groups: tuple[Group, ...], message: str) -> None:
     with pytest.raises(CorpusError, match=message):
-        Regrouping(n_tokens, n_words, groups)
+        Regrouping(3, n_words, groups)

@@ -15,8 +15,6 @@ ARCHIVE = CORPORA / "blimp" / "blimp_data.tar.gz"
 needs_blimp = pytest.mark.skipif(
     not ARCHIVE.is_file(), reason=f"no BLiMP in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds blimp/"
 )
-
-
 blimp = script("blimp")
 git_tree_id = script("pinned_downloads").git_tree_id
 
@@ -34,9 +32,8 @@ def write(folder: Path, name: str, *lines: str) -> Path:
 
 @pytest.mark.parametrize("inner", ["", "data"])
 def test_paradigms_come_by_file_name_and_pairs_in_order(tmp_path: Path, inner: str) -> None:
-    place = tmp_path / inner if inner else tmp_path
-    write(place, "b", line(1, "q", linguistics_term="s-selection"))
-    write(place, "a", line(1), line(2), line(3))
+    write(tmp_path / inner, "b", line(1, "q", linguistics_term="s-selection"))
+    write(tmp_path / inner, "a", line(1), line(2), line(3))
     found = read_blimp(tmp_path)
     assert [(p.name, p.phenomenon, len(p.pairs)) for p in found] == [
         ("p", "binding", 3),
@@ -44,32 +41,27 @@ def test_paradigms_come_by_file_name_and_pairs_in_order(tmp_path: Path, inner: s
     ]
     assert found[0].pairs[1] == MinimalPair("good 2", "bad 2")
     assert [p.pairs for p in read_blimp(tmp_path, 2)] == [found[0].pairs[:2], found[1].pairs]
+    with pytest.raises(CorpusError, match="at least one pair"):
+        read_blimp(tmp_path, 0)
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("files", "words"),
     [
-        ([], "holds no pair"),
-        (["no json\n"], "a.jsonl, line 1: expected a JSON object"),
-        ([line(1), "[]\n"], "line 2: expected a pair with sentence_good"),
-        ([line(1, sentence_bad=" ")], "line 1: expected a pair with sentence_bad"),
-        ([line(1), line(2, "q")], "line 2: expected the paradigm p as before, found q"),
+        ({}, r"found none; make the folder with python data_scripts/blimp\.py"),
+        ({"a": ""}, "holds no pair"),
+        ({"a": "no json\n"}, "a.jsonl, line 1: expected a JSON object"),
+        ({"a": line(1) + "[]\n"}, "line 2: expected a pair with sentence_good"),
+        ({"a": line(1, sentence_bad=" ")}, "line 1: expected a pair with sentence_bad"),
+        ({"a": line(1) + line(2, "q")}, "line 2: expected the paradigm p as before, found q"),
+        ({"a": line(1), "b": line(1)}, r"the paradigm p is already in a\.jsonl"),
     ],
 )
-def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, lines: list[str], words: str) -> None:
+def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    for name, text in files.items():
+        write(tmp_path, name, text)
     with pytest.raises(CorpusError, match=words):
-        read_blimp(write(tmp_path, "a", *lines))
-
-
-def test_no_files_and_one_paradigm_twice(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"found none; make the folder with python data_scripts/blimp\.py"):
         read_blimp(tmp_path)
-    write(tmp_path, "a", line(1))
-    write(tmp_path, "b", line(1))
-    with pytest.raises(CorpusError, match=r"the paradigm p is already in a\.jsonl"):
-        read_blimp(tmp_path)
-    with pytest.raises(CorpusError, match="at least one pair"):
-        read_blimp(tmp_path, 0)
 
 
 @needs_blimp
@@ -87,9 +79,9 @@ def test_the_real_archive_is_laid_out_whole(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(tmp_path, monkeypatch, capsys):
-    files = {"a.jsonl": line(1).encode(), "b.jsonl": line(1, "q").encode()}
     root = f"blimp-{blimp.COMMIT}"
-    archive = tar({f"{root}/README.md": b"x"} | {f"{root}/data/{name}": content for name, content in files.items()})
+    files = {"README.md": b"x", "data/a.jsonl": line(1).encode(), "data/b.jsonl": line(1, "q").encode()}
+    archive = tar({f"{root}/{name}": content for name, content in files.items()})
     out = write(tmp_path / "blimp", "old", line(1, "old"))
     with serving() as server:
         server.addresses[f"/{blimp.ARCHIVE}"] = lambda: archive
@@ -97,10 +89,7 @@ def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(tmp_pat
         assert blimp.main(arguments) == 2  # the true pin: these are not BLiMP's files
         assert "expected the files of git tree f63942d4" in capsys.readouterr().err
         assert [p.name for p in read_blimp(out)] == ["old"] and list(tmp_path.iterdir()) == [out]
-        expected = tmp_path / "expected"
-        expected.mkdir()
-        for name, content in files.items():
-            (expected / name).write_bytes(content)
+        expected = write(write(tmp_path / "expected", "a", line(1)), "b", line(1, "q"))
         monkeypatch.setattr(blimp, "TREE", git_tree_id(expected))
         assert blimp.main(arguments) == 0
         assert [p.name for p in read_blimp(out)] == ["p", "q"]

@@ -1,9 +1,9 @@
 """EWT5: the join on small sources with every trap, and on the real ones with their exact counts."""
 
-import shutil
 from pathlib import Path
 
 import pytest
+from random_sentences import spans
 from shared_corpora import EWT, needs_ewt
 
 from mtlprune.corpora import CorpusError
@@ -13,18 +13,20 @@ from mtlprune.corpora.tables import count
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 
+def block(sentence_id: str, *rows: str) -> str:
+    numbered = (f"{number}\t{row}\n" for number, row in enumerate(rows, 1))
+    return f"# sent_id = {sentence_id}\n{''.join(numbered)}\n"
+
+
 def ud(sentence_id: str, *words: str) -> str:
-    rows = (
-        f"{k}\t{word}\t_\t_\tT\t_\t{int(k > 1)}\t{'dep' if k > 1 else 'root'}\t_\t_\n"
-        for k, word in enumerate(words, 1)
-    )
-    return f"# sent_id = {sentence_id}\n{''.join(rows)}\n"
+    """Every word hangs on the first."""
+    arcs = ["0\troot", *["1\tdep"] * (len(words) - 1)]
+    rows = (f"{word}\t_\t_\tT\t_\t{arc}\t_\t_" for word, arc in zip(words, arcs, strict=True))
+    return block(sentence_id, *rows)
 
 
 def uner(sentence_id: str, *words: str) -> str:
-    pairs = (word.rpartition("/") for word in words)
-    rows = (f"{k}\t{word}\t{tag}\n" for k, (word, _, tag) in enumerate(pairs, 1))
-    return f"# sent_id = {sentence_id}\n{''.join(rows)}\n"
+    return block(sentence_id, *("\t".join(word.rsplit("/", 1)) for word in words))
 
 
 def skeleton(document: str, index: int, *bits: str) -> str:
@@ -40,23 +42,19 @@ def skeleton(document: str, index: int, *bits: str) -> str:
 def sources(tmp_path: Path) -> Path:
     """Two documents a split, the last without skeleton; UNER has them in another order and with other words."""
     folder = tmp_path / "ewt"
-    (folder / "ud").mkdir(parents=True)
-    (folder / "uner").mkdir()
+    for inner in ("ud", "uner", "data/google/ewt/answers/00"):
+        (folder / inner).mkdir(parents=True)
     for split in ("train", "dev", "test"):
         text = ud(f"answers-{split}-0001", "Al-Zaman", "is") + ud(f"answers-{split}-0002", "in", "Rome", ".")
-        text += ud(f"email-{split}-0001", "no")
-        tags = "B-LOC" if split != "train" else "B-OTH"
+        (folder / f"ud/en_ewt-ud-{split}.conllu").write_text(text + ud(f"email-{split}-0001", "no"))
+        place, last = ("B-OTH", "B-O") if split == "train" else ("B-LOC", "O")
         other = uner(f"email-{split}-0001", "no/O")
-        other += uner(
-            f"answers-{split}-0001", "Al/B-ORG", "-/I-ORG", "Zaman/I-ORG", "is/O" if split != "train" else "is/B-O"
-        )
-        other += uner(f"answers-{split}-0002", "in/O", f"Rome/{tags}", "./O")
-        (folder / f"ud/en_ewt-ud-{split}.conllu").write_text(text)
+        other += uner(f"answers-{split}-0001", "Al/B-ORG", "-/I-ORG", "Zaman/I-ORG", f"is/{last}")
+        other += uner(f"answers-{split}-0002", "in/O", f"Rome/{place}", "./O")
         (folder / f"uner/en_ewt-ud-{split}.iob2").write_text(other)
-        file = folder / f"data/google/ewt/answers/00/{split}.xml.gold_skel"
-        file.parent.mkdir(parents=True, exist_ok=True)
         document = f"answers/00/{split}"
-        file.write_text(skeleton(document, 0, "(TOP(S*", "*))") + skeleton(document, 1, "(TOP(PP*", "(NP*", "*)))"))
+        text = skeleton(document, 0, "(TOP(S*", "*))") + skeleton(document, 1, "(TOP(PP*", "(NP*", "*)))")
+        (folder / f"data/google/ewt/{document}.xml.gold_skel").write_text(text)
     return folder
 
 
@@ -70,7 +68,7 @@ def test_the_join(sources: Path) -> None:
             ner=(Span(0, 1, "ORG"),),
             dep=Dependencies((0, 1), ("root", "dep")),
             con=(Span(0, 2, "S"),),
-            srl=(Predicate(0, "be.01", (Span(0, 1, "V"), Span(1, 2, "A")), "be"),),
+            srl=(Predicate(0, "be.01", spans((0, 1, "V"), (1, 2, "A")), "be"),),
         ),
         Sentence(
             "answers-dev-0002",
@@ -78,8 +76,8 @@ def test_the_join(sources: Path) -> None:
             pos=("T", "T", "T"),
             ner=(Span(1, 2, "LOC"),),
             dep=Dependencies((0, 1, 1), ("root", "dep", "dep")),
-            con=(Span(0, 3, "PP"), Span(1, 3, "NP")),
-            srl=(Predicate(0, "be.01", (Span(0, 1, "V"), Span(2, 3, "A")), "be"),),
+            con=spans((0, 3, "PP"), (1, 3, "NP")),
+            srl=(Predicate(0, "be.01", spans((0, 1, "V"), (2, 3, "A")), "be"),),
         ),
         Sentence("email-dev-0001", ("no",), pos=("T",), ner=(), dep=Dependencies((0,), ("root",))),
     ]
@@ -104,37 +102,35 @@ def test_masked_tokens(sources: Path) -> None:
     assert build_ewt5(sources)["train"][0].ner == (Span(0, 1, "ORG"),)  # the full release has no artefacts
 
 
+DEV, SKELETON = "uner/en_ewt-ud-dev.iob2", "data/google/ewt/answers/00/dev.xml.gold_skel"
+LAST = "*))) - - (A*)\n"
+WORD = "google/ewt/answers/00/dev.xml 1 3 [WORD] T * - - *\n"
+SENTENCE = "\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
         ("ud/en_ewt-ud-dev.conllu", None, r"dev.conllu: expected a file, found none; get it from https://.*/r2.16/"),
         ("data", None, r"found none; get it from https://codeload.github.com/propbank"),
-        ("uner/en_ewt-ud-dev.iob2", ("Rome", "Roma"), "expected the same characters"),
+        (DEV, ("Rome", "Roma"), "expected the same characters"),
+        (DEV, ("email-dev", "email-x"), "expected the documents of UD, found 'email-dev' only in UD"),
         (
-            "uner/en_ewt-ud-dev.iob2",
-            ("email-dev", "email-x"),
-            "expected the documents of UD, found 'email-dev' only in UD",
+            SKELETON,
+            (LAST, LAST + WORD),
+            "line 4: the skeleton does not fit sentence 'answers-dev-0002': .* found 4 and 3",
         ),
-        (
-            "data/google/ewt/answers/00/dev.xml.gold_skel",
-            ("*))) - - (A*)", "*))) - - (A*)\ngoogle/ewt/answers/00/dev.xml 1 3 [WORD] T * - - *"),
-            "dev.xml.gold_skel, line 4: the skeleton does not fit sentence 'answers-dev-0002': .* found 4 and 3",
-        ),
-        (
-            "data/google/ewt/answers/00/dev.xml.gold_skel",
-            ("*))) - - (A*)\n", "*))) - - (A*)\n\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"),
-            "expected a sentence for each of UD, found 3 for 2",
-        ),
+        (SKELETON, (LAST, LAST + SENTENCE), "expected a sentence for each of UD, found 3 for 2"),
         ("ud/en_ewt-ud-dev.conllu", ("\tT\t", "\tQ\t"), "expected the tags of UD and PropBank to agree, found 66.7%"),
     ],
 )
 def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
     path = sources / name
-    if change is None:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    else:
+    if change:
         assert change[0] in path.read_text()
         path.write_text(path.read_text().replace(*change))
+    else:
+        path.rename(sources / "elsewhere")
     with pytest.raises(CorpusError, match=message):
         build_ewt5(sources)
 

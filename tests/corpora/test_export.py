@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from oracles import read_props
-from random_sentences import corpora
+from random_sentences import corpora, spans
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
@@ -20,14 +20,15 @@ SENTENCE = Sentence(
     "s",
     ("They", "10 000", "gave", "-", "("),
     pos=("PRP", "CD", "VBD", "HYPH", "-LRB-"),
-    ner=(Span(1, 3, "PER"),),
+    ner=spans((1, 3, "PER")),
     dep=Dependencies((3, 1, 0, 3, 3), ("nsubj", "x:y", "root", "punct", "punct")),
-    con=(Span(0, 5, "S"), Span(0, 2, "NP"), Span(2, 3, "VP"), Span(2, 3, "VP")),
+    con=spans((0, 5, "S"), (0, 2, "NP"), (2, 3, "VP"), (2, 3, "VP")),
     srl=(
-        Predicate(2, "give.01", (Span(0, 2, "ARG0"), Span(2, 3, "V")), "give"),
-        Predicate(3, None, (Span(2, 5, "ARG1"),)),
+        Predicate(2, "give.01", spans((0, 2, "ARG0"), (2, 3, "V")), "give"),
+        Predicate(3, None, spans((2, 5, "ARG1"))),
     ),
 )
+CROSSING = Predicate(0, None, spans((0, 2, "A"), (1, 3, "B")))
 
 
 def written(folder: Path, sentences: list[Sentence], layer: str) -> str:
@@ -55,10 +56,9 @@ def test_tags_without_a_tree_get_a_placeholder_that_is_read_as_unknown(tmp_path:
 )
 def test_tags_go_to_their_own_columns(tmp_path: Path, pos: str, beside: dict[str, str], columns: str) -> None:
     layers = {name: Layer("tags", tuple(tags.split())) for name, tags in beside.items()}
-    rows = written(tmp_path, [Sentence("s", ("a", "b"), pos=tuple(pos.split())).with_layers(**layers)], "pos").split(
-        "\n"
-    )
-    assert " ".join(" ".join(row.split("\t")[3:5]) for row in rows if "\t" in row) == columns
+    sentence = Sentence("s", ("a", "b"), pos=tuple(pos.split())).with_layers(**layers)
+    rows = [row.split("\t") for row in written(tmp_path, [sentence], "pos").splitlines() if "\t" in row]
+    assert " ".join(cell for row in rows for cell in row[3:5]) == columns
 
 
 def test_sentences_without_the_layer_are_left_out(tmp_path: Path) -> None:
@@ -71,36 +71,25 @@ def test_sentences_without_the_layer_are_left_out(tmp_path: Path) -> None:
 
 @several_files
 @given(corpora())
-def test_conllu_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path, sentences: list[Sentence]) -> None:
+    """Dependencies and tags as CoNLL-U, entities as IOB2, roles as CoNLL-2005 props."""
+    out = tmp_path / "out"
     for layer in ("pos", "dep"):
-        known = [sentence for sentence in sentences if getattr(sentence, layer) is not None]
         written(tmp_path, sentences, layer)
-        expected = [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in known]
-        assert list(read_conllu(tmp_path / "out")) == expected
-
-
-@several_files
-@given(corpora())
-def test_iob2_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
-    known = [(s.words, s.ner) for s in sentences if s.ner is not None]
-    assume(all(span.label != "O" for _, spans in known for span in spans))
-    written(tmp_path, sentences, "ner")
-    assert [(s.words, s.ner) for s in read_iob2(tmp_path / "out")] == known
-
-
-@several_files
-@given(corpora())
-def test_props_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
-    known = [s for s in sentences if s.srl is not None]
+        known = [sentence for sentence in sentences if getattr(sentence, layer) is not None]
+        assert list(read_conllu(out)) == [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in known]
+    named = [s for s in sentences if s.ner is not None and all(span.label != "O" for span in s.ner)]
+    written(tmp_path, named, "ner")
+    assert [(s.words, s.ner) for s in read_iob2(out)] == [(s.words, s.ner) for s in named]
     written(tmp_path, sentences, "srl")
-    for sentence, found in zip(known, read_props(tmp_path / "out"), strict=True):
+    known = [s for s in sentences if s.srl is not None]
+    for sentence, found in zip(known, read_props(out), strict=True):
         for before, after in zip(sentence.srl or (), found, strict=True):
-            verb = Span(before.index, before.index + 1, "V")
             assert after.index == before.index
             assert before.lemma is None or after.lemma == before.lemma
             rest = list(after.arguments)
             if not any(span.label == "V" for span in before.arguments):
-                rest.remove(verb)
+                rest.remove(Span(before.index, before.index + 1, "V"))
             assert tuple(rest) == before.arguments
 
 
@@ -112,11 +101,7 @@ def test_props_round_trip(tmp_path: Path, sentences: list[Sentence]) -> None:
         ("dep", replace(SENTENCE, dep=Dependencies((0, 1, 1, 1, 1), ("_",) * 5)), "word 1: found the relation '_'"),
         ("dep", replace(SENTENCE, words=("a", "b  c", "d", "e", "f")), "cannot keep the blanks of the word 'b  c'"),
         ("con", replace(SENTENCE, con=(Span(0, 1, "N)P"),)), "holds a bracket"),
-        (
-            "srl",
-            replace(SENTENCE, srl=(Predicate(0, None, (Span(0, 2, "A"), Span(1, 3, "B"))),)),
-            "'s', predicate at word 0: A 0–2 and B 1–3 cross",
-        ),
+        ("srl", replace(SENTENCE, srl=(CROSSING,)), "'s', predicate at word 0: A 0–2 and B 1–3 cross"),
     ],
 )
 def test_what_cannot_be_said_is_worded_and_leaves_nothing(tmp_path, layer, sentence, message):

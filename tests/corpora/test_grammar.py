@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import count
 
 import pytest
+from random_sentences import spans
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
 from mtlprune.corpora.grammar.lexicon import VERBS
 from mtlprune.corpora.grammar.nouns import HEAD, VerbFrame, derive, leaf, phrase
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.sentence import Dependencies, Predicate, Sentence
 
 SPLITS = ("train", "dev", "test")
 
@@ -36,42 +36,23 @@ def fingerprint(corpus: dict[str, list[Sentence]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def arguments(sentence: Sentence, lemma: str) -> dict[str, str]:
-    """Label → words of the (only) predicate with this lemma."""
-    predicate = next(p for p in sentence.srl or () if p.lemma == lemma)
-    return {a.label: " ".join(sentence.words[a.start : a.end]) for a in predicate.arguments}
-
-
-# --- sizes and splits ------------------------------------------------------------------------------------------------
-
-
 def test_sizes_lengths_and_layers(corpus, sentences):
     assert {split: len(corpus[split]) for split in SPLITS} == {"train": 2000, "dev": 300, "test": 300}
     assert all(s.validate().layers() == ("pos", "ner", "dep", "con", "srl") for s in sentences)
     lengths = [len(s) for s in sentences]
-    assert max(lengths) <= LONGEST
-    assert 11 <= sum(lengths) / len(lengths) <= 14
+    assert max(lengths) <= LONGEST and 11 <= sum(lengths) / len(lengths) <= 14
     assert len({s.id for s in sentences}) == len(sentences)
+    assert len({tuple(w.lower() for w in s.words) for s in sentences}) == len(sentences)  # none twice, in any split
 
 
-def test_no_sentence_twice_in_or_between_splits(sentences):
-    forms = Counter(tuple(w.lower() for w in s.words) for s in sentences)
-    assert max(forms.values()) == 1
-
-
-def test_same_arguments_same_corpus_and_other_seed_another():
+def test_the_corpus_follows_its_seed_and_is_the_same_on_every_python():
+    """Its fingerprint was recorded once; it changes only where the grammar changes on purpose."""
+    recorded = "c138e089a4623a865ec482f9ecbce82c68d7568f5da0530b1d1b38a5678509da"
+    assert fingerprint(build_grammar(train=200, dev=50, test=50, seed=7)) == recorded
     small = [build_grammar(train=60, dev=20, test=20, seed=seed) for seed in (3, 3, 4)]
     assert fingerprint(small[0]) == fingerprint(small[1]) != fingerprint(small[2])
     assert not {s.words for s in small[0]["train"]} & {s.words for s in small[2]["test"]}
-
-
-def test_a_larger_train_begins_with_the_smaller_one():
     assert build_grammar(train=80, dev=0, test=0)["train"][:30] == build_grammar(train=30, dev=0, test=0)["train"]
-
-
-def test_the_corpus_is_the_same_on_every_python():
-    """Recorded once; changes only where the grammar changes on purpose."""
-    assert fingerprint(build_grammar(train=200, dev=50, test=50, seed=7)) == RECORDED
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -98,32 +79,17 @@ def test_running_out_of_sentences_is_said():
     assert len(list(fill("dev", 2, draws, set()))) == 2
 
 
-# --- layers agree ----------------------------------------------------------------------------------------------------
-
-
-def test_arguments_are_constituents_or_single_words(sentences):
+def test_predicates_are_the_main_verbs_and_arguments_are_constituents_or_words_beside_them(sentences):
     for s in sentences:
         brackets = {(c.start, c.end) for c in s.con}
-        for predicate in s.srl:
-            assert all(a.end - a.start == 1 or (a.start, a.end) in brackets for a in predicate.arguments), s.words
-
-
-def test_arguments_do_not_overlap_nor_hold_their_predicate(sentences):
-    for s in sentences:
+        words = zip(s.pos, s.dep.relations, strict=True)
+        verbs = {n for n, (tag, arc) in enumerate(words) if tag.startswith("VB") and not arc.startswith("aux")}
+        assert verbs == {p.index for p in s.srl}, s.words
         for p in s.srl:
             ends = [0, *(a.end for a in p.arguments)]
+            assert all(a.end - a.start == 1 or (a.start, a.end) in brackets for a in p.arguments), s.words
             assert all(a.start >= end for a, end in zip(p.arguments, ends, strict=False)), s.words
             assert not any(a.start <= p.index < a.end for a in p.arguments), s.words
-
-
-def test_predicates_are_verbs_and_verbs_that_are_no_auxiliaries_are_predicates(sentences):
-    for s in sentences:
-        verbs = {
-            n
-            for n, (tag, relation) in enumerate(zip(s.pos, s.dep.relations, strict=True))
-            if tag.startswith("VB") and not relation.startswith("aux")
-        }
-        assert verbs == {p.index for p in s.srl}, s.words
 
 
 def test_every_constituent_has_one_head(sentences):
@@ -137,9 +103,6 @@ def test_every_constituent_has_one_head(sentences):
                 crossing += 1
                 assert {s.pos[w - 1] for w in tops} & {"WDT", "WP"}, (s.words, c)
     assert crossing <= len(sentences) // 50
-
-
-# --- it is hard, and it can be decided -------------------------------------------------------------------------------
 
 
 def test_control_gives_the_shared_argument_to_both(corpus):
@@ -157,9 +120,6 @@ def test_control_gives_the_shared_argument_to_both(corpus):
     assert subjects > 50 and objects > 20
 
 
-# --- one derivation by hand ------------------------------------------------------------------------------------------
-
-
 def test_layers_of_a_derivation_by_hand():
     verb = next(v for v in VERBS["transitive"] if v.lemma == "write")
     word = leaf("written", "VBN")
@@ -170,17 +130,13 @@ def test_layers_of_a_derivation_by_hand():
     inner = phrase("VP", (HEAD, word), ("obl:agent", agent))
     vp = phrase("VP", ("aux:pass", leaf("was", "VBD")), (HEAD, inner))
     root = phrase("S", ("nsubj:pass", subject), (HEAD, vp), ("punct", leaf(".", ".")))
+    tree = (2, 4, 4, 0, 6, 4, 6, 4), ("det", "nsubj:pass", "aux:pass", "root", "case", "obl:agent", "flat", "punct")
     assert derive("x", root, [VerbFrame(word, verb, [(agent, "ARG0"), (subject, "ARG1")])]) == Sentence(
         "x",
         ("The", "letter", "was", "written", "by", "Anna", "Washington", "."),
         pos=("DT", "NN", "VBD", "VBN", "IN", "NNP", "NNP", "."),
-        ner=(Span(5, 7, "PER"),),
-        dep=Dependencies(
-            (2, 4, 4, 0, 6, 4, 6, 4), ("det", "nsubj:pass", "aux:pass", "root", "case", "obl:agent", "flat", "punct")
-        ),
-        con=(Span(0, 8, "S"), Span(0, 2, "NP"), Span(2, 7, "VP"), Span(3, 7, "VP"), Span(4, 7, "PP"), Span(5, 7, "NP")),
-        srl=(Predicate(3, "write.01", (Span(0, 2, "ARG1"), Span(4, 7, "ARG0")), "write"),),
+        ner=spans((5, 7, "PER")),
+        dep=Dependencies(*tree),
+        con=spans((0, 8, "S"), (0, 2, "NP"), (2, 7, "VP"), (3, 7, "VP"), (4, 7, "PP"), (5, 7, "NP")),
+        srl=(Predicate(3, "write.01", spans((0, 2, "ARG1"), (4, 7, "ARG0")), "write"),),
     )
-
-
-RECORDED = "c138e089a4623a865ec482f9ecbce82c68d7568f5da0530b1d1b38a5678509da"

@@ -59,18 +59,12 @@ def saved(folder: Path, **columns: object) -> str:
         ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0, column ner_tags: expected a value a word, found 1 for 2 words"),
         ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
         ({"ner_tags": [[0, 1], [0]]}, None, "column ner_tags: expected labels, found numbers that have no names"),
-        (
-            {"tokens": ["Ann sings", "No"]},
-            None,
-            "column tokens: expected a list with a value a word, found 'Ann sings'",
-        ),
+        ({"tokens": ["Ann sings", "No"]}, None, "column tokens: expected a list .* a value a word, found 'Ann sings'"),
         ({"head": [["3", "0"], ["0"]]}, None, "row 0: column head: word 0: expected a head from 0 to 2, found 3"),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
     ],
 )
-def test_mistakes_name_row_and_column(
-    tmp_path: Path, columns: dict[str, object], said: str | None, message: str
-) -> None:
+def test_mistakes_name_row_and_column(tmp_path, columns, said, message):
     with pytest.raises(CorpusError, match=message):
         read_dataset(saved(tmp_path, **columns), said)
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from conll2012_files import NAMED, PLAIN, put
+from random_sentences import spans
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.tables import source_digest
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.sentence import Dependencies, Predicate, Sentence
 
 TREELESS = ("Uh XX (TOP* - - *", "well XX *) - - *")
 
@@ -34,16 +35,14 @@ def test_layers_splits_and_order(corpus: Path) -> None:
         "dev": ["nw/own/00/own_0003/000/0", "nw/own/00/own_0003/000/1"],
         "test": ["nw/own/00/own_0004/000/0"],
     }
-    assert splits["test"] == [
-        Sentence(
-            "nw/own/00/own_0004/000/0",
-            ("Ada", "saw", "Rome", "."),
-            pos=("NNP", "VBD", "NNP", "."),
-            ner=(Span(0, 1, "PERSON"), Span(2, 3, "GPE")),
-            con=(Span(0, 4, "S"), Span(0, 1, "NP"), Span(1, 3, "VP"), Span(2, 3, "NP")),
-            srl=(Predicate(1, "see.01", (Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(2, 3, "ARG1")), "see"),),
-        )
-    ]
+    assert splits["test"][0] == Sentence(
+        "nw/own/00/own_0004/000/0",
+        ("Ada", "saw", "Rome", "."),
+        pos=("NNP", "VBD", "NNP", "."),
+        ner=spans((0, 1, "PERSON"), (2, 3, "GPE")),
+        con=spans((0, 4, "S"), (0, 1, "NP"), (1, 3, "VP"), (2, 3, "NP")),
+        srl=(Predicate(1, "see.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 3, "ARG1")), "see"),),
+    )
 
 
 @pytest.mark.parametrize("ending", ["v4_gold_conll", "gold_conll", "v12_conll"])
@@ -73,24 +72,13 @@ def test_automatic_files_are_never_gold(corpus: Path, name: str) -> None:
         build_ontonotes5(corpus)
 
 
-def test_annotations_of_other_languages_say_nothing_of_english_documents(corpus: Path) -> None:
-    expected = build_ontonotes5(corpus)
-    for language in ("chinese", "arabic"):
-        folder = corpus / f"release/{language}/annotations/nw/own/00"
-        folder.mkdir(parents=True)
-        for ending in (".name", ".prop"):
-            (folder / f"own_0010{ending}").touch()
-    assert build_ontonotes5(corpus) == expected and known(expected)["0010/000/0"] == "--"
-
-
 def test_linked_folders_are_followed(corpus: Path, tmp_path: Path) -> None:
     expected, digest = build_ontonotes5(corpus), source_digest(corpus)
     (corpus / "data/test").rename(tmp_path / "elsewhere")
     (corpus / "data/test").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere/back").symlink_to(corpus)  # a circle
     assert build_ontonotes5(corpus) == expected and source_digest(corpus) == digest
-    (tmp_path / "annotations/nw/own/00").mkdir(parents=True)
-    (tmp_path / "annotations/nw/own/00/own_0010.name").touch()
+    touch(tmp_path / "annotations/nw/own/00", "own_0010.name")
     (corpus / "annotations").symlink_to(tmp_path / "annotations")
     assert known(build_ontonotes5(corpus))["0010/000/0"] == "+-"
     assert source_digest(corpus) != digest
@@ -116,82 +104,89 @@ def test_without_annotation_files_the_columns_decide(corpus: Path, caplog: pytes
     assert "train: 2 documents, 1 without ner, 1 without srl" in caplog.text
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_annotation_files_decide(corpus: Path, beside: bool) -> None:
-    place = corpus / ("data/train/data/english/annotations" if beside else "release/files/english/annotations")
-    (place / "nw/own/00").mkdir(parents=True, exist_ok=True)
-    # dev: two documents without anything on the layers
-    put(corpus, "development", "nw/own/00/own_0003", PLAIN)
+def touch(folder: Path, *names: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).touch()
+
+
+@pytest.mark.parametrize("place", ["data/train/data/english/annotations", "release/files/english/annotations"])
+def test_annotation_files_decide(corpus: Path, place: str) -> None:
+    put(corpus, "development", "nw/own/00/own_0003", PLAIN)  # nothing on the layers, as in the document after it
     put(corpus, "development", "nw/own/00/own_0005", PLAIN)
-    for name in ("own_0002.name", "own_0010.name", "own_0002.prop"):
-        (place / "nw/own/00" / name).touch()
+    touch(corpus / place / "nw/own/00", "own_0002.name", "own_0010.name", "own_0002.prop")
     found = known(build_ontonotes5(corpus))
     assert found["0010/000/0"] == "+-"  # named, with no names in it; not propbanked
     assert found["0003/000/0"] == found["0005/000/0"] == "--"
     assert found["0004/000/0"] == "##"  # what is marked is known, whatever files were copied
 
 
-def test_annotation_files_of_one_layer_say_nothing_of_the_other(corpus: Path) -> None:
-    (corpus / "own_0010.prop").touch()  # not under the document's name: no document has a .prop here
-    assert known(build_ontonotes5(corpus))["0010/000/0"] == "--"
-    folder = corpus / "annotations/nw/own/00"
-    folder.mkdir(parents=True)
-    (folder / "own_0010.prop").touch()
-    assert known(build_ontonotes5(corpus))["0010/000/0"] == "-+"
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("annotations/nw/own/00", "-+"),  # one layer's files say nothing of the other
+        (".", "--"),  # not under the document's name: no document has a .prop here
+        ("release/chinese/annotations/nw/own/00", "--"),
+        ("release/arabic/annotations/nw/own/00", "--"),
+    ],
+)
+def test_annotation_files_count_for_their_layer_and_their_document(corpus: Path, folder: str, expected: str) -> None:
+    touch(corpus / folder, "own_0010.prop")
+    assert known(build_ontonotes5(corpus))["0010/000/0"] == expected
 
 
 def test_what_does_not_fit_is_told(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="expected a folder"):
-        build_ontonotes5(tmp_path / "none")
+    def refused(message: str, *arguments: Path) -> None:
+        with pytest.raises(CorpusError, match=message):
+            build_ontonotes5(*(arguments or [corpus]))
+
+    refused("expected a folder", tmp_path / "none")
+    refused("give one", corpus, tmp_path, tmp_path)
     twice = put(corpus, "test", "nw/own/00/own_0002", NAMED)
-    with pytest.raises(CorpusError, match=r"already read from .*each document in one split"):
-        build_ontonotes5(corpus)
+    refused(r"already read from .*each document in one split")
     twice.unlink()
-    with pytest.raises(CorpusError, match="give one"):
-        build_ontonotes5(corpus, tmp_path, tmp_path)
     dev = next((corpus / "data" / "development").rglob("*_conll"))
     skeleton = dev.rename(dev.with_suffix(".v4_gold_skel"))
-    with pytest.raises(CorpusError, match=r"found none for dev\. There are \*_skel files"):
-        build_ontonotes5(corpus)
+    refused(r"found none for dev\. There are \*_skel files")
     skeleton.unlink()
-    with pytest.raises(CorpusError, match=r"found none for dev\.$"):
-        build_ontonotes5(corpus)
+    refused(r"found none for dev\.$")
 
 
 def conllx(*sentences: str) -> str:
     """One string a sentence: words with head and relation, as in ``Ada/2/nsubj``."""
-    blocks = []
+    text = ""
     for sentence in sentences:
-        rows = [row.rsplit("/", 2) for row in sentence.split()]
-        blocks.append(
-            "".join(
-                f"{number}\t{word}\t_\tX\tX\t_\t{head}\t{relation}\t_\t_\n"
-                for number, (word, head, relation) in enumerate(rows, 1)
-            )
-        )
-    return "\n".join(blocks)
+        for number, row in enumerate(sentence.split(), 1):
+            word, head, relation = row.rsplit("/", 2)
+            text += f"{number}\t{word}\t_\tX\tX\t_\t{head}\t{relation}\t_\t_\n"
+        text += "\n"
+    return text
 
 
 NAMED_DEP = "Ada/2/nsubj saw/0/root Rome/2/dobj /./2/punct"
 PLAIN_DEP = "Yes/0/root (/1/punct really/1/advmod -RRB-/1/punct"
 
 
+ALL_DEP = (PLAIN_DEP, NAMED_DEP) * 3
+TREES = {
+    "Ada": Dependencies((2, 0, 2, 2), ("nsubj", "root", "dobj", "punct")),
+    "Yes": Dependencies((0, 1, 1, 1), ("root", "punct", "advmod", "punct")),
+}
+
+
 def check_dependencies(splits: dict[str, list[Sentence]]) -> None:
-    for sentences in splits.values():
-        for sentence in sentences:
-            if sentence.words[0] == "Ada":
-                assert sentence.dep == Dependencies((2, 0, 2, 2), ("nsubj", "root", "dobj", "punct"))
-            else:
-                assert sentence.dep == Dependencies((0, 1, 1, 1), ("root", "punct", "advmod", "punct"))
+    assert all(s.dep == TREES[s.words[0]] for sentences in splits.values() for s in sentences)
 
 
 def test_dependencies_from_one_file(corpus: Path, tmp_path: Path) -> None:
-    path = tmp_path / "all.conllx"
-    path.write_text(conllx(PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP))
-    splits = build_ontonotes5(corpus, dep=path)
+    plain = build_ontonotes5(corpus)
+    (tmp_path / "all.conllx").write_text(conllx(*ALL_DEP))
+    splits = build_ontonotes5(corpus, dep=tmp_path / "all.conllx")
     check_dependencies(splits)
-    bare = {split: [old.with_layers(dep=None) for old in sentences] for split, sentences in splits.items()}
-    assert bare == build_ontonotes5(corpus)
+    assert plain == {split: [old.with_layers(dep=None) for old in sentences] for split, sentences in splits.items()}
+    put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED)  # a sentence without a tree may be missing
+    treeless, named = build_ontonotes5(corpus, dep=tmp_path / "all.conllx")["test"]
+    assert (treeless.dep, treeless.con, treeless.pos, named.dep) == (None, None, None, TREES["Ada"])
 
 
 @pytest.mark.parametrize("dev", ["dev.conllu", "en-development.conllx"])
@@ -213,7 +208,7 @@ def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path, dev: str) -> N
 @pytest.mark.parametrize(
     ("sentences", "what"),
     [
-        ((PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP, PLAIN_DEP), "expected 6 sentences (6 with trees), found 5"),
+        (ALL_DEP[:5], r"expected 6 sentences \(6 with trees\), found 5"),
         ((PLAIN_DEP, NAMED_DEP.replace("Rome", "Rom")), "all.conllx, line 8: expected the word 'Rome' of sentence nw/"),
         ((PLAIN_DEP, NAMED_DEP + " !/2/punct"), "line 6: expected the 4 words of sentence nw/own/00/own_0002/000/1"),
         ((PLAIN_DEP, NAMED_DEP.replace("Ada/2", "Ada/1")), "line 6"),
@@ -221,20 +216,9 @@ def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path, dev: str) -> N
     ],
 )
 def test_dependencies_that_do_not_fit(corpus: Path, tmp_path: Path, sentences: tuple[str, ...], what: str) -> None:
-    path = tmp_path / "all.conllx"
-    path.write_text(conllx(*sentences))
-    with pytest.raises(CorpusError) as caught:
-        build_ontonotes5(corpus, dep=path)
-    assert what in str(caught.value)
-
-
-def test_sentences_without_trees_may_be_missing_from_the_file(corpus: Path, tmp_path: Path) -> None:
-    put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED)
-    path = tmp_path / "all.conllx"
-    path.write_text(conllx(PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP, PLAIN_DEP, NAMED_DEP))
-    treeless, named = build_ontonotes5(corpus, dep=path)["test"]
-    assert (treeless.dep, treeless.con, treeless.pos) == (None, None, None)
-    assert named.dep is not None
+    (tmp_path / "all.conllx").write_text(conllx(*sentences))
+    with pytest.raises(CorpusError, match=what):
+        build_ontonotes5(corpus, dep=tmp_path / "all.conllx")
 
 
 # Stands in for Java with Stanford's class: checks how it is called, chains each word of every tree to the one before
@@ -269,13 +253,10 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
     put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED, tuple(row.replace("Rome", "Zürich") for row in NAMED))
     splits = build_ontonotes5(corpus, converter=jar)
-    for sentences in splits.values():
-        for sentence in sentences:
-            if sentence.con is None:
-                assert sentence.dep is None
-            else:
-                n = len(sentence)
-                assert sentence.dep == Dependencies(tuple(range(n)), ("root",) + ("dep",) * (n - 1))
+    for sentence in (sentence for sentences in splits.values() for sentence in sentences):
+        n = len(sentence)
+        chain = Dependencies(tuple(range(n)), ("root",) + ("dep",) * (n - 1))
+        assert sentence.dep == (None if sentence.con is None else chain)
     assert splits["test"][2].words == ("Ada", "saw", "Zürich", ".")
 
 

@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny import FAMILIES, WORDS
@@ -23,8 +23,6 @@ LAYERS, HEADS = 2, 3
 
 def batch_of(counts: Sequence[Sequence[int]], capacity: int | None = None) -> EncoderBatch:
     """Sentences given as numbers of pieces of their words."""
-    import numpy as np
-
     made = [Pieces(np.arange(10, 10 + sum(words), dtype=np.int32), np.array(words, np.int32)) for words in counts]
     return collate(made, Frame([1], [2], 0, capacity))
 
@@ -42,12 +40,11 @@ def random_attention(batch: EncoderBatch, seed: int = 0) -> list[Tensor]:
     return [scores.double().softmax(-1) for scores in made]
 
 
-def by_loops(
-    attention: Sequence[Tensor],
-    counts: Sequence[Sequence[int]],
-    trees: Sequence[Dependencies | None],
-    gamma: Callable[[Tensor], Tensor],
-) -> list[float]:
+Trees = Sequence[Dependencies | None]
+Gamma = Callable[[Tensor], Tensor]
+
+
+def by_loops(attention: Sequence[Tensor], counts: Sequence[Sequence[int]], trees: Trees, gamma: Gamma) -> list[float]:
     """γ of every directed arc: words' attention as UAS reads it, one number a head, then over all heads."""
     found = []
     for row, (words, one) in enumerate(zip(counts, trees, strict=True)):
@@ -76,9 +73,8 @@ TREES = (tree(2, 0, 2), tree(0, 1, 2, 5, 1), tree(0), None)
         ({"variant": "norm", "norm": 3.0}, lambda each: (each**3).sum() ** (1 / 3)),
     ],
 )
-def test_price_is_what_loops_over_pieces_and_heads_find(options, gamma):
-    batch = batch_of(COUNTS)
-    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
+def test_price_is_what_loops_over_pieces_and_heads_find(priced, options, gamma):
+    attention, arcs = priced
     expected = by_loops(attention, COUNTS, TREES, gamma)
     assert arcs.number == len(expected) == 2 * 6
     assert float(arc_penalty(attention, arcs, **options)) == pytest.approx(sum(expected), rel=1e-5)
@@ -96,10 +92,15 @@ def test_without_arcs_there_is_no_price_and_no_gradient(variant, scale):
     assert penalty.item() == 0 and all(not layer.grad.any() for layer in attention)
 
 
-def test_a_high_norm_is_the_largest_weight_and_heads_are_in_order():
+@pytest.fixture
+def priced():
+    """Attention, and the arcs of four sentences."""
     batch = batch_of(COUNTS)
-    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
-    largest, norm = (float(arc_penalty(attention, arcs, variant=name, norm=300.0)) for name in ("max", "norm"))
+    return random_attention(batch), batch_arcs(batch, TREES)
+
+
+def test_a_high_norm_is_the_largest_weight_and_heads_are_in_order(priced):
+    largest, norm = (float(arc_penalty(*priced, variant=name, norm=300.0)) for name in ("max", "norm"))
     assert norm == pytest.approx(largest, rel=0.02)
     for given_ in itertools.permutations(["3-10", "3-2", "1-4"]):
         assert SyntaxConfig(strength=1, heads=",".join(given_)).heads == ("1-4", "3-2", "3-10")
@@ -109,17 +110,15 @@ def test_arcs_across_windows_are_left_out():
     counts = [[1] * 12]
     batch = batch_of(counts, capacity=8)
     assert len(batch.input_ids) > 1  # several windows
-    heads = [0, *range(1, 12)]  # a chain
-    found = batch_arcs(batch, [tree(*heads)])
+    found = batch_arcs(batch, [tree(*range(12))])  # a chain
     assert 0 < found.number < 2 * 11
     assert (found.row < len(batch.input_ids)).all() and len(set(found.row.tolist())) > 1
     far = batch_arcs(batch, [tree(12, *[0] * 10, 0)])  # first and last word, never in one window
     assert far.number == 0
 
 
-def test_named_heads_are_priced_alone():
-    batch = batch_of(COUNTS)
-    attention, arcs = random_attention(batch), batch_arcs(batch, TREES)
+def test_named_heads_are_priced_alone(priced):
+    attention, arcs = priced
     kept = [(0, 1, 2), (0, 2)]  # of the second layer one head was removed before
     attention[1] = attention[1][:, :2]
     counted = named_heads(["1-2", "2-3"], kept)
@@ -132,12 +131,8 @@ def test_named_heads_are_priced_alone():
             named_heads([name], kept)
 
 
-def _encoder(tiny_encoder: Callable[[str], Path], family: str) -> Encoder:
-    return Encoder.load(str(tiny_encoder(family)), word_dropout=0.0)
-
-
 def test_lambda_turns_the_sign_of_loss_and_gradients(tiny_encoder):
-    encoder = _encoder(tiny_encoder, "bert")
+    encoder = Encoder.load(str(tiny_encoder("bert")), word_dropout=0.0)
     batch = encoder.collate(encoder.tokenize_all([WORDS[:5], WORDS[3:11]]))
     trees = [tree(2, 0, 2, 3, 3), tree(0, 1, 2, 3, 4, 5, 6, 7)]
     found = []

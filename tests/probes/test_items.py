@@ -1,31 +1,29 @@
 """Items of all tasks, shuffled labels, chance by counting; ties, centroids and nested spans with known answers."""
 
+from collections.abc import Callable
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from random_sentences import corpora, nested_spans
+from random_sentences import corpora, nested_spans, spans
 from torch import Tensor
 
 from mtlprune.analyses.probes import maths
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.sentence import Dependencies, Predicate, Sentence
 
 # (S (NP the old dog) (VP saw (NP (NP cats) (PP in (NP parks)))))
-TREE = (
-    Span(0, 7, "S"), Span(0, 3, "NP"), Span(3, 7, "VP"), Span(4, 7, "NP"), Span(4, 5, "NP"), Span(5, 7, "PP"),
-    Span(6, 7, "NP"),
-)  # fmt: skip
+TREE = spans((0, 7, "S"), (0, 3, "NP"), (3, 7, "VP"), (4, 7, "NP"), (4, 5, "NP"), (5, 7, "PP"), (6, 7, "NP"))
 SENTENCE = Sentence(
     "1",
     ("the", "old", "dog", "saw", "cats", "in", "parks"),
     pos=("DT", "JJ", "NN", "VBD", "NNS", "IN", "NNS"),
-    ner=(Span(6, 7, "LOC"),),
+    ner=spans((6, 7, "LOC")),
     dep=Dependencies((3, 3, 4, 0, 4, 7, 5), ("det", "amod", "nsubj", "root", "obj", "case", "nmod")),
     con=TREE,
-    srl=(Predicate(3, "see.01", (Span(0, 3, "ARG0"), Span(3, 4, "V"), Span(4, 7, "ARG1"))),),
+    srl=(Predicate(3, "see.01", spans((0, 3, "ARG0"), (3, 4, "V"), (4, 7, "ARG1"))),),
 ).validate()
 
 
@@ -48,16 +46,13 @@ def test_items_of_a_sentence():
 
 
 @given(nested_spans(7))
-def test_heights_by_their_definition(spans):
+def test_heights_by_their_definition(tree):
     def height(place: int) -> int:
-        inside = [
-            other
-            for other in range(place + 1, len(spans))
-            if spans[place].start <= spans[other].start and spans[other].end <= spans[place].end
-        ]
+        start, end, _ = tree[place]
+        inside = [n for n in range(place + 1, len(tree)) if start <= tree[n].start and tree[n].end <= end]
         return 1 + max(map(height, inside), default=2)
 
-    assert tree_heights(spans) == [height(place) for place in range(len(spans))]
+    assert tree_heights(tree) == [height(place) for place in range(len(tree))]
 
 
 @given(corpora())
@@ -84,6 +79,15 @@ def test_shuffles_follow_the_seed(seed):
     assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
+def met(items: Items, row: list[int], choice: Callable[[int, int], bool]) -> bool:
+    """Whether an arc, or an argument, is found where ``choice`` says that one word leads to another."""
+    if items.task == "dep":
+        head, dependent = row
+        return choice(dependent, head) or choice(head, dependent)
+    start, end, predicate = row
+    return any(choice(word, predicate) or choice(predicate, word) for word in range(start, end))
+
+
 def tasks(sentences: list[Sentence], *names: str) -> list[Items]:
     return [items for items in read_items({"test": sentences}, 0)["test"] if items.task in names]
 
@@ -94,13 +98,7 @@ def test_offsets_one_by_one(sentences):
         expected = np.zeros((len(items.labels), 9))
         for row, label in zip(items.columns.tolist(), items.label, strict=True):
             for offset in range(1, 10):
-                if items.task == "dep":
-                    head, dependent = row
-                    hit = dependent + offset == head or head + offset == dependent
-                else:
-                    start, end, predicate = row
-                    hit = any(t + offset == predicate or predicate + offset == t for t in range(start, end))
-                expected[label, offset - 1] += hit
+                expected[label, offset - 1] += met(items, row, lambda one, other, by=offset: one + by == other)
         assert np.array_equal(offset_hits(items, 9), expected)
         assert np.array_equal(offset_hits(items, 2), expected[:, :2])
 
@@ -110,15 +108,9 @@ def test_chance_by_all_ways_to_choose(sentences):
     for items in tasks([s for s in sentences if len(s) < 5], "dep", "srl"):
         expected: dict[int, list[float]] = {}
         for row, label, n in zip(items.columns.tolist(), items.label, items.lengths, strict=True):
-            hits = []
-            if items.task == "dep":
-                head, dependent = row
-                for g_head, g_dependent in product(range(n + 1), repeat=2):
-                    hits.append(g_dependent == head or g_head == dependent)
-            else:
-                start, end, predicate = row
-                for g in product(range(n), repeat=int(n)):
-                    hits.append(any(g[t] == predicate or g[predicate] == t for t in range(start, end)))
+            slots = n + (items.task == "dep")  # one for the root
+            ways = product(range(slots), repeat=int(slots))
+            hits = [met(items, row, lambda one, other, way=way: way[one] == other) for way in ways]
             expected.setdefault(int(label), []).append(float(np.mean(hits)))
         found = chance(items)
         for label, values in expected.items():

@@ -34,13 +34,8 @@ GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[str, list[Sentence]]:
-    return {name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()}
-
-
-@pytest.fixture(scope="module")
-def data(corpus: dict[str, list[Sentence]]) -> Data:
-    return Data.read(corpus)
+def data() -> Data:
+    return Data.read({name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()})
 
 
 @pytest.fixture(scope="module")
@@ -83,40 +78,39 @@ def finds(items: Items, row: Sequence[int], attention: np.ndarray) -> bool:
     return any(choice[t] == predicate or choice[predicate] == t for t in range(start, end))
 
 
-def accuracies(hits: list[list[bool]], labels: Sequence[int], k: int) -> np.ndarray:
+def accuracies(hits: Sequence[bool], labels: np.ndarray, k: int) -> np.ndarray:
     """(K,): percent of the items of each label."""
     each = [[h for h, label in zip(hits, labels, strict=True) if label == one] for one in range(k)]
     return np.array([100 * np.mean(mine or np.nan) for mine in each])
 
 
+def sentences_of(items: Items) -> np.ndarray:
+    """The sentence of each item."""
+    return np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
+
+
 def units(items: Items, vectors: list[np.ndarray], layer: int, head: int) -> list[np.ndarray]:
     """The vector of each unit in one head."""
-    sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
-    return [
-        np.mean([vectors[s][word, layer, head] for word in range(start, end)], 0)
-        for s, (start, end) in zip(sentence, items.columns, strict=True)
-    ]
+    places = zip(sentences_of(items), items.columns, strict=True)
+    return [np.mean(vectors[s][start:end, layer, head], 0) for s, (start, end) in places]
 
 
 def nearest(made: dict[int, np.ndarray], vector: np.ndarray) -> int:
-    def cosine(centroid: np.ndarray) -> float:
-        return float(centroid @ vector / np.linalg.norm(centroid) / np.linalg.norm(vector))
+    def cosine(label: int) -> float:
+        return float(made[label] @ vector / np.linalg.norm(made[label]) / np.linalg.norm(vector))
 
-    return max(sorted(made), key=lambda label: cosine(made[label]))
+    return max(sorted(made), key=cosine)
 
 
 def test_attention_probes_by_double_loops(bert, data, found):
     for split, grids in (("dev", found.dev), ("test", found.test)):
         seen = [alone(bert, sentence)[0] for sentence in data.sentences[split]]
         for items in (items for items in data.items[split] if items.task in ("dep", "srl")):
-            sentence = np.repeat(np.arange(len(seen)), np.diff(items.offsets))
+            rows = list(zip(sentences_of(items), items.columns.tolist(), strict=True))
             for layer, head in np.ndindex(LAYERS, HEADS):
-                hits = [
-                    finds(items, row, seen[s][layer, head])
-                    for s, row in zip(sentence, items.columns.tolist(), strict=True)
-                ]
+                hits = [finds(items, row, seen[s][layer, head]) for s, row in rows]
                 for labelling, labels in ((TRUE, items.label), (SHUFFLED, items.shuffled)):
-                    expected = accuracies(hits, labels.tolist(), len(items.labels))
+                    expected = accuracies(hits, labels, len(items.labels))
                     assert grids[SOUND, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
 
 
@@ -125,47 +119,36 @@ def test_attention_probes_by_double_loops(bert, data, found):
 def test_centroid_probes_by_double_loops(bert, data, found, mode, labelling):
     source = "train" if mode == SOUND else "test"
     vectors = {split: [alone(bert, s)[1] for s in data.sentences[split]] for split in {source, "test"}}
-    for place, items in enumerate(data.items["test"]):
+    for other, items in zip(data.items[source], data.items["test"], strict=True):
         if items.task not in ("pos", "ner", "con"):
             continue
-        other = data.items[source][place]
         train, test = (i.label if labelling == TRUE else i.shuffled for i in (other, items))
         for layer, head in np.ndindex(LAYERS, HEADS):
-            learning = units(other, vectors[source], layer, head)
-            made = {
-                int(k): np.mean([v for v, label in zip(learning, train, strict=True) if label == k], 0)
-                for k in np.unique(train)
-            }
-            hits = [
-                nearest(made, vector) == label
-                for vector, label in zip(units(items, vectors["test"], layer, head), test, strict=True)
-            ]
-            expected = accuracies(hits, test.tolist(), len(items.labels))
+            learning = np.array(units(other, vectors[source], layer, head))
+            made = {int(k): learning[train == k].mean(0) for k in np.unique(train)}
+            choices = [nearest(made, vector) for vector in units(items, vectors["test"], layer, head)]
+            expected = accuracies(np.array(choices) == test, test, len(items.labels))
             assert found.test[mode, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
-
-
-def assert_same(one: Findings, other: Findings) -> None:
-    assert one.dev.keys() == other.dev.keys() and one.test.keys() == other.test.keys()
-    for first, second in ((one.dev, other.dev), (one.test, other.test)):
-        for key, grid in first.items():
-            np.testing.assert_allclose(grid, second[key], err_msg=str(key))
 
 
 def test_one_batch_or_many(bert, data, found, monkeypatch):
     monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
     batches: list[None] = []
-    assert_same(ProbeSurvey(bert, on_batch=lambda: batches.append(None)).run(data), found)
+    single = ProbeSurvey(bert, on_batch=lambda: batches.append(None)).run(data)
+    for one, other in ((single.dev, found.dev), (single.test, found.test)):
+        assert one.keys() == other.keys()
+        for key, grid in one.items():
+            np.testing.assert_allclose(grid, other[key], err_msg=str(key))
     assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
 
 
 def test_items_of_the_chosen_head_are_those_counted(data, found):
     for mode in MODES:
         for items in data.items["test"]:
-            grid = found.test[mode, TRUE, items.task]
             for layer, head in np.ndindex(LAYERS, HEADS):
                 hits = found.hits(mode, items.task, layer, head)
-                expected = accuracies(hits.tolist(), items.label.tolist(), len(items.labels))
-                assert grid[:, layer, head] == pytest.approx(expected, nan_ok=True)
+                expected = accuracies(hits, items.label, len(items.labels))
+                assert found.test[mode, TRUE, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
 
 
 def test_batches_keep_to_their_budget():
@@ -183,8 +166,7 @@ def test_batches_keep_to_their_budget():
 def test_a_closed_head_is_a_removed_head(load, data, family):
     encoder = load(family)
     gated = ProbeSurvey(encoder, GATES).run(data, (AS_RELEASED,))
-    smaller = without_heads(encoder, GATES)
-    removed = ProbeSurvey(smaller).run(data, (AS_RELEASED,))
+    removed = ProbeSurvey(without_heads(encoder, GATES)).run(data, (AS_RELEASED,))
     closed = (GATES == 0).numpy()
     for key, grid in gated.test.items():
         with_items = next(i for i in data.items["test"] if i.task == key[2]).counts() > 0
@@ -203,20 +185,17 @@ class Planted(ProbeSurvey):
             which, row = by_task["pos"].of(rows)
             tags = torch.from_numpy(by_task["pos"].label[which])  # of all words of the batch, in order
             slots = seen.heads[0].flatten(0, 1)
-            slots[seen.batch.piece_slot, 1] = torch.nn.functional.one_hot(
-                tags[seen.batch.piece_word] % slots.shape[-1], slots.shape[-1]
-            ).float()
+            told = tags[seen.batch.piece_word] % slots.shape[-1]
+            slots[seen.batch.piece_slot, 1] = torch.nn.functional.one_hot(told, slots.shape[-1]).float()
             if seen.attention:
                 which, row = by_task["dep"].of(rows)
                 head, dependent = by_task["dep"].columns[which].T
-                map_ = torch.zeros_like(seen.attention[1][:, 2])
+                planted = torch.zeros_like(seen.attention[1][:, 2])
                 first = seen.batch.first_piece - seen.batch.first_piece[0]
                 starts = np.cumsum([0, *seen.batch.sizes])[row]
-                width = map_.shape[1]
-                at = seen.batch.piece_slot[first][starts + dependent - 1] % width
-                to = np.where(head > 0, (seen.batch.piece_slot[first] % width).numpy()[starts + head - 1], 0)
-                map_[row, at, to] = 1
-                seen.attention[1][:, 2] = map_
+                slot = (seen.batch.piece_slot[first] % planted.shape[1]).numpy()
+                planted[row, slot[starts + dependent - 1], np.where(head > 0, slot[starts + head - 1], 0)] = 1
+                seen.attention[1][:, 2] = planted
             yield rows, seen
 
 
@@ -236,7 +215,6 @@ def test_planted_heads_are_found(bert, data):
         assert np.nanmean(found.test[mode, SHUFFLED, "pos"][:, 0, 1]) < 40
 
 
-LAYERS, HEADS = 2, 4
 GROUP = ["mode", "control", "task", "label"]
 
 
@@ -328,54 +306,44 @@ def test_what_is_left_out_or_refused(request_, tmp_path):
         probe(request_, {}, names=(str(tiny),))
 
 
-@pytest.fixture
-def labels_of(tmp_path: Path) -> Any:
+def labels_of(folder: Path, settings: Sequence[dict[str, Any]]) -> list[str]:
     """Labels of runs with these settings."""
-
-    def labels(*settings: dict[str, Any]) -> list[str]:
-        names = []
-        for number, setting in enumerate(settings):
-            folder = RunFolder(tmp_path / f"{len(list(tmp_path.iterdir()))}-{number}")
-            folder.path.mkdir()
-            tree = {"data": {"path": "corpus"}, "encoder": {"name": "minilm"}, "tasks": ["pos"], **setting}
-            removed = tree.pop("removed", False)
-            folder.config_path.write_text(yaml.safe_dump(tree))
-            if removed:
-                folder.encoder_path.mkdir()
-                (folder.encoder_path / "heads.json").write_text("{}")
-            names.append(str(folder.path))
-        return [source.label for source in find_sources(names)]
-
-    return labels
+    for number, setting in enumerate(settings):
+        run = RunFolder(folder / str(number))
+        run.path.mkdir()
+        tree = {"data": {"path": "corpus"}, "encoder": {"name": "minilm"}, "tasks": ["pos"], **setting}
+        if tree.pop("removed", False):
+            run.encoder_path.mkdir()
+            (run.encoder_path / "heads.json").write_text("{}")
+        run.config_path.write_text(yaml.safe_dump(tree))
+    return [source.label for source in find_sources([str(folder / str(number)) for number in range(len(settings))])]
 
 
 GATED = {"pruning": {"method": "gates"}}
+GATED_2 = {**GATED, "train": {"seed": 2}}
+STATIC = {**GATED, "train": {"start": "x", "freeze": "decoders"}}
 FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
+SAMPLED = {**FIVE, "train": {"mixing": "sampled"}}
+FUSION = {"encoder": {"name": "minilm", "fusion": "gate"}}
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ([{}, {"train": {"seed": 2}}], ["POS", "POS"]),
-        ([GATED, {**GATED, "train": {"seed": 2}}], ["POS", "POS"]),
+        ([GATED, GATED_2], ["POS", "POS"]),
         ([{}, GATED], ["POS", "POS (gates)"]),
         ([{"tasks": ["dep"]}, GATED], ["DEP", "POS (gates)"]),  # no comparison takes one for the other
-        ([{}, {**GATED, "train": {"seed": 2}}], ["POS", "POS (gates)"]),  # no seeds of one thing
+        ([{}, GATED_2], ["POS", "POS (gates)"]),  # no seeds of one thing
         ([{}, GATED, {**GATED, "removed": True}], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
-        (
-            [GATED, {"pruning": {"method": "gates"}, "train": {"start": "x", "freeze": "decoders"}}],
-            ["POS (gates)", "POS (static gates)"],
-        ),
-        (
-            [FIVE, {**FIVE, "train": {"mixing": "sampled"}}, {}, {"encoder": {"name": "minilm", "fusion": "gate"}}],
-            ["MTL-5", "MTL-5 (sampled)", "POS", "POS (fusion gate)"],
-        ),
+        ([GATED, STATIC], ["POS (gates)", "POS (static gates)"]),
+        ([FIVE, SAMPLED, {}, FUSION], ["MTL-5", "MTL-5 (sampled)", "POS", "POS (fusion gate)"]),
         ([{"name": "a"}, {"name": "b"}, {"tasks": ["dep"]}], ["POS (a)", "POS (b)", "DEP"]),
         ([{"tasks": ["pos", "dep"]}, {"tasks": ["pos", "dep"], **GATED}], ["POS+DEP", "POS+DEP (gates)"]),
     ],
 )
-def test_what_differs_has_another_label(labels_of, settings, expected):
-    assert labels_of(*settings) == expected
+def test_what_differs_has_another_label(tmp_path, settings, expected):
+    assert labels_of(tmp_path, settings) == expected
 
 
 def test_the_kind_of_a_run_is_read_off_its_label():

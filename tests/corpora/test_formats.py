@@ -1,0 +1,493 @@
+"""Readers of files: what each reads, layouts that all must read the same, and mistakes with file and line."""
+
+import logging
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from random_sentences import nested_spans, sized, spans
+from served import tar
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import read_lines
+from mtlprune.corpora.formats.brackets import format_tree, read_ptb, spans_from_stars, stars_from_spans
+from mtlprune.corpora.formats.conll2012 import read_conll2012, read_documents
+from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.iob2 import read_iob2
+from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons, read_skeletons
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+Reader = Callable[..., Iterator[Any]]
+
+
+def read(reader: Reader, folder: Path, text: str | bytes, **options: Any) -> list[Any]:
+    path = folder / "few.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return list(reader(path, **options))
+
+
+# CoNLL-U
+
+CONLLU = """# newdoc id = d
+# sent_id = d-1
+# text = We don't.
+1\tWe\twe\tPRON\tPRP\tCase=Nom\t2\tnsubj\t2:nsubj\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+2\tdo\tdo\tAUX\tVBP\t_\t0\troot\t0:root\t_
+3\tn't\tnot\tPART\tRB\t_\t2\tadvmod\t2:advmod\t_
+3.1\tgo\tgo\tVERB\tVB\t_\t_\t_\t2:conj\t_
+4\t.\t.\tPUNCT\t.\t_\t2\tpunct\t2:punct\t_
+
+# a comment without a value
+0.1\tx\t_\t_\t_\t_\t_\t_\t_\t_
+1\t_\t_\t_\t_\t_\t_\t_\t_\t_
+2\t10 000\t_\t_\t_\t_\t_\t_\t_\t_
+"""
+
+
+def row(number: str, form: str = "a", tag: str = "T", head: str = "0", relation: str = "root") -> str:
+    return f"{number}\t{form}\t_\t_\t{tag}\t_\t{head}\t{relation}\t_\t_\n"
+
+
+def test_conllu_words_are_plain_numbers_and_underscores_are_unknown(tmp_path: Path) -> None:
+    tree = Dependencies((2, 0, 2, 2), ("nsubj", "root", "advmod", "punct"))
+    first = Sentence("d-1", ("We", "do", "n't", "."), pos=("PRP", "VBP", "RB", "."), dep=tree)
+    assert read(read_conllu, tmp_path, CONLLU) == [first, Sentence("few-2", ("_", "10 000"))]
+
+
+def test_conllu_tags_come_from_the_column_asked_for(tmp_path: Path) -> None:
+    assert read(read_conllu, tmp_path, CONLLU, pos="upos")[0].pos == ("PRON", "AUX", "PART", "PUNCT")
+    assert read(read_conllu, tmp_path, CONLLU, pos="Case")[0].pos == ("Nom", "-", "-", "-")
+    beside = read(read_conllu, tmp_path, CONLLU, pos="upos", beside=True)
+    assert [s.get("xpos") for s in beside] == [("PRP", "VBP", "RB", "."), None] and beside[1].pos is None
+    with pytest.raises(CorpusError, match="line 1: expected features such as Case=Nom, found 'Case'"):
+        read(read_conllu, tmp_path, row("1").replace("T\t_", "T\tCase"), pos="Case")
+    with pytest.raises(CorpusError, match="column xpos or upos, or from a feature such as Case, found 'tag'"):
+        read(read_conllu, tmp_path, CONLLU, pos="tag")
+
+
+CONLLU_MISTAKES = [
+    ("1\ta\t_\n", "line 1: expected 10 columns between tabs, found 3"),
+    (row("1", form=""), "line 1: expected a value or _ in the column form, found nothing"),
+    (row("1") + row("3", head="1"), "line 2: expected the id 2 .*found 3"),
+    (row("2-3") + row("1"), "line 1: expected the id 1 .*found 2-3"),
+    (row("1-2") + row("1") + row("2-3") + row("2", head="1") + row("3", head="1"), "line 3: .*found 2-3"),
+    (row("1") + row("2.1"), "line 2: expected the id 2 .*found 2.1"),
+    (row("x"), "line 1: expected a number such as 8, .* in the column id, found 'x'; correct the row"),
+    ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head, .* found 'two'; correct"),
+    (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
+    (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found None and root"),
+    (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),
+    (row("1", head="2") + row("2", head="1"), "line 1: the heads run in a circle: 1 → 2 → 1; give one"),
+    ("# c\n" + row("1") + row("2", head="3") + row("3", head="2"), "line 3: the heads run in a circle: 2 → 3 → 2"),
+    ("# sent_id = a\n" + row("1") + "\n# sent_id = a\n" + row("1"), "line 4: the sent_id 'a' was used at line 1"),
+    (row("1") + "\n# only a comment\n", "line 3: expected at least one word"),
+]
+
+# IOB2
+
+UNER = """# newdoc id = d
+# sent_id = d-1
+# text = Ann Lee sued the French Star
+1\tAnn\tB-PER\t-\tstephen
+2\tLee\tI-PER\t-\tstephen
+3\t#\tO
+4\tthe\tO
+5\tFrench\tB-OTH\t-\tstephen
+6\tStar\tB-O\t-\tstephen
+
+1\tNo\tO
+"""
+
+
+def test_iob2_in_files_as_uner_has_them(tmp_path: Path) -> None:
+    words = ("Ann", "Lee", "#", "the", "French", "Star")
+    plain = [Sentence("d-1", words, ner=(Span(0, 2, "PER"),)), Sentence("few-2", ("No",), ner=())]
+    assert read(read_iob2, tmp_path, UNER, as_outside={"O", "OTH"}) == plain
+    corrections = {("d-1", 6): "B-ORG", ("d-1", 5): "O"}
+    corrected = read(read_iob2, tmp_path, UNER, corrections=corrections)[0].ner
+    assert corrected == (Span(0, 2, "PER"), Span(5, 6, "ORG"))
+    with pytest.raises(CorpusError, match="expected word 7 of sentence 'd-1' for a correction"):
+        read(read_iob2, tmp_path, UNER, as_outside={"O"}, corrections={("d-1", 7): "O"})
+
+
+def test_iob2_in_two_columns_with_hashes_as_words(tmp_path: Path) -> None:
+    assert read(read_iob2, tmp_path, "# sent_id = x\n# O\nAnn B-PER\n\n#1 B-PER\nfan O\n") == [
+        Sentence("x", ("#", "Ann"), ner=(Span(1, 2, "PER"),)),
+        Sentence("few-2", ("#1", "fan"), ner=(Span(0, 1, "PER"),)),
+    ]
+
+
+IOB2_MISTAKES = [
+    ("a O\nb I-PER\n", "line 2: I-PER continues no open span; in IOB2 a span opens with B-PER"),
+    ("a B-LOC\nb I-PER\n", "line 2: I-PER continues a span of LOC"),
+    ("a PER\n", "line 1: expected an IOB2 tag"),
+    ("a\n", "line 1: expected a word and a tag between blanks"),
+    ("1\ta\n", "line 1: expected at least three columns"),
+    ("1\ta\tO\n3\tb\tO\n", "line 2: expected the word number 2, found '3'"),
+    ("# sent_id = a\na O\n\n# sent_id = a\nb O\n", "line 4: the sent_id 'a' was used at line 1"),
+    ("a O\n\n# sent_id = b\n", "line 3: expected at least one word"),
+    (UNER, "line 9: found B-O, but no entity is of type O"),
+]
+
+# CoNLL-2012: our own sentences, in the columns of the format
+
+CONLL2012 = """#begin document (nw/own/00/own_0001); part 000
+nw/own/00/own_0001   0   0     Ada    NNP   (TOP(S(NP*)       -    -   -   -   (PERSON)   (ARG0*)      *   (3)
+nw/own/00/own_0001   0   1   wants    VBZ         (VP*     want   01   1   -        *         (V*)      *    -
+nw/own/00/own_0001   0   2      to     TO      (S(VP*        -    -   -   -        *      (ARG1*       *    -
+nw/own/00/own_0001   0   3     see     VB        (VP*      see   01   -   -        *           *      (V*)   -
+nw/own/00/own_0001   0   4     New    NNP        (NP*        -    -   -   -    (GPE*           *   (ARG1*   (4
+nw/own/00/own_0001   0   5    York    NNP    *)))))        -    -   -   -        *)          *)       *)   4)
+nw/own/00/own_0001   0   6      /.      .         *))       -    -   -   -        *           *        *    -
+
+nw/own/00/own_0001   0   0   -LRB-  -LRB-   (TOP(FRAG*   -   -   -   -   *   -
+nw/own/00/own_0001   0   1   Maybe     RB   (ADVP-X*)    -   -   -   -   *   -
+nw/own/00/own_0001   0   2      /?      .        *       -   -   -   -   *   -
+nw/own/00/own_0001   0   3   -RRB-  -RRB-       *))      -   -   -   -   *   -
+
+#end document
+#begin document (nw/own/00/own_0001); part 001
+nw/own/00/own_0001   1   0   Yes   UH   (TOP(INTJ*))   -   -   -   A_B   *   -
+
+#end document
+"""
+
+
+def test_conll2012_has_a_column_for_every_layer(tmp_path: Path) -> None:
+    first, second, third = read(read_conll2012, tmp_path, CONLL2012)
+    phrases = spans((0, 7, "S"), (0, 1, "NP"), (1, 6, "VP"), (2, 6, "S"), (2, 6, "VP"), (3, 6, "VP"), (4, 6, "NP"))
+    assert first == Sentence(
+        "nw/own/00/own_0001/000/0",
+        ("Ada", "wants", "to", "see", "New", "York", "."),
+        pos=("NNP", "VBZ", "TO", "VB", "NNP", "NNP", "."),
+        ner=spans((0, 1, "PERSON"), (4, 6, "GPE")),
+        con=phrases,
+        srl=(
+            Predicate(1, "want.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 6, "ARG1")), "want"),
+            Predicate(3, "see.01", spans((3, 4, "V"), (4, 6, "ARG1")), "see"),
+        ),
+    )
+    assert second == Sentence(
+        "nw/own/00/own_0001/000/1",
+        ("-LRB-", "Maybe", "?", "-RRB-"),
+        pos=("-LRB-", "RB", ".", "-RRB-"),
+        con=spans((0, 4, "FRAG"), (1, 2, "ADVP")),
+        ner=(),  # the document has both layers, the sentence nothing on them
+        srl=(),
+    )
+    assert (third.id, third.words, third.con) == ("nw/own/00/own_0001/001/0", ("Yes",), (Span(0, 1, "INTJ"),))
+    rows = (line if line.startswith("#") else "\t".join(line.split()) for line in CONLL2012.splitlines())
+    for same in ("\n".join(rows), CONLL2012.replace("\n\n#end", "\n#end")):
+        assert read(read_conll2012, tmp_path, same) == [first, second, third]
+
+
+def test_conll2012_documents_whose_columns_are_empty_are_unknown(tmp_path: Path) -> None:
+    lines = CONLL2012.splitlines()
+    bare = "\n".join(lines[:1] + lines[9:])
+    sentences = read(read_conll2012, tmp_path, bare)
+    assert [(s.ner, s.srl, bool(s.pos and s.con)) for s in sentences] == [(None, None, True)] * 2
+    # another document in the same file does not make this one known
+    both = read(read_conll2012, tmp_path, CONLL2012.replace("own_0001", "own_0002") + bare)
+    assert [sentence.ner is None for sentence in both] == [False] * 3 + [True] * 2
+
+
+def document(*cells: str) -> str:
+    """One sentence; each argument is word, POS, parse bit, NER."""
+    lines = ["#begin document (d); part 000"]
+    for number, cell in enumerate(cells):
+        word, tag, bit, name = cell.split()
+        lines.append(f"d 0 {number} {word} {tag} {bit} - - - - {name} -")
+    return "\n".join([*lines, "", "#end document", ""])
+
+
+@pytest.mark.parametrize(
+    ("cells", "con", "pos"),
+    [
+        (("a XX (TOP* *", "b VERB * *", "c XX *) *"), None, None),
+        (("a DT (TOP* *", "b NN *) *"), None, ("DT", "NN")),
+        (("a UH (TOP*) *",), (), ("UH",)),
+    ],
+)
+def test_conll2012_without_a_parse_is_unknown(tmp_path: Path, cells: tuple[str, ...], con: Any, pos: Any) -> None:
+    [sentence] = read(read_conll2012, tmp_path, document(*cells))
+    assert (sentence.con, sentence.pos) == (con, pos)
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (("(GPE(ORG)", "*)"), [(0, 2, "GPE")]),
+        (("(GPE(ORG*", "*))"), [(0, 2, "GPE")]),
+        (("(GPE(ORG))", "(DATE)"), [(0, 1, "GPE"), (1, 2, "DATE")]),
+        (("(GPE*", "(ORG))"), [(0, 2, "GPE")]),
+    ],
+)
+def test_conll2012_of_nested_entities_keeps_the_outermost_and_the_first(tmp_path, names, kept):
+    text = document(f"a NN (TOP(NP* {names[0]}", f"b NN *)) {names[1]}")
+    [found] = read(read_documents, tmp_path, text)
+    assert found.nested == 1
+    assert read(read_conll2012, tmp_path, text)[0].ner == spans(*kept)
+
+
+def changed(line: int, old: str, new: str) -> str:
+    lines = CONLL2012.split("\n")
+    assert old in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(old, new, 1)
+    return "\n".join(lines)
+
+
+def with_arguments_swapped() -> str:
+    rows = [line.split() for line in CONLL2012.split("\n")]
+    for cells in rows[1:8]:
+        cells[11], cells[12] = cells[12], cells[11]
+    return "\n".join(map(" ".join, rows))
+
+
+CONLL2012_MISTAKES = [
+    (changed(1, "#begin", "#start"), "line 1: .*#begin document"),
+    (changed(3, "(V*)", ""), "line 3: .*expected 14 columns"),
+    ("#begin document (d); part 000\nd 0 0 a NN\n#end document\n", "line 2: .*at least 12 columns"),
+    (changed(4, "to ", "[WORD]"), "line 4: .*withheld"),
+    (changed(5, "   3 ", "   4 "), "line 5: .*expected word number 3, found 4"),
+    (changed(6, "nw/own/00/own_0001", "nw/own/00/own_0009"), "line 6: .*column 1"),
+    (changed(7, "*)))))", "*))))))))"), "line 7: .*column 6"),
+    (changed(7, "*)))))", "*)))"), "line 2: .*never closed"),
+    (changed(6, "(GPE*", "GPE*"), "line 6: .*column 11"),
+    (changed(5, "(V*)", "(V*"), "line 5: .*column 13"),
+    (changed(5, "  01  ", "  -  "), r"lines 2–8 .*1 predicates \(frameset not '-'\), found 2"),
+    (CONLL2012.replace("#end document\n#begin", "#begin"), "line 15: .*before #end"),
+    ("#end document\n", "line 1: .*without #begin"),
+    (CONLL2012.replace("part 001", "part 000"), "line 16: .*second time"),
+    (CONLL2012.rstrip()[: -len("#end document")], "line 16 lacks its #end"),
+    (with_arguments_swapped(), "line 5: .*order of the predicates"),
+]
+
+# Penn brackets
+
+PTB = """(TOP (S (NP-SBJ-1 (DT The) (NN gate))
+      (VP (VBD was)
+          (VP (VBN closed) (NP (-NONE- *-1)) (PP-TMP (IN by) (NP=2 (NN noon)))))
+      (. .)))
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PTB,
+        " ".join(PTB.split()),
+        PTB.replace("(TOP (S", "( (S"),
+        PTB.replace("(TOP (S", "(ROOT (S"),
+        PTB.replace("(TOP (S", "((S"),
+        PTB.replace("(NP (-NONE- *-1))", "(NP (NP (-NONE- *-1)) (SBAR (-NONE- 0) (S (-NONE- *T*-2))))"),
+    ],
+    ids=["plain", "one line", "bare root", "ROOT", "no blank", "nested empties"],
+)
+def test_ptb_in_any_layout(tmp_path: Path, text: str) -> None:
+    words, tags = ("The", "gate", "was", "closed", "by", "noon", "."), ("DT", "NN", "VBD", "VBN", "IN", "NN", ".")
+    con = spans((0, 7, "S"), (0, 2, "NP"), (2, 6, "VP"), (3, 6, "VP"), (4, 6, "PP"), (5, 6, "NP"))
+    assert read(read_ptb, tmp_path, text) == [Sentence("few/1", words, pos=tags, con=con)]
+    [whole] = read(read_ptb, tmp_path, text, functions=True)
+    assert whole.words == words
+    assert [span.label for span in whole.con] == ["S", "NP-SBJ-1", "VP", "VP", "PP-TMP", "NP=2"]
+
+
+def test_ptb_backslashes_and_bracket_codes(tmp_path: Path) -> None:
+    text = "(TOP (X (SYM \\) (CD 1\\/2) (NN a\\\\b) (-LRB- -LRB-) (-RRB- -RRB-)))"
+    [kept], [plain] = (read(read_ptb, tmp_path, text, unescape=unescape) for unescape in (False, True))
+    assert kept.words == ("\\", "1\\/2", "a\\\\b", "-LRB-", "-RRB-")
+    assert kept.pos == ("SYM", "CD", "NN", "-LRB-", "-RRB-")
+    assert plain.words == ("\\", "1\\/2", "a\\\\b", "(", ")")
+
+
+def test_ptb_unary_chains_single_words_empty_and_deep_trees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "(TOP (S (VP (VB Go))))(TOP (UH Yes)) \n\n ( (NN x))(TOP (NP (-NONE- *)))\n"
+    with caplog.at_level(logging.WARNING):
+        chain, bare, last, deep = read(read_ptb, tmp_path, text + "(S " * 5000 + "(NN deep)" + ")" * 5000)
+    assert chain.con == spans((0, 1, "S"), (0, 1, "VP"))
+    assert (bare.words, bare.pos, bare.con) == (("Yes",), ("UH",), ())
+    assert (last.id, last.con) == ("few/3", ())
+    assert "line 3" in caplog.text and "empty elements only" in caplog.text
+    assert deep.id == "few/5" and len(deep.con) == 5000
+
+
+PTB_MISTAKES = [
+    ("(TOP (NN a))\n\n(TOP (NN b)", "line 3:.*not closed"),
+    ("(TOP\n (NP the dog))", "line 2:.*'dog'"),
+    ("(TOP (NP the\n (NN dog)))", "line 2:.*either one word or other nodes"),
+    ("(TOP\n (NP))", "line 2:.*neither a word nor other nodes"),
+    ("(TOP (NP\n ((NN dog))))", "line 2:.*without label"),
+    ("(TOP (NN a))\nwords", "line 2:.*remove text outside trees"),
+    (b"(TOP (NN a))\n(TOP (NN \xff))", "line 2:.*UTF-8"),
+]
+
+
+@given(sized(nested_spans))
+def test_brackets_become_stars_or_trees_and_come_back(tmp_path_factory, case):
+    n, con = case
+    assert spans_from_stars(stars_from_spans(con, n)) == con
+    sentence = Sentence("few/1", ("w",) * n, pos=("T",) * n, con=con)
+    path = tmp_path_factory.mktemp("trees") / "few.txt"
+    path.write_text(format_tree(sentence), encoding="utf-8")
+    assert list(read_ptb(path, functions=True)) == [sentence]
+
+
+def test_brackets_that_can_and_cannot_be_written() -> None:
+    assert stars_from_spans(spans((1, 2, "B"), (0, 2, "A"), (2, 3, "C")), 4) == ["(A*", "(B*))", "(C*)", "*"]
+    with pytest.raises(CorpusError, match="A 0–2 and B 1–3 cross"):
+        stars_from_spans(spans((0, 2, "A"), (1, 3, "B")), 3)
+    with pytest.raises(CorpusError, match="holds a bracket or star"):
+        stars_from_spans([Span(0, 2, "A*")], 3)
+    tags = ("NFP", "-LRB-", "CD", "-RRB-")
+    sentence = Sentence("a", ("\\", "(", "10 000", ")"), pos=tags, con=spans((0, 4, "X"), (2, 3, "NP")))
+    assert format_tree(sentence) == r"(TOP (X (NFP \) (-LRB- -LRB-) (NP (CD 10_000)) (-RRB- -RRB-)))"
+    assert format_tree(Sentence("a", ("a", "b"), con=())) == "(TOP (X a) (X b))"
+    with pytest.raises(CorpusError, match="has no constituents"):
+        format_tree(sentence.bare())
+    with pytest.raises(CorpusError, match="holds a bracket"):
+        format_tree(Sentence("a", ("a",), con=(Span(0, 1, "N(P"),)))
+
+
+@pytest.mark.parametrize(
+    ("column", "place", "message"),
+    [
+        ("(A* *", 0, "never closed"),
+        ("* *)", 1, "never opened"),
+        ("(A*) A", 1, "expected brackets around one star"),
+        ("(*)", 0, "expected brackets around one star"),
+    ],
+)
+def test_mistakes_in_stars_know_their_word(column: str, place: int, message: str) -> None:
+    with pytest.raises(match=message) as caught:
+        spans_from_stars(column.split())
+    assert caught.value.place == place
+
+
+# PropBank skeletons
+
+NAME = "google/ewt/answers/00/x_ans.xml"
+MEMBER = f"data/{NAME}.gold_skel"
+PROPBANK = f"""{NAME} 0 0 [WORD]  PRP  (TOP(S(NP*)   -     -        (ARG0*)  *{"  "}
+{NAME} 0 1 [WORD]  VBD       (VP*    give  give.01  (V*)     *
+{NAME} 0 2 [WORD]  RP      (PRT*)    -     -        (C-V*)   (ARG1*
+{NAME} 0 3 [WORD]  VBG  (S(VP*)))    run   run.02   (ARG1*)  (V*))
+{NAME} 0 4 [WORD]  .         *))     -     -        *        *
+
+{NAME} 1 0 [WORD]  UH    (TOP(INTJ*))  -  -
+"""
+GIVE = Predicate(1, "give.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 3, "C-V"), (3, 4, "ARG1")), "give")
+RUN = Predicate(3, "run.02", spans((2, 4, "ARG1"), (3, 4, "V")), "run")
+TREE = spans((0, 5, "S"), (0, 1, "NP"), (1, 4, "VP"), (2, 3, "PRT"), (3, 4, "S"), (3, 4, "VP"))
+SKELETONS = [
+    Skeleton(NAME, ("PRP", "VBD", "RP", "VBG", "."), TREE, (GIVE, RUN), "few.txt", 1),
+    Skeleton(NAME, ("UH",), (Span(0, 1, "INTJ"),), (), "few.txt", 7),
+]
+
+
+def skeletons(path: Path) -> Iterator[Skeleton]:
+    return parse_skeletons(path.read_bytes(), path.name, NAME)
+
+
+def test_propbank_trees_and_roles(tmp_path: Path) -> None:
+    assert read(skeletons, tmp_path, PROPBANK) == SKELETONS
+    twice = f"{NAME} 0 0 [WORD] UH (TOP(TOP(X*)) - -\n{NAME} 0 1 [WORD] UH *) - -\n"
+    assert read(skeletons, tmp_path, twice)[0].con == spans((0, 1, "TOP"), (0, 1, "X"))  # only the outermost goes
+
+
+PROPBANK_MISTAKES = [
+    (PROPBANK.replace(*change), message)
+    for change, message in [
+        ((" (ARG0*)  *", ""), "line 1: expected 2 columns of arguments, .*found 0"),
+        (("run   run.02 ", "run   -      "), "line 4: expected a lemma with a roleset or two dashes, found run and -"),
+        (("(V*))", "(V*)"), r"line 3: arguments of predicate 2 \(run\): word 2: the bracket \(ARG1 opened here is n"),
+        (("(V*))", "(V*)))"), r"line 4: arguments of predicate 2 \(run\): word 3: .* closes a bracket that was never"),
+        ((".         *))", ".         *) "), r"line 1: parse bits: word 0: the bracket \(TOP opened here"),
+        ((f"{NAME} 0 2", f"{NAME} 0 3"), "line 3: expected sentence 0, token 2, found 0, 3"),
+        (("UH    (TOP(INTJ*))  -  -", "UH"), "line 7: expected at least 8 columns .*found 5"),
+    ]
+]
+
+
+def test_propbank_archives_and_folders_give_the_same(tmp_path: Path) -> None:
+    data = PROPBANK.encode()
+    file = tmp_path / "propbank" / MEMBER
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    (tmp_path / "a.tar.gz").write_bytes(tar({MEMBER: data}))
+    release = {"r-1/README": b"hello", "r-1/data/ontonotes/x": (tarfile.SYMTYPE, "y"), f"r-1/{MEMBER}": data}
+    (tmp_path / "b.tar.gz").write_bytes(tar(release))
+    for source in ("a.tar.gz", "b.tar.gz", "propbank", "propbank/data/google/ewt"):
+        [(name, found)] = read_skeletons(tmp_path / source).items()
+        assert name == "answers-x_ans"
+        assert [(s.pos, s.con, s.srl) for s in found] == [(s.pos, s.con, s.srl) for s in SKELETONS]
+
+
+WHOLE = tar({MEMBER: bytes(range(256)) * 400})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *((tar({name: b"x"}), "members inside the archive's folder") for name in (f"../{MEMBER}", "/x", "x/../../y")),
+        (tar({MEMBER: (tarfile.SYMTYPE, "/etc/passwd")}), "expected a regular file, found a link"),
+        (tar({"README": b"x"}), "expected files data/google/ewt"),
+        (tar({f"{top}/{MEMBER}": PROPBANK.encode() for top in "ab"}), "expected each document once"),
+        *((cut, "expected a readable tar archive") for cut in (b"", b"no archive", WHOLE[: len(WHOLE) // 2], None)),
+    ],
+)
+def test_propbank_archives_that_are_unsafe_or_damaged(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "a.tar.gz").write_bytes(content)
+    with pytest.raises(CorpusError, match=message):
+        read_skeletons(tmp_path / "a.tar.gz")
+
+
+# All formats
+
+FORMATS: dict[str, tuple[Reader, str, list[Any]]] = {
+    "lines": (
+        lambda path: (line.text for line in read_lines(path) if line.text.strip()),
+        "a\u2028b\x0bc\x85d\n\ne\n",  # only line feeds break lines
+        [(b"good\nbad \xe9\n", "line 2: expected UTF-8 text, found that byte 4 is 0xe9")],
+    ),
+    "conllu": (read_conllu, CONLLU, CONLLU_MISTAKES),
+    "iob2": (partial(read_iob2, as_outside={"OTH", "O"}), UNER, []),
+    "iob2, all types": (read_iob2, "a B-X\n\nb O\n", IOB2_MISTAKES),
+    "conll2012": (read_conll2012, CONLL2012, CONLL2012_MISTAKES),
+    "ptb": (read_ptb, PTB, PTB_MISTAKES),
+    "propbank": (lambda path: (replace(one, line=0) for one in skeletons(path)), PROPBANK, PROPBANK_MISTAKES),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_layouts_read_the_same(tmp_path: Path, name: str) -> None:
+    reader, text, _ = FORMATS[name]
+    expected = read(reader, tmp_path, text)
+    layouts = {
+        "byte order mark": "\ufeff" + text,
+        "carriage returns": text.replace("\n", "\r\n"),
+        "no last newline": text.rstrip("\n"),
+        "many empty lines": text.replace("\n\n", "\n\n \n\t\n"),
+    }
+    for layout, other in layouts.items():
+        assert read(reader, tmp_path, other) == expected, layout
+
+
+MISTAKES = [(name, *mistake) for name, (_, _, mistakes) in FORMATS.items() for mistake in mistakes]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), MISTAKES, ids=[f"{name}: {said}" for name, _, said in MISTAKES])
+def test_mistakes_name_file_and_line(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+    with pytest.raises(CorpusError, match=f"few.txt.*?{message}"):
+        read(FORMATS[name][0], tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"nowhere: expected a readable file, found: No such file"):
+        list(read_lines(tmp_path / "nowhere"))
