@@ -15,7 +15,7 @@ from mtlprune.encoder.head_closing import fold_means
 from mtlprune.encoder.heads import HeadPlaces
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.removal import load_pruned, remove_heads, save_pruned
+from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
 from mtlprune.tasks.products import Linear
 
@@ -99,13 +99,7 @@ def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
         (tmp_path / "model.gated.safetensors").rename(tmp_path / "model.safetensors")  # as earlier versions named it
         assert apart(run(load_pruned(tmp_path, attention="eager")).detach(), wanted) <= 1e-6
     with pytest.raises(EncoderError, match="export with --remove"):
-        with_all_heads(model, remove_heads(model, torch.ones(4, HEADS), load_kept(tmp_path)))
-
-
-def load_kept(folder: Path) -> tuple[tuple[int, ...], ...]:
-    from mtlprune.encoder.removal import KeptHeads
-
-    return KeptHeads.read(folder).kept
+        with_all_heads(model, remove_heads(model, torch.ones(4, HEADS), KeptHeads.read(tmp_path).kept))
 
 
 @pytest.mark.parametrize("family", [family for family in HEAD_FAMILIES if family != "deberta"])
@@ -117,9 +111,8 @@ def test_heads_put_back_are_closed_heads(family: str) -> None:
     cut = copy.deepcopy(model)
     heads = remove_heads(cut, gates)
     whole = with_all_heads(cut, heads)
-    assert {n: p.shape for n, p in whole.state_dict().items() if "pooler" not in n} == {
-        n: p.shape for n, p in model.state_dict().items() if "pooler" not in n
-    }
+    shapes = [{n: p.shape for n, p in one.state_dict().items() if "pooler" not in n} for one in (whole, model)]
+    assert shapes[0] == shapes[1]
     with torch.no_grad():
         assert apart(run(whole), run(cut)) <= 1e-6
 

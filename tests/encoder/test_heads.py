@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from mtlprune.encoder.heads import FAMILIES, HeadPlaces, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
 
 PARTLY_FLOAT32 = ("deberta", "modernbert", "eurobert")  # soft-max or norms there are in float32 also for float64
@@ -158,7 +159,8 @@ def test_gradient_reaches_exactly_the_gates_used(family):
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
-    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads."""
+    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads; what
+    is watched, times its gates, is what the projection makes the output of attention of."""
     model = build(family)
     places = HeadPlaces(model)
     torch.manual_seed(1)
@@ -171,59 +173,39 @@ def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
     slopes = torch.autograd.grad(loss, [gates, *seen])
     through = torch.stack([(heads * slope).sum((0, 1, 3)) for heads, slope in zip(seen, slopes[1:], strict=True)])
     torch.testing.assert_close(slopes[0], through, rtol=1e-4, atol=1e-4)
-    with torch.no_grad(), places.watched() as plain, places.gated(0.5 * ones(places)):
-        run(model)
-        run(model)
-    assert len(plain) == places.layers and torch.equal(plain[0], seen[0])  # the first layer: before any gate acted
-    assert not torch.allclose(plain[-1], seen[-1], atol=1e-4)  # the others hear what the gates below let through
 
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_what_is_watched_times_the_projection_is_the_output_of_attention(family):
-    model = build(family)
-    places = HeadPlaces(model)
-    outputs = by_layer(model, family_of(model).output)
-    said: list[Tensor] = []
-    handles = [part.register_forward_hook(lambda _, __, out: said.append(out)) for part in dict.fromkeys(outputs)]
+    outputs, said = by_layer(model, family_of(model).output), []
+    for part in dict.fromkeys(outputs):
+        part.register_forward_hook(lambda _, __, out: said.append(out))
     gates = drawn(places)
-    with torch.no_grad(), places.watched() as seen, places.gated(gates):
+    with torch.no_grad(), places.watched() as plain, places.gated(gates):
         run(model)
-    assert len(said) == places.layers and len(handles) == len(set(outputs))
-    for layer, (heads, out) in enumerate(zip(seen, said, strict=True)):
+        run(model)
+    assert len(plain) == places.layers  # of the last pass
+    for layer, (heads, out) in enumerate(zip(plain, said[-places.layers :], strict=True)):
         gated = (heads * gates[layer][:, None]).flatten(-2)
         assert torch.equal(nn.functional.linear(gated, outputs[layer].weight, outputs[layer].bias), out)
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_contexts_leave_no_trace(family):
+def test_contexts_leave_no_trace_nor_do_passes_that_break_off(family):
     model = build(family)
     names, before = list(model.state_dict()), run(model)
     places = HeadPlaces(model)
-    with pytest.raises(KeyboardInterrupt), places.watched(), places.gated(drawn(places)):
-        run(model)
-        raise KeyboardInterrupt
-    with places.watched() as seen:
-        assert torch.equal(before, run(model))
-    last = seen[-1]
-    assert torch.equal(before, run(model)) and seen[-1] is last
-    assert list(model.state_dict()) == names
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_a_pass_that_breaks_off_does_not_shift_later_ones(family):
-    model = build(family)
-    places = HeadPlaces(model)
-    gates = drawn(places)
-    with places.gated(gates):
+    with places.gated(drawn(places)):
         expected = run(model)
     breaker = by_layer(model, family_of(model).output)[0]
-    with places.gated(gates), places.watched() as seen:
+    with pytest.raises(KeyboardInterrupt), places.gated(drawn(places)), places.watched() as seen:
         handle = breaker.register_forward_hook(lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(model)
         handle.remove()
         assert torch.equal(expected, run(model))
         assert len(seen) == places.layers
+        raise KeyboardInterrupt
+    last = seen[-1]
+    assert torch.equal(before, run(model)) and seen[-1] is last
+    assert list(model.state_dict()) == names
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
@@ -298,42 +280,20 @@ def test_albert_layers_have_gates_of_their_own():
         assert torch.equal(run(shared), run(apart))
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_grouped_queries_own_their_place_but_share_their_values(attention):
-    model = build("eurobert", attention, num_key_value_heads=2)
-    places = HeadPlaces(model)
-    assert places.group == 2
-    family = FAMILIES["eurobert"]
-    gates = ones(places)
-    gates[1, 2:] = 0
-    with places.gated(gates):
-        closed = run(model)
-    value = by_layer(model, family.attention)[1].v_proj
-    rows = family.rows("value", [2, 3], HEADS, WIDTH, places.group)
-    assert rows.tolist() == list(range(WIDTH, 2 * WIDTH)) * 2
-    with torch.no_grad():
-        value.weight[rows], value.bias[rows] = 0, 0
-    assert torch.equal(closed, run(model))
-
-
 def test_every_row_is_proved_here():
     assert set(FAMILIES) == set(HEAD_FAMILIES)
 
 
-def test_an_unknown_family_is_refused():
-    model = build("bert")
-    model.config.model_type = "xlnet"
-    with pytest.raises(EncoderError, match=r"'xlnet'.*albert, bert, .*xlm-roberta; to add it, write a row"):
-        HeadPlaces(model)
-
-
-def test_another_layout_of_a_known_family_is_refused():
+def test_unknown_families_and_layouts_are_refused():
     model = build("bert")
     model.encoder.layer[1].attention.output = nn.Identity()
     with pytest.raises(EncoderError, match=r"to have encoder\.layer\.\*\.attention\.output\.dense, found none"):
         HeadPlaces(model)
     with pytest.raises(EncoderError, match=r"expected inner_group_num 1.*found 2"):
         HeadPlaces(build("albert", inner_group_num=2))
+    model.config.model_type = "xlnet"
+    with pytest.raises(EncoderError, match=r"'xlnet'.*albert, bert, .*xlm-roberta; to add it, write a row"):
+        HeadPlaces(model)
 
 
 @pytest.mark.parametrize(
@@ -342,9 +302,10 @@ def test_another_layout_of_a_known_family_is_refused():
         ([[0, 1, 2, 3]], "expected 2 layers, found 1"),
         ([[0, 1, 2, 3], [0, 1, 2, 2]], "different heads from 0 to 3 in layer 1"),
         ([[0, 1, 2, 4], [0, 1, 2, 3]], r"in layer 0, found \[0, 1, 2, 4\]"),
-        ([[0, 1, 2, 3], [0, 1]], "layer 1 keeps 2 heads of width 8, expected 16 inputs.*found 32"),
+        ([[0, 1, 2, 3], [0, 1]], "layer 1 keeps 2 heads of width 8, expected 16 inputs.*found 32.*give the head map"),
     ],
 )
 def test_a_head_map_that_does_not_fit_is_refused(kept, message):
-    with pytest.raises(EncoderError, match=message):
-        HeadPlaces(build("bert"), kept)
+    for use in (HeadPlaces, lambda model, kept: remove_heads(model, torch.ones(2, HEADS), kept)):
+        with pytest.raises(EncoderError, match=message):
+            use(build("bert"), kept)

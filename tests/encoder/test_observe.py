@@ -11,7 +11,7 @@ from tiny import FAMILIES, LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.heads import HeadPlaces, by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
@@ -100,7 +100,7 @@ def test_attention_of_words_is_mean_of_rows_and_sum_of_columns(encoder: Encoder)
 def test_heads_are_what_the_projection_reads(encoder: Encoder) -> None:
     batch = batch_of(encoder)
     read: list[Tensor] = []
-    outputs = dict.fromkeys(encoder.transformer.get_submodule(name) for name in _outputs(encoder))
+    outputs = dict.fromkeys(by_layer(encoder.transformer, encoder.places.family.output))
     handles = [module.register_forward_hook(lambda module, args, _: read.append(args[0])) for module in outputs]
     seen = observe(encoder, batch, GATES, {"heads"})
     for handle in handles:
@@ -108,14 +108,6 @@ def test_heads_are_what_the_projection_reads(encoder: Encoder) -> None:
     assert len(read) == LAYERS
     for projected, heads in zip(read, seen.heads, strict=True):
         assert torch.equal(projected, heads.flatten(-2))  # after every pre-hook, gates among them
-
-
-def _outputs(encoder: Encoder) -> list[str]:
-    path = encoder.places.family.output
-    names = [name for name, _ in encoder.transformer.named_modules()]
-    front, _, back = path.partition("*")
-    within = [name for name in names if name.startswith(front) and name.endswith(back)]
-    return [name for name in within if name.count(".") == path.count(".")]
 
 
 def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
@@ -139,19 +131,18 @@ def test_norms_are_found_in_every_layer_and_leave_no_hook(encoder: Encoder) -> N
     hooks = [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     seen = observe(encoder, batch, want={"norms"})
     kind = encoder.config.model_type
-    by_layer = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
-    assert [len(norms) for norms in by_layer] == ([1, 2] if kind == "modernbert" else [2, 2])
+    found = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
+    assert [len(norms) for norms in found] == ([1, 2] if kind == "modernbert" else [2, 2])
     assert [norm.layer for norm in seen.norms] == sorted(norm.layer for norm in seen.norms)
     assert hooks == [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     hidden = observe(encoder, batch, want={"hidden"}).hidden
     if kind in ("modernbert", "eurobert"):  # normalised before: the first norm reads the layer's input
-        assert torch.equal(by_layer[1][0].values, hidden[1])
+        assert torch.equal(found[1][0].values, hidden[1])
     else:  # normalised after: the last norm makes the layer's output
-        for layer, norms in enumerate(by_layer):
-            name = norms[-1].name
-            block = next(m for n, m in encoder.transformer.named_modules() if n.endswith(f".{layer}.{name}") or (
-                kind == "albert" and n.endswith(name)))  # fmt: skip
-            torch.testing.assert_close(block(norms[-1].values), hidden[layer + 1])
+        for layer, norms in enumerate(found):
+            place = norms[-1].name if kind == "albert" else f".{layer}.{norms[-1].name}"
+            norm = next(module for name, module in encoder.transformer.named_modules() if name.endswith(place))
+            torch.testing.assert_close(norm(norms[-1].values), hidden[layer + 1])
 
 
 def test_padding_changes_nothing(encoder: Encoder) -> None:

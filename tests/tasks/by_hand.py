@@ -1,9 +1,11 @@
 """Parts of formulas that the oracles of several decoders share."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from mtlprune.sentence import Sentence
 from mtlprune.tasks.spans import BiaffinePairs
 
 
@@ -14,6 +16,18 @@ def with_one(rows: torch.Tensor) -> torch.Tensor:
 
 def leaky(values: torch.Tensor) -> torch.Tensor:
     return torch.where(values > 0, values, 0.1 * values)
+
+
+def surprise(scores: torch.Tensor, gold: int) -> torch.Tensor:
+    """The negative log probability of a class."""
+    return torch.logsumexp(scores, 0) - scores[gold]
+
+
+def check_loss(
+    task: Any, words: Any, sentences: Sequence[Sentence], expected: torch.Tensor, rtol: float = 1e-4, atol: float = 1e-5
+) -> None:
+    target = task.collate([task.target(s) for s in sentences], words.sizes)
+    torch.testing.assert_close(task.loss(words, target), expected, rtol=rtol, atol=atol)
 
 
 def pair_scores(scorer: Any, rows: torch.Tensor, size: int) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from by_hand import leaky, pair_scores, with_one
+from by_hand import check_loss, leaky, pair_scores, surprise, with_one
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_sentences import nested_spans
@@ -110,10 +110,8 @@ def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(encoded, dec
         all_trees = [sum(spans[i, j] for i, j in tree) for tree in binary_trees(0, len(sentence))]
         gold = binarise(sentence.con, len(sentence))
         crf.append(torch.logsumexp(torch.stack(all_trees), 0) - sum(spans[i, j] for i, j, _ in gold))
-        labels += [torch.logsumexp(table[i, j], 0) - table[i, j, names.index(label)] for i, j, label in gold]
-    expected = sum(crf) / sum(SIZES) + torch.stack(labels).mean()
-    target = task.collate([task.target(s) for s in GOLD], SIZES)
-    torch.testing.assert_close(task.loss(words, target), expected, rtol=1e-4, atol=1e-5)
+        labels += [surprise(table[i, j], names.index(label)) for i, j, label in gold]
+    check_loss(task, words, GOLD, sum(crf) / sum(SIZES) + torch.stack(labels).mean())
 
 
 @pytest.mark.parametrize("label_scorer", SCORERS)

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import make_tiny
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +26,6 @@ def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_settings(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     """Settings of a run of seconds, with every kind of dropout on; arguments are those of ``train``."""
-    from tiny import make_tiny
-
     encoder = make_tiny("bert", tmp_path_factory.mktemp("bert"), dropout=0.1)
 
     def settings(tasks: str = "pos,ner,dep,con,srl", **train: Any) -> dict[str, Any]:
@@ -52,5 +51,20 @@ def small_settings(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory)
                 **train,
             },
         }
+
+    return settings
+
+
+@pytest.fixture(scope="session")
+def quiet_settings(small_settings: Callable[..., dict[str, Any]], tmp_path_factory) -> Callable[..., dict[str, Any]]:
+    """The same without dropout."""
+    encoder = make_tiny("bert", tmp_path_factory.mktemp("quiet"), dropout=0.0)
+
+    def settings(tasks: str = "pos,ner,dep,con,srl", **train: Any) -> dict[str, Any]:
+        made = small_settings(tasks, **train)
+        made["encoder"] = {"name": str(encoder), "word_dropout": 0.0}
+        for task in ("dep", "con", "srl"):
+            made["decoders"][task]["dropout"] = 0.0
+        return made
 
     return settings

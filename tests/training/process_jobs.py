@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import forked
-import one_update
+import small_runs
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
@@ -62,7 +62,7 @@ def _run(job: str, rank: int, size: int, port: int, args: Sequence[Any]) -> None
 
 def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup) -> Any:
     """Ready for its first update, with noise and dropout."""
-    made = one_update.trainer(settings, folder, group)
+    made = small_runs.trainer(settings, folder, group)
     made.model.train()
     return made
 

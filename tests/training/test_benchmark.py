@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import with_sentences
 from tiny import HEAD_FAMILIES, HIDDEN, INNER, LAYERS, make_config
 from transformers import AutoModel, PreTrainedModel
 
@@ -43,14 +44,10 @@ def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings):
 
 
 def test_a_corpus_without_common_batches_is_refused(small_settings: Settings, tmp_path):
-    from mtlprune.corpora.store import load_corpus, save_corpus
+    def apart(sentences: list[Any]) -> list[Any]:
+        return [s.with_layers(**{("pos", "srl")[n % 2]: None}) for n, s in enumerate(sentences)]
 
-    settings = small_settings("pos,srl", batch_sentences=1)
-    old = load_corpus(settings["data"]["path"])
-    splits: dict[str, Any] = {name: list(old[name]) for name in old.splits}
-    splits["train"] = [s.with_layers(**{("pos", "srl")[n % 2]: None}) for n, s in enumerate(splits["train"])]
-    save_corpus(splits, tmp_path / "c", name="c", licence="Apache-2.0", sources={})
-    settings["data"]["path"] = str(tmp_path / "c")
+    settings = with_sentences(small_settings("pos,srl", batch_sentences=1), tmp_path / "c", apart)
     with pytest.raises(ConfigError, match="no batch holds the layers of all of pos, srl"):
         measure(build_config(settings), 2, 1, memory=False)
 

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 import torch
 from interrupted import outcome
-from one_update import gradients, trainer
+from small_runs import alike, gradients, prepared, train_until, trained, trainer
 from tiny import CONTRACT_FAMILIES, make_tiny
 
-from mtlprune.config.config import build_config
-from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.runs import RunFolder
-from mtlprune.training.loop import train
+from mtlprune.sentence import LAYERS
 from mtlprune.training.mixing import MiniBatch
 
 Settings = Callable[..., dict[str, Any]]
@@ -43,23 +41,24 @@ def update(settings: dict[str, Any], folder: Path, device: str, **train: Any) ->
 
 
 def check_alike(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == other.keys()
-    largest = max(float(value.abs().max()) for name, value in other.items() if not name.startswith("loss"))
-    for name, value in other.items():
-        torch.testing.assert_close(
-            one[name], value, rtol=RELATIVE, atol=ABSOLUTE * largest, msg=lambda words, name=name: f"{name}: {words}"
-        )
+    for losses in (True, False):
+        parts = [{n: v for n, v in each.items() if n.startswith("loss") == losses} for each in (one, other)]
+        alike(*parts, ABSOLUTE, RELATIVE)
 
 
-@pytest.mark.parametrize("tasks", ["pos", "ner", "dep", "con", "srl", "pos,ner,dep,con,srl"])
-def test_every_task_gives_the_update_of_the_cpu(tasks: str, device: str, small_settings: Settings, tmp_path: Path):
-    settings = small_settings(tasks)
-    check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
+GATES = {"method": "gates", "penalty": "target", "keep": 4}
 
 
-@pytest.mark.parametrize("family", CONTRACT_FAMILIES)
-def test_every_family_gives_the_update_of_the_cpu(family: str, device: str, small_settings: Settings, tmp_path: Path):
-    settings = small_settings("pos,dep")
+@pytest.mark.parametrize(
+    ("tasks", "family", "pruning"),
+    [
+        *((tasks, "bert", {}) for tasks in (*LAYERS, ",".join(LAYERS))),
+        *(("pos,dep", family, {}) for family in CONTRACT_FAMILIES),
+        ("pos,dep", "bert", GATES),
+    ],
+)
+def test_the_update_is_that_of_the_cpu(tasks: str, family: str, pruning: Any, device: str, small_settings, tmp_path):
+    settings = small_settings(tasks) | {"pruning": pruning}
     settings["encoder"]["name"] = str(make_tiny(family, tmp_path))
     check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
 
@@ -76,12 +75,6 @@ def test_lower_precisions_stay_near_fp32(precision: str, device: str, small_sett
         assert bool(value.isfinite().all()), name
 
 
-def test_gates_give_the_update_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):
-    settings = small_settings("pos,dep")
-    settings["pruning"] = {"method": "gates", "penalty": "target", "keep": 4}
-    check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_stopped_and_resumed_is_as_undisturbed(gated: bool, device: str, small_settings: Settings, tmp_path: Path):
     """Bit for bit, with dropout and noise: training asks torch for deterministic algorithms."""
@@ -89,21 +82,17 @@ def test_stopped_and_resumed_is_as_undisturbed(gated: bool, device: str, small_s
     settings["train"]["device"] = device
     if gated:
         settings["pruning"] = {"method": "gates", "penalty": "exact", "keep": 4, "settle": 0.65, "rate": 0.1}
-    whole, broken = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "broken")
-    train(build_config(settings), whole)
-    ends = iter([False, True])
-    train(build_config(settings), broken, stop=lambda: next(ends, False))
+    broken = RunFolder(tmp_path / "broken")
+    train_until(2, settings, broken)
     assert broken.checkpoint_path.exists()
-    train(build_config(settings), broken)
-    assert outcome(broken.path) == outcome(whole.path)
+    trained(settings, broken.path)
+    assert outcome(broken.path) == outcome(trained(settings, tmp_path / "whole").path)
 
 
 def test_annotation_is_that_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):
-    settings = small_settings()
-    model = trainer(settings, tmp_path / "run").model
-    corpus = load_corpus(Path(settings["data"]["path"]))
-    here = list(model.annotate(corpus["dev"]))
-    there = list(model.to(device).annotate(corpus["dev"]))
+    run = prepared(small_settings(), tmp_path / "run")
+    here = list(run.model.annotate(run.dev))
+    there = list(run.model.to(device).annotate(run.dev))
     assert sum(one == other for one, other in zip(here, there, strict=True)) >= 0.9 * len(here)  # ties may fall over
     assert here == there or device != "cpu"
 

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from small_runs import corpus_of, prepared, train_until, trained
 
 from mtlprune.config.config import build_config
-from mtlprune.corpora.store import load_corpus
 from mtlprune.errors import MtlpruneError
 from mtlprune.files import file_sha256
 from mtlprune.model import MultiTaskModel
@@ -28,8 +28,8 @@ def runs(small_settings, tmp_path_factory):
     """A finished run, one that is half finished, and one that has begun without a checkpoint; and their settings."""
     settings = small_settings("pos", epochs=2)
     folder = tmp_path_factory.mktemp("runs")
-    train(build_config(settings), RunFolder(folder / "finished"))
-    train(build_config(settings), RunFolder(folder / "half"), stop=lambda: True)
+    trained(settings, folder / "finished")
+    train_until(1, settings, RunFolder(folder / "half"))
     shutil.copytree(folder / "half", folder / "begun")
     (folder / "begun" / "checkpoint.safetensors").unlink()
     return settings, folder
@@ -79,32 +79,30 @@ def test_a_changed_file_is_not_gone_on_with(runs, state, what, tmp_path):
     assert before == {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def test_lost_or_changed_log_lines_are_written_anew(small_settings, runs, tmp_path):
-    settings = small_settings("pos", epochs=2)
-    calls = iter(range(1000))
+def test_lost_or_changed_log_lines_are_written_anew(runs, tmp_path):
+    settings, folder = runs
     run = RunFolder(tmp_path / "run")
-    train(build_config(settings), run, stop=lambda: next(calls) == 5)  # in the second epoch
+    train_until(5, settings, run)  # in the second epoch
     kept = run.metrics_path.read_bytes()
-    for damage in (b"", kept[:-3], b"x" * len(kept)):
-        again = RunFolder(shutil.copytree(run.path, tmp_path / f"again-{len(damage)}-{damage[:1]!r}"))
+    for place, damage in enumerate((b"", kept[:-3], b"x" * len(kept))):
+        again = RunFolder(shutil.copytree(run.path, tmp_path / f"again-{place}"))
         again.metrics_path.write_bytes(damage)
-        train(build_config(settings), again)
-        assert again.metrics_path.read_bytes() == (runs[1] / "finished/metrics.jsonl").read_bytes()
+        trained(settings, again.path)
+        assert again.metrics_path.read_bytes() == (folder / "finished/metrics.jsonl").read_bytes()
 
 
 def test_a_run_that_begins_again_begins_from_the_same(small_settings, runs, tmp_path):
     first = RunFolder(shutil.copytree(runs[1] / "finished", tmp_path / "first"))
     settings = small_settings("pos", epochs=1, start=str(first.path), seed=2)
     run = RunFolder(tmp_path / "run")
-    train(build_config(settings), run, stop=lambda: True)
+    train_until(1, settings, run)
     weights = name_of(first, "weights")
     assert run.read_manifest()["begun_from"]["train.start"] == {"file": str(weights), "sha256": file_sha256(weights)}
     half = RunFolder(shutil.copytree(run.path, tmp_path / "half"))
     run.checkpoint_path.unlink()
-    other = RunFolder(tmp_path / "other")
-    train(build_config(small_settings("pos", epochs=1, seed=3)), other)
+    other = trained(small_settings("pos", epochs=1, seed=3), tmp_path / "other")
     shutil.rmtree(first.path)
-    train(build_config(settings), half)  # has a checkpoint, and asks nobody
+    trained(settings, half.path)  # has a checkpoint, and asks nobody
     other.path.rename(first.path)
     with pytest.raises(MtlpruneError, match=r"begin again from what train.start names, which was changed"):
         train(build_config(settings), run)
@@ -134,11 +132,11 @@ def test_a_run_that_begins_again_takes_the_commit_it_began_with(small_settings, 
     (hub / "refs" / "main").write_text("a" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub.parent))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    config = build_config({**settings, "encoder": {"name": "someone/tiny"}})
-    folder, corpus = RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path))
-    folder.path.mkdir()
-    assert prepare(config, folder, corpus).model.encoder.commit == "a" * 40
-    assert folder.read_manifest()["encoder"] == {"revision": "a" * 40}
+    settings["encoder"] = {"name": "someone/tiny"}
+    (tmp_path / "run").mkdir()
+    assert prepared(settings, tmp_path / "run").model.encoder.commit == "a" * 40
+    assert RunFolder(tmp_path / "run").read_manifest()["encoder"] == {"revision": "a" * 40}
     (hub / "refs" / "main").write_text("b" * 40)
-    assert prepare(config, folder, corpus).model.encoder.commit == "a" * 40
-    assert prepare(config, RunFolder(tmp_path / "new"), corpus, writes=False).model.encoder.commit == "b" * 40
+    assert prepared(settings, tmp_path / "run").model.encoder.commit == "a" * 40
+    new = prepare(build_config(settings), RunFolder(tmp_path / "new"), corpus_of(settings), writes=False)
+    assert new.model.encoder.commit == "b" * 40

@@ -1,22 +1,22 @@
 """CosReg and the penalty on attention along arcs: what they change, on which weights, and what is refused."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from oracles import mean_cosine_gradient
-from safetensors.torch import load_file
+from small_runs import corpus_of, trained
 from torch import Tensor
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.linear import POS
-from mtlprune.training.loop import _begin, train
+from mtlprune.training.loop import _begin
 from mtlprune.training.optimisation import check_cosreg, cosreg, mean_cosine
 from mtlprune.training.parallel import ALONE
 from mtlprune.training.setup import Beginning, prepare
@@ -24,9 +24,8 @@ from mtlprune.training.setup import Beginning, prepare
 
 def gradients(settings: dict[str, Any], folder: Path) -> tuple[MultiTaskModel, dict[str, Tensor]]:
     """Of the first mini-batch, with weights that are nowhere 0 and the same dropout every time."""
-    config = build_config(settings, "test")
     folder.mkdir()
-    trainer = _begin(config, RunFolder(folder), load_corpus(Path(config.data.path)), ALONE)
+    trainer = _begin(build_config(settings), RunFolder(folder), corpus_of(settings), ALONE)
     torch.manual_seed(3)
     for parameter in trainer.model.tasks.parameters():
         torch.nn.init.normal_(parameter, 0, 0.1)
@@ -53,33 +52,30 @@ def test_its_gradient_is_the_closed_form_on_label_rows_only(small_settings: Any,
 
 
 def test_without_it_nothing_changes_and_with_it_cosines_fall(small_settings: Any, tmp_path: Path) -> None:
-    found = {}
-    for name, added in {"none": {}, "zero": {"cosreg": 0.0}, "ten": {"cosreg": 10.0}}.items():
-        done(small_settings("pos", epochs=2, **added), tmp_path / name)
-        found[name] = MultiTaskModel.load(tmp_path / name)
-    none, zero, ten = (model.state_dict() for model in found.values())
+    found = []
+    for place, added in enumerate(({}, {"cosreg": 0.0}, {"cosreg": 10.0})):
+        run = trained(small_settings("pos", epochs=2, **added), tmp_path / f"{place}")
+        found.append(MultiTaskModel.load(run.path))
+    none, zero = (model.state_dict() for model in found[:2])
     assert all(torch.equal(none[key], zero[key]) for key in none)
-    rows = {name: model.tasks["pos"].label_rows().rows.detach() for name, model in found.items()}
-    assert mean_cosine(rows["ten"]) < mean_cosine(rows["none"]) - 0.02
-    assert not torch.equal(none["tasks.pos.scores.weight"], ten["tasks.pos.scores.weight"])
+    cosines = [mean_cosine(model.tasks["pos"].label_rows().rows.detach()) for model in found]
+    assert cosines[2] < cosines[0] - 0.02
 
 
 def test_one_process_adds_it_for_all(small_settings: Any, tmp_path: Path) -> None:
-    model, _ = gradients(small_settings("pos,dep", cosreg=2.0), tmp_path / "run")
-    config = build_config(small_settings("pos,dep", cosreg=2.0), "test")
-    penalties = cosreg(config, model, ["dep"])
-    assert len(penalties) == 1 and cosreg(config, model, ["dep"], leads=False) == []
-    assert float(penalties[0].detach()) == pytest.approx(
-        2 * float(mean_cosine(model.tasks["dep"].label_rows().rows.detach()))
-    )
+    settings = small_settings("pos,dep", cosreg=2.0)
+    model, config = gradients(settings, tmp_path / "run")[0], build_config(settings)
+    [penalty] = cosreg(config, model, ["dep"])
+    assert cosreg(config, model, ["dep"], leads=False) == []
+    assert penalty.item() == pytest.approx(2 * mean_cosine(model.tasks["dep"].label_rows().rows.detach()).item())
 
 
 def test_where_it_has_no_effect_it_is_refused(small_settings: Any, tmp_path: Path) -> None:
     settings = small_settings("pos", cosreg=1.0, start="elsewhere", freeze="decoders")
     with pytest.raises(ConfigError, match="cosreg has no effect"):
-        build_config(settings, "test")
+        build_config(settings)
     with pytest.raises(ConfigError, match="cosreg"):
-        build_config(small_settings("pos", cosreg=-1.0), "test")
+        build_config(small_settings("pos", cosreg=-1.0))
 
     class WithoutRows(POS):
         label_rows = Task.label_rows  # type: ignore[assignment]
@@ -87,51 +83,46 @@ def test_where_it_has_no_effect_it_is_refused(small_settings: Any, tmp_path: Pat
     model, _ = gradients(small_settings("pos"), tmp_path / "run")
     model.tasks["pos"] = WithoutRows({"tags": ["A"]}, 4, None)
     with pytest.raises(ConfigError, match="the decoder of pos has no matrix"):
-        check_cosreg(Beginning(build_config(small_settings("pos", cosreg=1.0), "test"), model, {}, [], []))
-    check_cosreg(Beginning(build_config(small_settings("pos"), "test"), model, {}, [], []))
-
-
-def done(settings: dict[str, Any], folder: Path, **syntax: Any) -> RunFolder:
-    run = RunFolder(folder)
-    assert train(build_config({**settings, "syntax": syntax} if syntax else settings), run).finished
-    return run
-
-
-def weights(run: RunFolder) -> dict[str, torch.Tensor]:
-    return load_file(next(iter(sorted((run.path / "weights").glob("epoch-*.safetensors")))))
+        check_cosreg(Beginning(build_config(small_settings("pos", cosreg=1.0)), model, {}, [], []))
+    check_cosreg(Beginning(build_config(small_settings("pos")), model, {}, [], []))
 
 
 @pytest.fixture(scope="module")
-def settings(small_settings) -> dict[str, Any]:
-    tree = small_settings("pos", epochs=2)
-    tree["encoder"] = {**tree["encoder"], "word_dropout": 0.0}
-    return tree
+def syntax(small_settings) -> Callable[..., dict[str, Any]]:
+    """Settings with a penalty on attention along arcs."""
+
+    def settings(**given: Any) -> dict[str, Any]:
+        tree = small_settings("pos", epochs=2)
+        tree["encoder"]["word_dropout"] = 0.0
+        return {**tree, "syntax": given}
+
+    return settings
 
 
-def test_protection_raises_and_suppression_lowers_attention_along_arcs(settings, tmp_path):
-    corpus = load_corpus(Path(settings["data"]["path"]))
+def test_protection_raises_and_suppression_lowers_attention_along_arcs(syntax, tmp_path):
     found = {}
-    for name, strength in (("minus", 5.0), ("plus", -5.0)):
-        run = done(settings, tmp_path / name, strength=strength, scale="mean")
+    for strength in (5.0, -5.0):
+        settings = syntax(strength=strength, scale="mean")
+        run = trained(settings, tmp_path / f"{strength}")
         losses = [line["loss"] for line in run.read_metrics()]
         assert set(losses[0]) == {"pos", "syntax"} and (losses[-1]["syntax"] - losses[0]["syntax"]) * strength < 0
         encoder = MultiTaskModel.load(run.path).encoder
-        found[name] = uas_of(encoder, list(corpus["dev"])).best(weight=True).value
-    assert found["plus"] > found["minus"]
+        found[strength] = uas_of(encoder, list(corpus_of(settings)["dev"])).best(weight=True).value
+    assert found[-5.0] > found[5.0]
 
 
-def test_named_heads_are_priced_alone_and_a_release_ends_it(settings, tmp_path):
-    run = done(settings, tmp_path / "one", strength=1.0, scale="mean", heads="2-1", release=3)
-    whole = done(settings, tmp_path / "all", strength=1.0, scale="mean", release=3)
+def test_named_heads_are_priced_alone_and_a_release_ends_it(syntax, tmp_path):
+    run = trained(syntax(strength=1.0, scale="mean", heads="2-1", release=3), tmp_path / "one")
+    whole = trained(syntax(strength=1.0, scale="mean", release=3), tmp_path / "all")
     one, every = (folder.read_metrics()[0]["loss"]["syntax"] for folder in (run, whole))
     assert 0 < one < every
     assert "syntax" not in run.read_metrics()[-1]["loss"]  # an epoch has four updates
 
 
 @pytest.mark.parametrize(("heads", "words"), [("3-1", "no head 3-1"), ("2-9", "layer 2 has 1, 2, 3, 4")])
-def test_heads_that_are_not_there_are_refused_before_anything_is_written(settings, tmp_path, heads, words):
+def test_heads_that_are_not_there_are_refused_before_anything_is_written(syntax, tmp_path, heads, words):
     with pytest.raises(ConfigError, match=words):
-        train(build_config({**settings, "syntax": {"strength": 1, "heads": heads}}), RunFolder(tmp_path / "run"))
+        trained(syntax(strength=1, heads=heads), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -143,13 +134,13 @@ def test_heads_that_are_not_there_are_refused_before_anything_is_written(setting
         ({"tasks": ["pos", "ner"], "pruning": {"method": "gates", "sets": "per_task"}}, "one attention a task"),
     ],
 )
-def test_settings_that_do_not_go_together(settings, change, words):
+def test_settings_that_do_not_go_together(syntax, change, words):
     with pytest.raises(ConfigError, match=words):
-        build_config({**settings, "syntax": {"strength": 1}, **change})
+        build_config({**syntax(strength=1), **change})
 
 
-def test_several_processes_are_refused_before_anything_is_written(settings, tmp_path):
-    config = build_config({**settings, "syntax": {"strength": 1}})
+def test_several_processes_are_refused_before_anything_is_written(syntax, tmp_path):
+    settings = syntax(strength=1)
     with pytest.raises(ConfigError, match="2 processes"):
-        prepare(config, RunFolder(tmp_path / "run"), load_corpus(Path(config.data.path)), processes=2)
+        prepare(build_config(settings), RunFolder(tmp_path / "run"), corpus_of(settings), processes=2)
     assert not (tmp_path / "run").exists()

@@ -1,16 +1,14 @@
 """Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
-import json
 import time
 from typing import Any
 
 import pytest
 from interrupted import KILLED, Moment, error_of, killed_often, often, outcome, run, start
+from small_runs import train_until, trained
 
-from mtlprune.config.config import build_config
 from mtlprune.runs import RunFolder
-from mtlprune.training.loop import train
 
 ALL = "pos,ner,dep,con,srl"
 SAMPLED = {"mixing": "sampled", "accumulate": 2, "batch_sentences": 32, "balance": "running_mean"}
@@ -40,20 +38,14 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
 }
 GATED = [name for name, (_, _, pruning) in RUNS.items() if pruning]
 MOMENTS = {  # an epoch has four updates where mixing is joint, eight where it is sampled
-    "at the very beginning": Moment("os.rename", "vocabulary.json"),
     "before config.yaml is there": Moment("os.rename", "config.yaml"),
-    "before any checkpoint": Moment("update", count=2),
     "between updates": Moment("update", count=8),
     "within the backward pass of an update": Moment("call", "backward", 9),
-    "while the optimizer steps": Moment("call", "step", 7),
     "in evaluation": Moment("call", "decoding", 7),
-    "before weights are in place": Moment("os.rename", "epoch-001.safetensors"),
     "before metrics are written": Moment("open", "metrics.jsonl", 2),
-    "with metrics written, results not": Moment("open", ".dev.jsonl.part", 1),
     "before best.json is in place": Moment("os.rename", "best.json", 2),
     "before the checkpoint is in place": Moment("os.rename", "checkpoint.safetensors", 2),
     "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
-    "at the end, before the checkpoint is removed": Moment("os.remove", "checkpoint.safetensors"),
     "within a checkpoint of the last epoch": Moment("open", ".checkpoint.safetensors.part", -1),
     "just before the gates are fixed": Moment("update", count=7),
     "before the log of gates is written": Moment("open", "gates.jsonl", 2),
@@ -85,9 +77,7 @@ def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, An
         settings["pruning"] = {"method": "gates", **pruning}
     if request.param == "fusion":
         settings["encoder"]["fusion"] = "gate"
-    folder = RunFolder(tmp_path_factory.mktemp("undisturbed") / "run")
-    train(build_config(settings), folder)
-    expected = outcome(folder.path)
+    expected = outcome(trained(settings, tmp_path_factory.mktemp("undisturbed") / "run").path)
     assert {"config.yaml", "metrics.jsonl", "best.json", "scores/dev.json", "counts/dev.json"} <= set(expected)
     assert "checkpoint.safetensors" not in expected and any(name.startswith("weights/") for name in expected)
     if pruning:
@@ -95,14 +85,6 @@ def undisturbed(request, small_settings, tmp_path_factory) -> tuple[dict[str, An
         assert expected["manifest.json"]["step"] == updates
         assert len(expected["gates.jsonl"].splitlines()) == evaluations
     return settings, expected
-
-
-def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
-    """The first so many updates; then a checkpoint is written."""
-    steps = [0]
-    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == step)
-    progress = train(build_config(settings), folder, watch=watch, stop=stop)
-    assert progress.step == step and not progress.finished
 
 
 @pytest.mark.parametrize("updates", [pytest.param(4, marks=pytest.mark.slow), 8])
@@ -113,8 +95,7 @@ def test_stopped_and_gone_on(undisturbed, updates, tmp_path):
     settings, expected = undisturbed
     folder = RunFolder(tmp_path / "run")
     train_until(updates, settings, folder)
-    assert train(build_config(settings), folder).finished
-    assert outcome(folder.path) == expected
+    assert outcome(trained(settings, folder.path).path) == expected
 
 
 @pytest.mark.parametrize("undisturbed", ["exact-per_task"], indirect=True)
@@ -122,7 +103,7 @@ def test_layers_may_be_computed_again_from_some_update_on(undisturbed, tmp_path)
     settings, expected = undisturbed
     folder = RunFolder(tmp_path / "run")
     train_until(3, settings, folder)
-    assert train(build_config({**settings, "encoder": {**settings["encoder"], "checkpointing": True}}), folder).finished
+    trained({**settings, "encoder": {**settings["encoder"], "checkpointing": True}}, folder.path)
     assert outcome(folder.path) == expected
 
 
@@ -149,33 +130,18 @@ def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
     assert outcome(tmp_path / "run") == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
-def test_a_log_that_is_ahead_of_the_checkpoint_is_cut_back(undisturbed, tmp_path):
-    """Killed for real after the second line, with checkpoints at the ends of epochs only."""
-    settings, expected = undisturbed
-    assert run(settings, tmp_path / "run", Moment("os.rename", "checkpoint.safetensors", 2)) == KILLED
-    log = (tmp_path / "run/gates.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in log] == [1, 2]
-    assert run(settings, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
-
 @pytest.mark.parametrize("method", ["importance", "random", "given", "fisher", "stable"])
 def test_chosen_heads_stay_chosen(small_settings, method, tmp_path):
-    first = RunFolder(tmp_path / "first")
-    train(build_config(small_settings("pos", epochs=1)), first)
+    first = trained(small_settings("pos", epochs=1), tmp_path / "first")
     settings = small_settings("pos", epochs=2, start=str(first.path), freeze="decoders")
     source = {} if method == "random" else {"importance_of": str(first.path)}
     halves = {"halves": 6, "threshold": 1.0} if method == "stable" else {}
     settings["pruning"] = {"method": method, "keep": 3, **source, **halves}
     if method == "given":
         settings["pruning"] = {"method": "given", "heads": "1-2,2-1,2-2"}
-    train(build_config(settings), RunFolder(tmp_path / "whole"))
-    folder = RunFolder(tmp_path / "run")
+    whole, folder = trained(settings, tmp_path / "whole"), RunFolder(tmp_path / "run")
     train_until(5, settings, folder)
-    train(build_config(settings), folder)
-    assert outcome(folder.path) == outcome(tmp_path / "whole")
+    assert outcome(trained(settings, folder.path).path) == outcome(whole.path)
 
 
 def test_a_second_process_is_refused_and_the_first_goes_on(small_settings, tmp_path):

@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 import torch
 from interrupted import outcome
-from one_update import gradients, trainer
-from process_jobs import run_processes
+from process_jobs import run_processes, updates
 from safetensors.torch import load_file
+from small_runs import alike, gradients, train_until, trained, trainer
 from tiny import make_tiny
 from torch import Tensor
 
@@ -35,9 +35,8 @@ from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.specification import read_specification
 from mtlprune.training.evaluation import evaluate_run
-from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.treatments import OURS
+from mtlprune.training.treatments import OURS, begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients, Treatment
 from mtlprune.training.treatments.benchmark import measure, ratios
@@ -54,16 +53,11 @@ RANDOM = {"rule": "random", "like": {"named": "1-1,1-2,2-4"}, "seed": 3}
 
 
 @pytest.fixture(scope="module")
-def plain(small_settings: Settings, tmp_path_factory) -> Settings:
+def plain(quiet_settings: Settings) -> Settings:
     """Without dropout; ``treatment`` is that of the configuration."""
-    encoder = make_tiny("bert", tmp_path_factory.mktemp("plain"), dropout=0.0)
 
     def settings(treatment: dict[str, Any] | None = None, tasks: str = ",".join(ALL), **how: Any) -> dict[str, Any]:
-        made = copy.deepcopy(small_settings(tasks, **{"warmup": 0.0, "clip": 1e9, **how}))
-        made["encoder"] = {"name": str(encoder), "word_dropout": 0.0}
-        for task in ("dep", "con", "srl"):
-            made["decoders"][task]["dropout"] = 0.0
-        return made | {"treatment": treatment or {}}
+        return quiet_settings(tasks, **{"warmup": 0.0, "clip": 1e9, **how}) | {"treatment": treatment or {}}
 
     return settings
 
@@ -72,36 +66,36 @@ def plain(small_settings: Settings, tmp_path_factory) -> Settings:
 def finished(plain: Settings, tmp_path_factory) -> dict[str, str]:
     """A finished run of each task."""
     out = tmp_path_factory.mktemp("finished")
-    for task in ALL:
-        train(build_config(plain(tasks=task, epochs=1)), RunFolder(out / task))
-    return {task: str(out / task) for task in ALL}
+    return {task: str(trained(plain(tasks=task, epochs=1), out / task).path) for task in ALL}
 
 
-def alike(first: dict[str, Tensor], second: dict[str, Tensor], tolerance: float = 1e-5) -> None:
-    assert first.keys() == second.keys()
-    largest = max(float(value.abs().max()) for value in second.values())
-    for name, value in second.items():
-        torch.testing.assert_close(
-            first[name], value, rtol=1e-4, atol=tolerance * largest, msg=lambda m, n=name: f"{n}: {m}"
-        )
+@pytest.fixture(scope="module")
+def joint(plain: Settings, tmp_path_factory) -> dict[str, Tensor]:
+    """The gradients of joint training."""
+    return gradients(trainer(plain(), tmp_path_factory.mktemp("joint") / "run"), BATCH)
+
+
+@pytest.fixture(scope="module")
+def alone(plain: Settings, tmp_path_factory) -> dict[str, dict[str, Tensor]]:
+    """The gradients of each task alone."""
+    return each_task(plain(), tmp_path_factory.mktemp("alone"))
 
 
 def each_task(settings: dict[str, Any], folder: Path) -> dict[str, dict[str, Tensor]]:
-    """The gradient of each task alone."""
     return {task: gradients(trainer(settings, folder / task), MiniBatch((task,), ROWS)) for task in ALL}
 
 
-def head_slices(made: Any) -> list[Any]:
-    return HeadGradients(made.model).parts
+def head_slices(made: Any) -> list[tuple[str, Any]]:
+    """The parameters that heads own, with their names."""
+    names = {id(parameter): name for name, parameter in made.model.named_parameters()}
+    return [(names[id(part.parameter)], part) for part in HeadGradients(made.model).parts]
 
 
 # -- gradients of heads ------------------------------------------------------------------------------------------------
 
 
-def test_dispatch_with_all_heads_is_joint_training_bit_for_bit(plain: Settings, tmp_path):
-    joint = gradients(trainer(plain(), tmp_path / "joint"), BATCH)
-    made = trainer(plain({"dispatch": {"heads": "all", "last": 1.0}}), tmp_path / "all")
-    found = gradients(made, BATCH)
+def test_dispatch_with_all_heads_is_joint_training_bit_for_bit(plain: Settings, joint, tmp_path):
+    found = gradients(trainer(plain({"dispatch": {"heads": "all", "last": 1.0}}), tmp_path / "all"), BATCH)
     assert all(torch.equal(found[name], value) for name, value in joint.items()) and found.keys() == joint.keys()
 
 
@@ -113,16 +107,13 @@ def test_dispatch_gives_each_head_the_gradients_of_its_tasks_alone(how, plain: S
     batches = [BATCH] if how == "joint" else [MiniBatch((task,), ROWS) for task in ALL]
     found = gradients(made, *batches)
     alone = each_task(plain(**mixing), tmp_path)
-    owner = {id(part.parameter): part for part in head_slices(made)}
-    expected = {}
-    for name, parameter in made.model.named_parameters():
-        of = {task: alone[task][name] / len(batches) for task in ALL if name in alone[task]}
-        part = owner.get(id(parameter))
-        for task in of if part is not None else ():
-            heads = made.treatments.all[0].heads[task][part.layer].float()
-            of[task] = of[task] * part.spread(heads)
-        if of:
-            expected[name] = torch.stack(list(of.values())).sum(0)
+    for name, part in head_slices(made):
+        for task in ALL:
+            alone[task][name] *= part.spread(made.treatments.all[0].heads[task][part.layer].float())
+    expected: dict[str, Tensor] = {}
+    for gradient in alone.values():
+        for name, value in gradient.items():
+            expected[name] = expected.get(name, 0) + value / len(batches)
     alike(found, expected)
 
 
@@ -136,12 +127,11 @@ def test_dispatch_begins_with_the_last_updates(plain: Settings, tmp_path):
 
 
 @pytest.mark.parametrize("tasks", [(), ("ner", "srl")])
-def test_protected_heads_have_no_gradient_of_those_tasks(tasks, plain: Settings, tmp_path):
+def test_protected_heads_have_no_gradient_of_those_tasks(tasks, plain: Settings, alone, tmp_path):
     made = trainer(plain({"protect": {"heads": "1-2,2-1", "tasks": list(tasks)}}), tmp_path / "run")
-    found, alone = gradients(made, BATCH), each_task(plain(), tmp_path)
-    names = {id(parameter): name for name, parameter in made.model.named_parameters()}
-    for part in head_slices(made):
-        name, kept = names[id(part.parameter)], torch.tensor([float(h != (1, 0)[part.layer]) for h in range(4)])
+    found = gradients(made, BATCH)
+    for name, part in head_slices(made):
+        kept = torch.tensor([float(h != (1, 0)[part.layer]) for h in range(4)])
         terms = [alone[t][name] * (part.spread(kept) if t in (tasks or ALL) else 1.0) for t in ALL]
         torch.testing.assert_close(found[name], torch.stack(terms).sum(0), rtol=1e-4, atol=1e-6)
         if not tasks:
@@ -176,7 +166,7 @@ def test_pcgrad_of_products_is_pcgrad_of_gradients():
 
 def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pytest.MonkeyPatch):
     """PCGrad number by number; the shortest vector between two gradients in closed form; without conflicts the sum."""
-    aggregation = pytest.importorskip("torchjd.aggregation")
+    aggregation = pytest.importorskip("torchjd.aggregation", reason="torchjd is not installed")
     draw = torch.Generator().manual_seed(1)
     for number in range(20):
         each = torch.randn(4, 6, generator=draw, dtype=torch.float64)
@@ -202,35 +192,22 @@ def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pyte
         weighing("mgda")
 
 
-@pytest.mark.parametrize("at", ["features", "heads"])
-def test_one_task_has_no_conflicts_and_projection_changes_nothing(at, plain: Settings, tmp_path):
-    batch = MiniBatch(("con",), ROWS)
-    alike(
-        gradients(trainer(plain({"project": {"at": at}}), tmp_path / "run"), batch),
-        gradients(trainer(plain(), tmp_path / "joint"), batch),
-        1e-6,
-    )
-
-
-def test_projection_at_heads_is_that_of_each_heads_gradients(plain: Settings, tmp_path):
+def test_projection_at_heads_is_that_of_each_heads_gradients(plain: Settings, alone, tmp_path):
     made = trainer(plain({"project": {"at": "heads", "heads": "1-2,2-4"}}), tmp_path / "run")
-    found, alone = gradients(made, BATCH), each_task(plain(), tmp_path)
+    found = gradients(made, BATCH)
     made.treatments.update(0)
-    generator, names = made.treatments.all[0].generator, {id(p): n for n, p in made.model.named_parameters()}
     for layer, head in ((0, 1), (1, 3)):
-        pieces, sizes = {task: [] for task in ALL}, []
-        for part in (part for part in head_slices(made) if part.layer == layer):
-            rows = (part.owner == head).nonzero().flatten()
-            for task in ALL:
-                pieces[task].append(
-                    alone[task][names[id(part.parameter)]].index_select(part.dim, rows).double().flatten()
-                )
-            sizes.append(found[names[id(part.parameter)]].index_select(part.dim, rows).double().flatten())
-        expected = projected(torch.stack([torch.cat(pieces[task]) for task in ALL]), generator)
-        torch.testing.assert_close(torch.cat(sizes), expected, rtol=1e-3, atol=1e-5)
+
+        def own(gradient: dict[str, Tensor], layer: int = layer, head: int = head) -> Tensor:
+            parts = [(name, part) for name, part in head_slices(made) if part.layer == layer]
+            rows = [gradient[name].index_select(part.dim, (part.owner == head).nonzero()[:, 0]) for name, part in parts]
+            return torch.cat([row.double().flatten() for row in rows])
+
+        expected = projected(torch.stack([own(alone[task]) for task in ALL]), made.treatments.all[0].generator)
+        torch.testing.assert_close(own(found), expected, rtol=1e-3, atol=1e-5)
 
 
-def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_path):
+def test_projection_at_features_is_that_of_word_vectors(plain: Settings, joint, tmp_path):
     made = trainer(plain({"project": {}}), tmp_path / "run")
     found = gradients(made, BATCH)
     other = trainer(plain(), tmp_path / "joint")
@@ -251,11 +228,7 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
     torch.autograd.backward(sources, [p.view_as(s) for p, s in zip(parts, sources, strict=True)])
     encoder = {f"encoder.{n}": p.grad for n, p in other.model.encoder.named_parameters() if p.grad is not None}
     alike({name: found[name] for name in encoder}, encoder, 1e-4)
-    joint = gradients(trainer(plain(), tmp_path / "again"), BATCH)
-    alike(
-        {n: g for n, g in found.items() if n.startswith("tasks.")},
-        {n: g for n, g in joint.items() if n.startswith("tasks.")},
-    )
+    alike(*({n: g for n, g in each.items() if n.startswith("tasks.")} for each in (found, joint)))
 
 
 # -- clones ------------------------------------------------------------------------------------------------------------
@@ -275,7 +248,6 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
     generator = torch.Generator().manual_seed(0)
     for delta in encoder.clones.deltas.values():
         delta.data.copy_((0.1 if rank is None else 0.3) * torch.randn(delta.shape, generator=generator))
-    second = dict(changed.named_parameters())
     for part in HeadGradients(MultiTaskModel(changed, {})).parts:
         kind, _, which = part.name.partition(".")
         key = f"{part.layer}-{kind}" + ("-bias" if which == "bias" else "")
@@ -286,7 +258,6 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
         if kind != "output":
             rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
         part.parameter.data.index_add_(part.dim, rows, encoder.clones.delta(key, [1])[0].detach())
-    assert len(second) == len(dict(changed.named_parameters()))
     found = dict(zip(("a", "b"), encoder.of_tasks(batch, ["a", "b"]), strict=True))
     torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(found["a"].words, found["b"].words, atol=1e-3)
@@ -311,8 +282,7 @@ def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Set
 @pytest.mark.parametrize("rank", [None, 2])
 def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, plain: Settings, tmp_path):
     settings = plain({"clone": {"heads": RANDOM, "rank": rank}}, "pos,dep", epochs=1)
-    run = RunFolder(tmp_path / "run")
-    train(build_config(settings), run)
+    run = trained(settings, tmp_path / "run")
     assert [len(heads) for heads in run.treated()["clone"]["heads"].values()] == [3]
     scores = run.read_scores("dev")
     evaluate_run(run, "dev")
@@ -332,8 +302,7 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, plain: Sett
 
 
 @pytest.mark.parametrize("rank", [None, 3])
-def test_before_its_first_update_a_run_with_clones_is_joint_training(rank, plain: Settings, tmp_path):
-    joint = gradients(trainer(plain(), tmp_path / "joint"), BATCH)
+def test_before_its_first_update_a_run_with_clones_is_joint_training(rank, plain: Settings, joint, tmp_path):
     found = gradients(trainer(plain({"clone": {"heads": "2-1,2-3", "rank": rank}}), tmp_path / "run"), BATCH)
     alike({name: found[name] for name in joint}, joint)
 
@@ -342,7 +311,7 @@ def test_clones_may_begin_from_a_finished_run(plain: Settings, finished, tmp_pat
     settings = plain({"clone": {"heads": "2-1"}}, "pos,dep", start=finished["pos"])
     with pytest.raises(ConfigError, match="expected a run with the task dep"):
         trainer(settings, tmp_path / "run")
-    train(build_config(plain(tasks="pos,dep", epochs=1)), RunFolder(tmp_path / "both"))
+    trained(plain(tasks="pos,dep", epochs=1), tmp_path / "both")
     made = trainer(settings | {"train": settings["train"] | {"start": str(tmp_path / "both")}}, tmp_path / "run")
     start = MultiTaskModel.load(tmp_path / "both").state_dict()
     assert all(torch.equal(made.model.state_dict()[name], value) for name, value in start.items())
@@ -351,13 +320,11 @@ def test_clones_may_begin_from_a_finished_run(plain: Settings, finished, tmp_pat
 # -- teachers ----------------------------------------------------------------------------------------------------------
 
 
-def test_with_gold_alone_distillation_is_joint_training_bit_for_bit(plain: Settings, finished, tmp_path):
+def test_with_gold_alone_distillation_is_joint_training_bit_for_bit(plain: Settings, joint, finished, tmp_path):
     made = trainer(plain({"distil": {"teachers": finished}}), tmp_path / "run")
     made.progress.step = made.total - 1
     found = gradients(made, BATCH)
-    other = trainer(plain(), tmp_path / "joint")
-    other.progress.step = made.total - 1
-    assert all(torch.equal(found[name], value) for name, value in gradients(other, BATCH).items())
+    assert all(torch.equal(found[name], value) for name, value in joint.items())
     made.progress.step = made.total - 2
     made.treatments.update(made.total - 2)
     assert 0.8 < made.treatments.all[0].weight < 1
@@ -411,9 +378,7 @@ def task_spans(encoded: Any) -> Tensor:
 def test_scores_are_computed_once_and_a_damaged_file_is_told(plain: Settings, finished, tmp_path, monkeypatch):
     settings = plain({"distil": {"teachers": {"pos": finished["pos"]}, "cache": str(tmp_path / "cache")}}, "pos,dep")
     trainer(settings, tmp_path / "first")
-    import mtlprune.training.treatments.distil as module
-
-    monkeypatch.setattr(module, "taught", None)
+    monkeypatch.setattr("mtlprune.training.treatments.distil.taught", None)
     trainer(settings, tmp_path / "second")
     [path] = (tmp_path / "cache").glob("*.scores")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -441,8 +406,6 @@ def test_ties_by_hand():
 
 @pytest.mark.parametrize("method", ["fisher", "arithmetic"])
 def test_a_run_begins_from_the_merger(method, plain: Settings, finished, tmp_path):
-    from mtlprune.training.treatments import begin_treatments
-
     five = finished["pos"]
     again = trainer(plain(None, "pos", start=five), tmp_path / "one").model.encoder.state_dict()
     for sources, equal in (({"pos": five, "dep": finished["dep"]}, False), ({"pos": five, "dep": five}, True)):
@@ -450,13 +413,10 @@ def test_a_run_begins_from_the_merger(method, plain: Settings, finished, tmp_pat
         made.config = build_config(plain({"merge": {"sources": sources, "method": method}}, "pos,dep"))
         made.data.config = made.config
         model = MultiTaskModel.load(five)
-        if equal:
-            model.tasks["dep"] = made.model.tasks["dep"]
-        import mtlprune.training.treatments.merge as module
-
         with pytest.MonkeyPatch.context() as patch:
             if equal:
-                patch.setattr(module.MultiTaskModel, "load", lambda path, device, model=model: model)
+                model.tasks["dep"] = made.model.tasks["dep"]
+                patch.setattr(MultiTaskModel, "load", lambda path, device, model=model: model)
             begin_treatments(made.data, made.folder, torch.float32)
         found = made.model.encoder.state_dict()
         same = all(torch.allclose(found[name], value, atol=1e-6) for name, value in again.items())
@@ -476,9 +436,8 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     frames = []
     for one in ones:
         gates = np.array(grids[one["encoder"]], float)
-        if one["seed"] == 3:
-            gates = 1 - gates
-        frames.append(head_rows({"gate": gates}).assign(encoder=one["encoder"], run=one["run"], seed=one["seed"]))
+        gate = 1 - gates if one["seed"] == 3 else gates  # two seeds of three claim the heads of the grid
+        frames.append(head_rows({"gate": gate}).assign(**{key: one[key] for key in ("encoder", "run", "seed")}))
     write_result(tmp_path / "r", Result("claims", {"encoders": ones, "notes": []}, {"heads": pd.concat(frames)}))
     claims = {"claims": str(tmp_path / "r")}
     tasks = "pos,ner,dep"
@@ -525,17 +484,16 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, ho
     assert not (tmp_path / "run").exists()
 
 
-def test_a_treatment_of_ones_own_is_one_file(plain: Settings, tmp_path, monkeypatch):
+def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, monkeypatch):
     """The one of the card."""
     [block] = re.findall(r"^```python\n(.*?)^```$", CARD.read_text(encoding="utf-8"), re.M | re.S)
     names: dict[str, Any] = {"Block": Block, "HeadsConfig": HeadsConfig, "Treatment": Treatment}
     exec(compile(block, str(CARD), "exec", dont_inherit=True), names)
     monkeypatch.setattr(ADDED_TREATMENTS, "ours", {"halve": names["Halve"]})
     made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
-    found, joint = gradients(made, BATCH), gradients(trainer(plain(), tmp_path / "joint"), BATCH)
-    called = {id(parameter): name for name, parameter in made.model.named_parameters()}
-    for part in head_slices(made):
-        name, halves = called[id(part.parameter)], torch.ones(4)
+    found = gradients(made, BATCH)
+    for name, part in head_slices(made):
+        halves = torch.ones(4)
         halves[(1, 0)[part.layer]] = 0.5
         assert torch.equal(found[name], joint[name] * part.spread(halves))
     assert made.config.model_dump()["treatment"]["halve"]["heads"]["named"] == ("1-2", "2-1")
@@ -582,12 +540,10 @@ def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Set
 
 # -- resuming, processes -----------------------------------------------------------------------------------------------
 
+DISPATCH = {"heads": {"per_task": OWN}, "last": 0.5}
 TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "dispatch": (
-        {"dispatch": {"heads": {"per_task": OWN}, "last": 0.5}, "protect": {"heads": "1-3", "tasks": ["pos"]}},
-        {},
-    ),
-    "sampled": ({"dispatch": {"heads": {"per_task": OWN}, "last": 0.5}}, {"mixing": "sampled", "accumulate": 2}),
+    "dispatch": ({"dispatch": DISPATCH, "protect": {"heads": "1-3", "tasks": ["pos"]}}, {}),
+    "sampled": ({"dispatch": DISPATCH}, {"mixing": "sampled", "accumulate": 2}),
     "clone": ({"clone": {"heads": "1-2,2-3"}}, {"accumulate": 2}),
     "project": ({"project": {}}, {"balance": "running_mean"}),
     "distil": ({"distil": {"rise": 0.8}}, {}),
@@ -607,12 +563,9 @@ def settings_of(name: str, make: Settings, finished: dict[str, str], cache: Path
 def test_stopped_and_gone_on(name, small_settings: Settings, finished, tmp_path):
     settings = settings_of(name, small_settings, finished, tmp_path / "cache")
     settings["train"] |= {"epochs": 2}
-    train(build_config(settings), RunFolder(tmp_path / "whole"))
-    folder, steps = RunFolder(tmp_path / "run"), [0]
-    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == 5)
-    assert train(build_config(settings), folder, watch=watch, stop=stop).step == 5
-    assert train(build_config(settings), folder).finished
-    assert outcome(folder.path) == outcome(tmp_path / "whole")
+    whole, folder = trained(settings, tmp_path / "whole"), RunFolder(tmp_path / "run")
+    train_until(5, settings, folder)
+    assert outcome(trained(settings, folder.path).path) == outcome(whole.path)
 
 
 def test_two_processes_take_the_step_of_one(plain: Settings, finished, tmp_path):
@@ -627,16 +580,10 @@ def test_two_processes_take_the_step_of_one(plain: Settings, finished, tmp_path)
         settings["treatment"].get("dispatch", {})["last"] = 1.0
     (tmp_path / "out").mkdir()
     assert run_processes("updates", tmp_path / "out", cases) == [0, 0]
-    from process_jobs import updates
-
     for name, (settings, _) in cases.items():
         first, second = (load_file(tmp_path / "out" / f"{name}-{rank}.safetensors") for rank in (0, 1))
         assert all(torch.equal(first[key], second[key]) for key in first)
         made = trainer(settings, tmp_path / name)
         made.model.train()
         one = updates(made, plan)
-        alike(
-            {k: v for k, v in first.items() if k.startswith("gradient 0")},
-            {k: v for k, v in one.items() if k.startswith("gradient 0")},
-            1e-4,
-        )
+        alike(*({k: v for k, v in each.items() if k.startswith("gradient 0")} for each in (first, one)), 1e-4)

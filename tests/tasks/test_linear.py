@@ -1,18 +1,29 @@
+"""One tag a word: POS, and entities by IOB2."""
+
 import pytest
+from by_hand import check_loss, surprise
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.formats.iob2 import spans_from_tags
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.linear import BIO
+from mtlprune.tasks.linear import BIO, POS
 from mtlprune.tasks.ner import NER
 
 GOLD = [
-    Sentence("1", ("a", "b", "c"), ner=(Span(0, 2, "X"), Span(2, 3, "X"))),
-    Sentence("2", ("d",), ner=()),
-    Sentence("3", ("e", "f"), ner=(Span(1, 2, "Y"),)),
+    Sentence("1", ("a", "b", "c"), pos=("X", "Z", "X"), ner=(Span(0, 2, "X"), Span(2, 3, "X"))),
+    Sentence("2", ("d",), pos=("Y",), ner=()),
+    Sentence("3", ("e", "f"), pos=("Z", "Y"), ner=(Span(1, 2, "Y"),)),
 ]
+
+
+def test_loss_word_by_word(encoded, decoder) -> None:
+    task, words = decoder(POS, POS.collect(GOLD)), encoded([3, 1, 2])
+    scores = [task.scores.weight @ vector + task.scores.bias for vector in words.words]
+    flat = [tag for s in GOLD for tag in s.pos]
+    losses = [surprise(one, "XYZ".index(tag)) for one, tag in zip(scores, flat, strict=True)]
+    check_loss(task, words, GOLD, sum(losses) / 6, rtol=1.3e-6)
 
 
 def test_targets_are_iob2_and_lead_back(decoder) -> None:
@@ -25,12 +36,14 @@ def test_targets_are_iob2_and_lead_back(decoder) -> None:
     assert [task.value(tuple(row)) for row in rows] == [s.ner for s in GOLD]
 
 
-def test_decoding_takes_the_best_tag_of_each_word(encoded, decoder) -> None:
-    task = decoder(BIO, BIO.collect(GOLD, "ner"), scale=1.0)
+@pytest.mark.parametrize(("kind", "layer"), [(POS, "pos"), (BIO, "ner")])
+def test_decoding_takes_the_best_tag_of_each_word(encoded, decoder, kind, layer) -> None:
+    task = decoder(kind, kind.collect(GOLD, layer), scale=1.0)
     words = encoded([3, 1, 2])
-    layer, labels = task.linear()
-    best = [labels[int((layer.weight @ vector + layer.bias).argmax())] for vector in words.words]
-    assert task.decode(words) == [task.value(tuple(best[a:b])) for a, b in ((0, 3), (3, 4), (4, 6))]
+    scores, labels = task.linear()
+    best = [labels[int((scores.weight @ vector + scores.bias).argmax())] for vector in words.words]
+    tags = [tuple(best[a:b]) for a, b in ((0, 3), (3, 4), (4, 6))]
+    assert task.decode(words) == (tags if kind is POS else [task.value(one) for one in tags])
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))

@@ -1,0 +1,82 @@
+"""What tests of runs begin with: a prepared run, one update of it, a trained run, one that is stopped."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtlprune.config.config import build_config
+from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
+from mtlprune.runs import RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.training.checkpoint import Progress
+from mtlprune.training.loop import Trainer, train
+from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.optimisation import make_optimizer
+from mtlprune.training.parallel import ALONE, ProcessGroup
+from mtlprune.training.setup import Run, prepare
+
+
+def corpus_of(settings: dict[str, Any]) -> Corpus:
+    return load_corpus(Path(settings["data"]["path"]))
+
+
+def prepared(settings: dict[str, Any], folder: Path, leads: bool = True) -> Run:
+    return prepare(build_config(settings), RunFolder(folder), corpus_of(settings), leads)
+
+
+def trained(settings: dict[str, Any], path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    assert train(build_config(settings), folder).finished
+    return folder
+
+
+def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
+    """The first so many updates; then a checkpoint is written."""
+    steps = [0]
+    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == step)
+    progress = train(build_config(settings), folder, watch=watch, stop=stop)
+    assert progress.step == step and not progress.finished
+
+
+def with_sentences(
+    settings: dict[str, Any], folder: Path, change: Callable[[list[Sentence]], list[Sentence]]
+) -> dict[str, Any]:
+    """The settings on a corpus in ``folder`` whose splits are changed."""
+    old = corpus_of(settings)
+    splits = {split: change(list(old[split])) for split in old.splits}
+    save_corpus(splits, folder, name="changed", licence="Apache-2.0", sources={})
+    return {**settings, "data": {"path": str(folder)}}
+
+
+def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup = ALONE) -> Trainer:
+    """Ready for its first update, without noise and dropout; of several processes, the first has written the folder."""
+    run = prepared(settings, folder, group.leads)
+    made = Trainer(run, RunFolder(folder), make_optimizer(run.model, run.config), Progress(), group=group)
+    made.model.eval()
+    return made
+
+
+def gradients(made: Trainer, *mini_batches: MiniBatch) -> dict[str, Tensor]:
+    """Those the optimizer is given in one update."""
+    seen: dict[str, Tensor] = {}
+
+    def look(*_: Any) -> None:
+        seen.update({n: p.grad.clone() for n, p in made.model.named_parameters() if p.grad is not None})
+
+    handle = made.optimizer.register_step_pre_hook(look)
+    made.update(list(mini_batches))
+    handle.remove()
+    return seen
+
+
+def alike(one: dict[str, Tensor], other: dict[str, Tensor], share: float = 1e-5, rtol: float = 1e-4) -> None:
+    """Assert that all tensors are equal, to a share of the largest value and of their own."""
+    assert one.keys() == other.keys()
+    largest = max(float(value.abs().max()) for value in other.values())
+    for name, value in other.items():
+        torch.testing.assert_close(
+            one[name], value, rtol=rtol, atol=share * largest, msg=lambda words, name=name: f"{name}: {words}"
+        )
