@@ -118,7 +118,7 @@ MISTAKES: list[tuple[str, str]] = [
     (f"head encoder 1 2 {TEXT} --claims small", "so there is no head 2 in layer 1"),
     (f"head own 2 1 {TEXT}", "expected --gates-of pos or ner, found none"),
     (f"head own 2 1 {TEXT} --gates-of dep", "found 'dep'"),
-    (f"head pos 2 1 {TEXT} --gates-of pos", "has no gate set of its own for each task"),
+    (f"head pos 2 1 {TEXT} --gates-of pos", "has no gates or clones of its own for each task"),
     ("probe none --corpus corpus --out new", "none is no run either"),
     ("probe encoder roberta --corpus corpus --out new", "could not be told apart"),
     ("probe roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
