@@ -11,6 +11,7 @@ import yaml
 
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
 from mtlprune.blocks import DataConfig
+from mtlprune.config import PRESETS
 from mtlprune.config.config import Config, load_config
 from mtlprune.pretraining.config import PretrainConfig, SourceConfig
 from mtlprune.tasks import TASKS
@@ -112,6 +113,15 @@ def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
         named = (config.train.start, config.pruning.importance_of, config.pruning.layers_like)
         assert {run for run in named if run} <= set(made)
     assert len(set(made)) == len(made) and len(methods) == 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_training_command_is_a_run_that_can_be_asked_for(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for line in re.findall(r"^    (?:torchrun.* -m )?mtlprune train (.*)$", page.read_text("utf-8"), re.MULTILINE):
+        config, *words = shlex.split(line)
+        if (PRESETS / f"{config}.yaml").is_file() or Path(config).is_file():
+            load_config(config, words[: words.index("--out")])
 
 
 def test_every_card_is_in_the_index() -> None:

@@ -362,7 +362,10 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
+        told, above = str(error["ctx"]["error"]), error["loc"]  # a block names its own keys, or the whole path
+        key = re.split(r"[:\s]", told, maxsplit=1)[0]
+        whole = not key.isidentifier() or told.startswith("unknown key")
+        return ".".join([*above[: above.index(key) if key in above else 0 if whole else None], told])
     if error["type"] in ("model_type", "dict_type"):
         return f"{path}: expected keys and values, found {in_words(error['input'])}"
     return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {in_words(error['input'])}"

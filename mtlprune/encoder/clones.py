@@ -90,7 +90,10 @@ class Clones(nn.Module):
     def delta(self, key: str, tasks: Sequence[int]) -> Tensor:
         """(T, out, in), Δ of one projection for some tasks."""
         own = self.deltas[key][tasks]
-        return own if self.rank is None else own @ self.deltas[f"{key}-down"][tasks]
+        if self.rank is None:
+            return own
+        with torch.autocast(own.device.type, enabled=False):  # it is added to a weight, which autocast leaves in fp32
+            return own @ self.deltas[f"{key}-down"][tasks]
 
     @torch.no_grad()
     def fold(self, task: str) -> None:

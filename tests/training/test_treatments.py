@@ -279,9 +279,9 @@ def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Set
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("rank", [None, 2])
-def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, plain: Settings, tmp_path):
-    settings = plain({"clone": {"heads": RANDOM, "rank": rank}}, "pos,dep", epochs=1)
+@pytest.mark.parametrize(("rank", "precision"), [(None, "fp32"), (2, "bf16")])
+def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, precision, plain: Settings, tmp_path):
+    settings = plain({"clone": {"heads": RANDOM, "rank": rank}}, "pos,dep", epochs=1, precision=precision)
     run = trained(settings, tmp_path / "run")
     assert [len(heads) for heads in run.treated()["clone"]["heads"].values()] == [3]
     scores = run.read_scores("dev")
