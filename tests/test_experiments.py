@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
-SHEETS = sorted(FOLDER.glob("*/sweep.yaml")) + sorted((FOLDER / "he-choi-2021").glob("*.yaml"))
+SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), FOLDER / "treatments/full.yaml"})
+SELECTIONS = {"claims": {11, 12, 13, 21, 22, 23, 31, 32, 33}, "claims-updates": {11, 21, 31}}
 SHIPPED = [*sorted(PRESETS.glob("*.yaml")), *EXPERIMENTS]
 TRAININGS = [shlex.split(line)[2:] for line in README.splitlines() if line.startswith("mtlprune train ")]
 
@@ -84,11 +85,10 @@ def cells_of(path: Path, corpus: Path, tmp_path: Path) -> dict[str, Config]:
 @pytest.mark.parametrize("path", SHEETS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_sweep_has_the_cells_that_its_readme_says(path: Path, ontonotes: Path, tmp_path: Path) -> None:
     cells = cells_of(path, ontonotes, tmp_path)
-    name = f"{path.parent.name}/sweep.yaml" if path.stem == "sweep" else path.name
+    name = path.name if path.parent.name == "he-choi-2021" else f"{path.parent.name}/{path.name}"
     row = next(line for line in README.splitlines() if name in line and re.search(r"\d+ cells|\| [\d, ]+ \|", line))
     assert str(len(cells)) in re.findall(r"\d+", row)
-    selections = {11, 12, 13, 21, 22, 23, 31, 32, 33} if path.parent.name == "claims" else set()
-    assert {config.train.seed for config in cells.values()} == {1, 2, 3} | selections
+    assert {config.train.seed for config in cells.values()} == {1, 2, 3} | SELECTIONS.get(path.parent.name, set())
     if "scores" in path.stem or path.parent.name == "ewt5-minilm":
         sizes = Counter(map(len, {frozenset(config.tasks) for config in cells.values()}))
         assert sizes == {1: 5, 2: 10, 5: 1}  # all tasks, all pairs, all five
