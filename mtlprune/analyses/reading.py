@@ -153,8 +153,8 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     for label, seed in _repeated(found):
         same = [one.name for one in found if (one.label, one.seed) == (label, seed)]
         raise ProbeError(
-            f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; probe "
-            "them into different folders"
+            f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; name "
+            "them in calls and folders (--out) of their own; runs that differ in `name` can go together"
         )
     return found
 
