@@ -179,13 +179,8 @@ def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pyte
     expected = 2 * torch.stack([share, torch.tensor(0.5), 1 - share])
     torch.testing.assert_close(weighing("mgda")(each @ each.T, draw), expected, rtol=1e-2, atol=1e-2)
     for method in AGGREGATORS:
-        try:
-            weigh = weighing(method)
-        except ConfigError as error:
-            assert "torchjd[" in str(error)  # a solver is missing here
-            continue
         even = 1.4 if method == "cagrad" else 1.0
-        found = weigh(torch.eye(3, dtype=torch.float64), draw)
+        found = weighing(method)(torch.eye(3, dtype=torch.float64), draw)
         torch.testing.assert_close(found, torch.full((3,), even, dtype=torch.float64), rtol=1e-3, atol=1e-3)
     monkeypatch.setitem(sys.modules, "torchjd", None)
     with pytest.raises(ConfigError, match="mgda needs torchjd"):
