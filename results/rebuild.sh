@@ -66,6 +66,10 @@ if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
     python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"
 fi
+if [ -d results/claims/records/updates ]; then # longer training of gates, published schedules
+    mkdir -p "$out/claims"
+    python results/claims/updates.py results/claims/records/updates > "$out/claims/updates.md"
+fi
 
 # Fusion beside none, on dev
 test -d results/fusion/records && fused=results/fusion/records || fused=
@@ -92,4 +96,5 @@ if [ -d results/treatments/records ]; then
     mtlprune analyze treatments "$records:none-???-?,none-mtl5-?,sampled-*" results/treatments/records \
         "$@" --out "$out/treatments/test" > /dev/null
     python results/treatments/heads.py results/treatments/heads > "$out/treatments/heads.md"
+    mtlprune analyze treatments results/treatments/full/records "$@" --out "$out/treatments/full" > /dev/null
 fi
