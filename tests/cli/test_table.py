@@ -138,7 +138,7 @@ def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     for section in ("Gate maps", "Overlap of claims", "Gradients on heads", "What heads know"):
         assert f">{section}</h2>" in page
     first = page.partition('id="in-short"')[2].partition("</section>")[0]
-    assert "<svg" in first and "beside STL" in first and "by all 5 tasks" in first and "What to do next" in first
+    assert "<svg" in first and "Compared with STL" in first and "by all 5 tasks" in first and "What to do next" in first
     for claim in load_claims(sorted((out / "runs").glob("gates-*"))):
         assert claim.open.sum() == HEADS * LAYERS // 2
     header, _, *rows = table.splitlines()[:7]

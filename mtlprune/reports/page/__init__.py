@@ -63,20 +63,24 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         raise RunError("a report needs at least one run")
     once = {folder.path.resolve(): folder for folder in sources.runs}
     runs = [page_runs.ReadRun(folder) for folder in once.values()]
+    measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
+    corpora = {run.manifest["data"]["fingerprint"] for run in runs}
+    # what else was named is read first: whoever mistyped it need not wait for all tests
+    probes = page_analyses.probes_part(sources.probes, corpora)
+    analyses = list(page_analyses.parts(sources.analyses, corpora))
+    latency = page_curves.latency_part([*measured, *sources.latency])
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     sets, without = page_gates.claim_sets(runs)
-    corpora = {run.manifest["data"]["fingerprint"] for run in runs}
-    measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
     parts = [
         page_runs.part(runs, sources.notes),
         page_scores.part(tables, unscored),
         page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),
         page_analyses.overlap_part(sets, choices.permutations, choices.seed),
-        page_analyses.probes_part(sources.probes, corpora),
-        *page_analyses.parts(sources.analyses, corpora),
+        probes,
+        *analyses,
         page_curves.part(tables, sets),
-        page_curves.latency_part([*measured, *sources.latency]),
+        latency,
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"

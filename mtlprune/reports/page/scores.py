@@ -184,24 +184,26 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
         tests = {task: test for (at, task), test in comparison.tests.items() if at == place}
         if len(column.runs[0].tasks) < 3 or column.runs[0].pruning or not tests:
             continue
-        where = f" ({scored.title})" if several else ""
+        where = f", {scored.title}" if several else ""
         here = {task: test for task, test in tests.items() if test.of_these_runs}
-        sure = []
+        sure = {task: test for task, test in tests.items() if test.significant}
+        told = f"Compared with {single.title}{where}, {column.title} is "
         if any(min(test.difference.seeds) > 1 for test in tests.values()):
-            sure.append(f"significantly {_counted({task: t for task, t in tests.items() if t.significant})}")
-        if here or not sure:
+            told += f"significantly {_counted(sure, len(tests))}"
+            told += f"; on the sentences of these runs, other seeds left aside, also {_counted(here)}" if here else ""
+        else:
             one = all(test.difference.seeds == (1, 1) for test in tests.values())
             nothing = "; with one seed each, nothing is known of other seeds" if one else ""
-            sure.append(f"over sentences only, of these runs, {_counted(here)}{nothing}")
+            told += f"{_counted(here, len(tests))} on the sentences of these runs{nothing}"
         more = any(comparison.more_training(place, task) for task in comparison.tasks())
         yield (
-            f"{column.title} ({_training(column)}) beside {single.title} ({_training(single)}){where}: of {len(tests)} "
-            f"tasks {'; '.join(sure)}."
+            f"{told}. ({column.title}: {_training(column)}; {single.title}: {_training(single)}.)"
             + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
         )
 
 
-def _counted(tests: Mapping[str, Tested]) -> str:
+def _counted(tests: Mapping[str, Tested], tasks: int | None = None) -> str:
+    """On which tasks it is worse and better, of so many ``tasks``; where these are not given, no word of "none"."""
     told = {
         task: f"{task.upper()} {test.difference.delta:+.1f} "
         + span(*(test.interval if test.significant else (test.difference.low, test.difference.high)))
@@ -209,8 +211,13 @@ def _counted(tests: Mapping[str, Tested]) -> str:
     }
     worse = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta < 0]
     better = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta > 0]
-    sides = (("worse", worse), ("better", better))
-    return " and ".join(f"{word} on {len(t)} ({', '.join(t)})" if t else f"{word} on none" for word, t in sides)
+    sides = {"worse": (f" of {tasks} tasks" if tasks else "", worse), "better": ("", better)}
+    said = [
+        f"{word} on {len(those)}{of} ({', '.join(those)})" if those else f"{word} on none{of}"
+        for word, (of, those) in sides.items()
+        if those or tasks
+    ]
+    return " and ".join(said)
 
 
 def _training(column: ScoreColumn) -> str:
