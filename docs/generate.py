@@ -17,7 +17,7 @@ from typing import Any
 
 import mtlprune
 from mtlprune.model import MultiTaskModel
-from mtlprune.reports.maps import GateMap, GateMaps
+from mtlprune.reports.maps import GateMap
 from mtlprune.reports.scores.comparisons import Comparison
 from mtlprune.results import Result
 from mtlprune.sentence import Dependencies, Predicate, Span
@@ -32,7 +32,6 @@ CLASSES: dict[Any, tuple[str, ...]] = {
     Dependencies: (),
     Predicate: (),
     Comparison: ("frame",),
-    GateMaps: (),
     GateMap: ("spec", "plain"),
     Result: ("named", "wide", "known", "grids"),
 }
@@ -44,9 +43,10 @@ def api() -> str:
     lines = [
         "# Python API",
         "",
-        "Made by `python docs/generate.py`. `help(mtlprune.RunFolder.gates)` says what it gives, arguments, errors.",
+        "Made by `python docs/generate.py`. [notebook.ipynb](notebook.ipynb) shows these in use;",
+        "`help(mtlprune.RunFolder.gates)` says more. Mistakes of a user raise `mtlprune.errors.MtlpruneError`.",
+        "",
     ]
-    lines += ["Mistakes of a user raise `mtlprune.errors.MtlpruneError`, about runs `mtlprune.files.RunError`.", ""]
     lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]
     for kind, members in CLASSES.items():
         place = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
