@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora, spans, trees
 from test_store import BARE, EMPTY, FULL, ODD, SPLITS
@@ -55,7 +55,6 @@ def test_counts() -> None:
     assert found == Counts(sentences=2, words=5, longest=4, known=known, all_layers=1, **labels)
 
 
-@settings(deadline=None)  # the first table takes longer than all others
 @given(corpora())
 def test_tables_hold_every_sentence_exactly(sentences: list[Sentence]) -> None:
     table = to_table(sentences)
@@ -66,17 +65,16 @@ def test_tables_hold_every_sentence_exactly(sentences: list[Sentence]) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"train": [FULL, BARE], "test": [EMPTY, ODD]},
-        {"train": [BARE, FULL], "dev": [EMPTY, ODD]},
+        {"train": [BARE, FULL]},
         {"train": [FULL, BARE, EMPTY], "dev": [ODD]},
-        {"train": [FULL, BARE], "dev": [replace(EMPTY, ner=None), ODD]},
-        {"train": [FULL, BARE], "dev": [EMPTY, replace(ODD, srl=(Predicate(0, "a.01"),))]},
-        {"train": [FULL, BARE], "dev": [EMPTY, replace(ODD, srl=(Predicate(0, None, (), "a"),))]},
-        {"train": [FULL, replace(BARE, words=("a", "c"))], "dev": [EMPTY, ODD]},
+        {"train": [FULL, replace(BARE, words=("a", "c"))]},
+        {"dev": [replace(EMPTY, ner=None), ODD]},
+        *({"dev": [EMPTY, replace(ODD, srl=(Predicate(*one),))]} for one in ((0, "a.01"), (0, None, (), "a"))),
     ],
 )
 def test_any_difference_changes_the_fingerprint(other: dict[str, list[Sentence]]) -> None:
-    assert fingerprint(other) != fingerprint(SPLITS)
+    assert fingerprint(SPLITS | other) != fingerprint(SPLITS)
+    assert fingerprint({"train": SPLITS["train"], "test": SPLITS["dev"]}) != fingerprint(SPLITS)
 
 
 def test_the_fingerprint_is_the_same_everywhere() -> None:

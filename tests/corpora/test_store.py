@@ -106,22 +106,6 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path, splits, error, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, r"found no corpus.json in it"),
-        ("{", r"corpus.json, line 1: not readable as JSON"),
-        ("[]", "found another format"),
-        ('{"format": "another"}', "found another format"),
-    ],
-)
-def test_folders_that_are_no_corpus_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
-    if text is not None:
-        (tmp_path / "corpus.json").write_text(text)
-    with pytest.raises(CorpusError, match=message):
-        load_corpus(tmp_path)
-
-
 def tables(folder: Path) -> Path:
     """Where a corpus has its sentences."""
     return next(folder.glob("tables-*"), folder)
@@ -160,6 +144,10 @@ def exchanged(folder: Path) -> None:
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no corpus.json": lambda folder: (folder / "corpus.json").unlink(),
+    "no JSON": lambda folder: (folder / "corpus.json").write_text("{"),
+    "no object": lambda folder: (folder / "corpus.json").write_text("[]"),
+    "another format": noted(format="another"),
     "cut": lambda folder: arrow(folder).write_bytes(arrow(folder).read_bytes()[:200]),
     "a split is gone": lambda folder: shutil.rmtree(tables(folder) / "dev"),
     "no state": lambda folder: (tables(folder) / "train/state.json").write_text("{}"),
@@ -175,7 +163,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     save(tmp_path / "c")
     DAMAGE[damage](tmp_path / "c")
-    with pytest.raises(CorpusError, match=r"build (it|the corpus) anew"):
+    with pytest.raises(CorpusError, match=r"build (it|the corpus) (anew|or)"):
         load_corpus(tmp_path / "c").verify()
 
 
