@@ -32,9 +32,8 @@ def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytes
         (tmp_path / name).write_text(f"{name} x\n")
     names = [str(tmp_path / part) for part in ("a.txt", "b", "*.txt")]
     assert [path.name for path in expand(names)] == ["a.txt", "1.txt", "2.txt"]
-    for missing in ("", str(tmp_path / "none*")):
-        with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
-            expand([missing])
+    with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
+        expand([""])
     told: list[str] = []
     splits, digests = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
     assert {split: [s.id for s in found] for split, found in splits.items()} == {
@@ -55,12 +54,9 @@ def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None
 
 
 def test_a_split_that_cannot_be() -> None:
-    few = [Sentence("s", ("a",))] * 3
     for shares in ("80/10", "80/10/20", "a/b/c"):
         with pytest.raises(CorpusError, match="--split: expected percents of train, dev and test"):
-            cut(few, shares, 1)
-    with pytest.raises(CorpusError, match="--split: 3 sentences are too few for 10 % of test"):
-        cut(few, "80/10/10", 1)
+            cut([Sentence("s", ("a",))] * 3, shares, 1)
 
 
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:

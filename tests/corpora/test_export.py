@@ -76,8 +76,8 @@ def test_what_is_written_is_read_back(tmp_path: Path, sentences: list[Sentence])
     out = tmp_path / "out"
     for layer in ("pos", "dep"):
         written(tmp_path, sentences, layer)
-        known = [sentence for sentence in sentences if getattr(sentence, layer) is not None]
-        assert list(read_conllu(out)) == [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in known]
+        known = [Sentence(s.id, s.words, pos=s.pos, dep=s.dep) for s in sentences if s.get(layer) is not None]
+        assert list(read_conllu(out)) == known
     named = [s for s in sentences if s.ner is not None and all(span.label != "O" for span in s.ner)]
     written(tmp_path, named, "ner")
     assert [(s.words, s.ner) for s in read_iob2(out)] == [(s.words, s.ner) for s in named]
@@ -85,18 +85,16 @@ def test_what_is_written_is_read_back(tmp_path: Path, sentences: list[Sentence])
     known = [s for s in sentences if s.srl is not None]
     for sentence, found in zip(known, read_props(out), strict=True):
         for before, after in zip(sentence.srl or (), found, strict=True):
-            assert after.index == before.index
-            assert before.lemma is None or after.lemma == before.lemma
             rest = list(after.arguments)
             if not any(span.label == "V" for span in before.arguments):
                 rest.remove(Span(before.index, before.index + 1, "V"))
-            assert tuple(rest) == before.arguments
+            lemma = after.lemma if before.lemma is None else before.lemma
+            assert after._replace(arguments=tuple(rest)) == before._replace(lemma=lemma, roleset=None)
 
 
 @pytest.mark.parametrize(
     ("layer", "sentence", "message"),
     [
-        ("tags", SENTENCE, "expected a layer out of pos, ner, dep, con, srl, found 'tags'"),
         ("pos", replace(SENTENCE, pos=("X", "_", "X", "X", "X")), "word 2: found the tag '_'"),
         ("dep", replace(SENTENCE, dep=Dependencies((0, 1, 1, 1, 1), ("_",) * 5)), "word 1: found the relation '_'"),
         ("dep", replace(SENTENCE, words=("a", "b  c", "d", "e", "f")), "cannot keep the blanks of the word 'b  c'"),
@@ -108,6 +106,9 @@ def test_what_cannot_be_said_is_worded_and_leaves_nothing(tmp_path, layer, sente
     with pytest.raises(CorpusError, match=message):
         export([SENTENCE, sentence], layer, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CorpusError, match="could not be written"):
         export([SENTENCE], "pos", tmp_path / "file" / "out")
