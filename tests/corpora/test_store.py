@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from power_cuts import Recorder, distinct, images, lay_out
 from random_sentences import spans
 
 from mtlprune.corpora import CorpusError, store
@@ -218,69 +217,29 @@ def test_a_file_is_read_again_only_when_its_size_or_time_changes(saved, tmp_path
     assert opened() and opened()
 
 
-STEPS = """
-import os, sys
-from pathlib import Path
-import datasets  # here, not in each child
-import mtlprune.corpora.tables
-from test_store import BARE, save
-
-EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.copyfile", "os.chmod"}
-
-def killed(folder, step):
-    count = 0
-    def hook(event, arguments):
-        nonlocal count
-        if event in EVENTS and str(arguments[0]).startswith(str(folder.parent)):
-            count += 1
-            if count > step:
-                os._exit(9)
-    sys.addaudithook(hook)
-    save(folder, {"train": [BARE]}, overwrite=True)
-    os._exit(0)
-
-for kind in sys.argv[2:]:
-    step, ended = 0, 9
-    while ended == 9:
-        child = os.fork()
-        if not child:
-            killed(Path(sys.argv[1], kind, str(step), "c"), step)
-        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        step += 1
-    print(kind, step, ended)
-"""
-
-
-@pytest.mark.slow
-def test_a_build_that_is_killed_at_any_step_leaves_the_old_corpus_or_the_new_one(tmp_path: Path) -> None:
-    """Killed before each of the things it does to files; the build after it removes what was left."""
-    most = 120
-    save(tmp_path / "now")
-    as_before(shutil.copytree(tmp_path / "now", tmp_path / "before"))
-    for step in range(most):
-        for kind in ("now", "before"):
-            shutil.copytree(tmp_path / kind, tmp_path / "killed" / kind / str(step) / "c")
-        (tmp_path / "killed" / "none" / str(step)).mkdir(parents=True)
-    tests = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (tests, tests.parent, tests.parents[1])))}
-    command = [sys.executable, "-c", STEPS, str(tmp_path / "killed"), "now", "before", "none"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    ends = {kind: (int(steps), ended) for kind, steps, ended in map(str.split, run.stdout.splitlines())}
-    assert all(20 < steps < most and ended == "0" for steps, ended in ends.values()) and len(ends) == 3, run.stderr
-    old, new = fingerprint(SPLITS), fingerprint({"train": [BARE]})
-    for kind, (steps, _) in ends.items():
-        marks = []
-        for step in range(steps):
-            folder = tmp_path / "killed" / kind / str(step) / "c"
-            marks.append(load_corpus(folder).fingerprint if kind != "none" or folder.exists() else None)
-            if step % 7 == 0:
-                save(folder, overwrite=True)
-                assert [path.name for path in folder.parent.iterdir()] == ["c"]
-                names = {tables(folder).name, "corpus.json", ".verified.json"}
-                there = {path.name for path in folder.iterdir()}
-                assert {name for name in there if not name.endswith(".part")} == names  # halves go later
-        first = marks.index(new)
-        assert set(marks[:first]) == {None if kind == "none" else old} and set(marks[first:]) == {new}
+@pytest.mark.parametrize("kind", ["none", "now", "before"])
+def test_a_power_cut_or_a_kill_at_any_moment_leaves_the_old_corpus_or_the_new_one(tmp_path: Path, kind: str) -> None:
+    """And the build after it removes what was left."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if kind != "none":
+        save(disk / "c")
+    if kind == "before":
+        as_before(disk / "c")
+    with Recorder(disk) as recorder:
+        save(disk / "c", {"train": [BARE]}, overwrite=True)
+    marks = set()
+    for number, image in enumerate(distinct(images(recorder, 3))):
+        folder = tmp_path / str(number) / "c"
+        lay_out(image, folder.parent)
+        marks.add(load_corpus(folder).fingerprint if folder.exists() else None)
+        if number % 7 == 0:
+            save(folder, overwrite=True)
+            assert [path.name for path in folder.parent.iterdir()] == ["c"]
+            there = {path.name for path in folder.iterdir() if not path.name.endswith(".part")}  # halves go later
+            assert there == {tables(folder).name, "corpus.json", ".verified.json"}
+    assert number > 10
+    assert marks == {None if kind == "none" else fingerprint(SPLITS), fingerprint({"train": [BARE]})}
 
 
 def test_a_build_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> None:
