@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conll2012_files import NAMED, PLAIN, document
 from hypothesis import given
 from random_sentences import nested_spans, sized, spans
 from served import tar
@@ -185,38 +186,25 @@ def test_conll2012_has_a_column_for_every_layer(tmp_path: Path) -> None:
 
 
 def test_conll2012_documents_whose_columns_are_empty_are_unknown(tmp_path: Path) -> None:
-    lines = CONLL2012.splitlines()
-    bare = "\n".join(lines[:1] + lines[9:])
-    sentences = read(read_conll2012, tmp_path, bare)
-    assert [(s.ner, s.srl, bool(s.pos and s.con)) for s in sentences] == [(None, None, True)] * 2
-    # another document in the same file does not make this one known
-    both = read(read_conll2012, tmp_path, CONLL2012.replace("own_0001", "own_0002") + bare)
-    assert [sentence.ner is None for sentence in both] == [False] * 3 + [True] * 2
-
-
-def document(*cells: str) -> str:
-    """One sentence; each argument is word, POS, parse bit, NER."""
-    lines = ["#begin document (d); part 000"]
-    for number, cell in enumerate(cells):
-        word, tag, bit, name = cell.split()
-        lines.append(f"d 0 {number} {word} {tag} {bit} - - - - {name} -")
-    return "\n".join([*lines, "", "#end document", ""])
+    """Another document in the same file does not make them known."""
+    both = read(read_conll2012, tmp_path, document("one", NAMED, PLAIN) + document("two", PLAIN))
+    assert [(s.ner, s.srl) for s in both[1:]] == [((), ()), (None, None)] and both[2].pos and both[2].con
 
 
 def test_conll2012_without_a_parse_is_unknown(tmp_path: Path) -> None:
     for cells, con, pos in [
-        (("a XX (TOP* *", "b VERB * *", "c XX *) *"), None, None),
-        (("a DT (TOP* *", "b NN *) *"), None, ("DT", "NN")),
-        (("a UH (TOP*) *",), (), ("UH",)),
+        (("a XX (TOP* - - *", "b VERB * - - *", "c XX *) - - *"), None, None),
+        (("a DT (TOP* - - *", "b NN *) - - *"), None, ("DT", "NN")),
+        (("a UH (TOP*) - - *",), (), ("UH",)),
     ]:
-        [sentence] = read(read_conll2012, tmp_path, document(*cells))
+        [sentence] = read(read_conll2012, tmp_path, document("d", cells))
         assert (sentence.con, sentence.pos) == (con, pos)
 
 
 def test_conll2012_of_nested_entities_keeps_the_outermost_and_the_first(tmp_path):
     one, two = spans((0, 2, "GPE")), spans((0, 1, "GPE"), (1, 2, "DATE"))
     for first, second, kept in [("(GPE(ORG)", "*)", one), ("(GPE(ORG*", "*))", one), ("(GPE(ORG))", "(DATE)", two)]:
-        text = document(f"a NN (TOP(NP* {first}", f"b NN *)) {second}")
+        text = document("d", (f"a NN (TOP(NP* - - {first}", f"b NN *)) - - {second}"))
         assert [(found.nested, found.sentences[0].ner) for found in read(read_documents, tmp_path, text)] == [(1, kept)]
 
 
