@@ -1,24 +1,28 @@
-"""The store: round trips, fingerprints, and folders that are refused."""
+"""The store: round trips, fingerprints, damage, counts; and lists that lie in temporary files."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from power_cuts import Recorder, distinct, images, lay_out
-from random_sentences import spans
+from random_sentences import corpora, spans, trees
 
-from mtlprune.corpora import CorpusError, store
+from mtlprune.corpora import CorpusError, store, tables
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
-from mtlprune.corpora.tables import fingerprint
+from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, count, fingerprint, is_projective
 from mtlprune.sentence import Dependencies, Predicate, Sentence, SentenceError
 
 FULL = Sentence(
@@ -105,20 +109,20 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path, splits, error, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def tables(folder: Path) -> Path:
+def home(folder: Path) -> Path:
     """Where a corpus has its sentences."""
     return next(folder.glob("tables-*"), folder)
 
 
 def arrow(folder: Path) -> Path:
-    return tables(folder) / "train/data-00000-of-00001.arrow"
+    return home(folder) / "train/data-00000-of-00001.arrow"
 
 
 def as_before(folder: Path) -> Path:
     """The corpus as earlier releases wrote it: tables beside corpus.json, without the hashes of files."""
-    for path in tables(folder).iterdir():
+    for path in home(folder).iterdir():
         path.rename(folder / path.name)
-    tables(folder).rmdir()
+    home(folder).rmdir()
     (folder / ".verified.json").unlink()
     info = json.loads((folder / "corpus.json").read_text())
     old = {key: value for key, value in info.items() if key not in ("tables", "files")}
@@ -137,7 +141,7 @@ def noted(**values: object) -> Callable[[Path], object]:
 
 
 def exchanged(folder: Path) -> None:
-    inner = tables(folder)
+    inner = home(folder)
     for old, new in (("train", "x"), ("dev", "train"), ("x", "dev")):
         (inner / old).rename(inner / new)
 
@@ -148,8 +152,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "no object": lambda folder: (folder / "corpus.json").write_text("[]"),
     "another format": noted(format="another"),
     "cut": lambda folder: arrow(folder).write_bytes(arrow(folder).read_bytes()[:200]),
-    "a split is gone": lambda folder: shutil.rmtree(tables(folder) / "dev"),
-    "no state": lambda folder: (tables(folder) / "train/state.json").write_text("{}"),
+    "a split is gone": lambda folder: shutil.rmtree(home(folder) / "dev"),
+    "no state": lambda folder: (home(folder) / "train/state.json").write_text("{}"),
     "tables elsewhere": noted(tables="../other"),
     "files of another kind": noted(files=["train"]),
     "no splits": noted(splits={}),
@@ -185,8 +189,8 @@ def test_sentences_that_were_exchanged_are_noticed_when_opened(saved: Path, tmp_
     other = save(tmp_path / "other", {**SPLITS, "train": [replace(FULL, words=("Bob", "sings", "\\")), BARE]}).path
     if (saved / "train").is_dir():
         as_before(other)
-    shutil.rmtree(tables(tmp_path / "c") / "train")
-    shutil.copytree(tables(other) / "train", tables(tmp_path / "c") / "train")
+    shutil.rmtree(home(tmp_path / "c") / "train")
+    shutil.copytree(home(other) / "train", home(tmp_path / "c") / "train")
     for _ in range(2):  # a failure is not remembered for a success
         with pytest.raises(CorpusError, match=r"fingerprint|train/data-\S+: expected the SHA-256"):
             load_corpus(tmp_path / "c")
@@ -237,7 +241,7 @@ def test_a_power_cut_or_a_kill_at_any_moment_leaves_the_old_corpus_or_the_new_on
             save(folder, overwrite=True)
             assert [path.name for path in folder.parent.iterdir()] == ["c"]
             there = {path.name for path in folder.iterdir() if not path.name.endswith(".part")}  # halves go later
-            assert there == {tables(folder).name, "corpus.json", ".verified.json"}
+            assert there == {home(folder).name, "corpus.json", ".verified.json"}
     assert number > 10
     assert marks == {None if kind == "none" else fingerprint(SPLITS), fingerprint({"train": [BARE]})}
 
@@ -290,3 +294,109 @@ def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(CorpusError, match="not enough free memory") as told:
         load_corpus(tmp_path / "c")
     assert "build" not in str(told.value)
+
+
+# -- tables, counts, fingerprints, and lists in temporary files --
+
+
+@given(st.integers(1, 8).flatmap(trees))
+def test_projective_means_that_no_two_arcs_cross(tree: Dependencies) -> None:
+    arcs = [(min(head, word), max(head, word)) for word, head in enumerate(tree.heads, 1)]
+    crossing = any(a < c < b < d or c < a < d < b for (a, b), (c, d) in combinations(arcs, 2))
+    assert is_projective(tree.heads) == (not crossing)
+
+
+def test_counts() -> None:
+    first = Sentence(
+        "a",
+        ("a", "b", "c", "d"),
+        pos=("X", "X", "Y", "Z"),
+        ner=spans((0, 1, "PER"), (1, 2, "LOC"), (2, 3, "PER")),
+        dep=Dependencies((3, 4, 0, 3), ("r", "r", "root", "q")),
+        con=spans((0, 4, "S"), (0, 4, "S")),
+        srl=(Predicate(0, None, spans((0, 1, "V"), (1, 2, "C-V"), (2, 3, "A"))), Predicate(1)),
+    )
+    known = {"pos": 1, "ner": 2, "dep": 1, "con": 1, "srl": 1}
+    labels = {"tags": 3, "entities": {"LOC": 1, "PER": 2}, "relations": 3, "non_projective": 1}
+    labels |= {"constituents": 2, "constituent_labels": 1, "predicates": 2, "arguments": 1, "roles": 1}
+    found = count([first, Sentence("b", ("a",), ner=())])
+    assert found == tables.Counts(sentences=2, words=5, longest=4, known=known, all_layers=1, **labels)
+
+
+@given(corpora())
+def test_tables_hold_every_sentence_exactly(sentences: list[Sentence]) -> None:
+    table = tables.to_table(sentences)
+    assert tables.from_table(table) == sentences
+    assert tables.from_table(table.slice(1, 2)) == sentences[1:3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"train": [BARE, FULL]},
+        {"train": [FULL, BARE, EMPTY], "dev": [ODD]},
+        {"train": [FULL, replace(BARE, words=("a", "c"))]},
+        {"dev": [replace(EMPTY, ner=None), ODD]},
+        *({"dev": [EMPTY, replace(ODD, srl=(Predicate(*one),))]} for one in ((0, "a.01"), (0, None, (), "a"))),
+    ],
+)
+def test_any_difference_changes_the_fingerprint(other: dict[str, list[Sentence]]) -> None:
+    assert fingerprint(SPLITS | other) != fingerprint(SPLITS)
+    assert fingerprint({"train": SPLITS["train"], "test": SPLITS["dev"]}) != fingerprint(SPLITS)
+
+
+def test_the_fingerprint_is_the_same_everywhere() -> None:
+    """Recorded once, and by hand."""
+    assert fingerprint(SPLITS) == "a04e7f54634af1421519272ad61e42b93382c597fbf52a1ce3616783bd88ea12"
+    assert fingerprint({}) == hashlib.sha256(b"").hexdigest()
+    lines = b'["split", "train"]\n["bare",["a","b"],null,null,null,null,null]\n'
+    assert fingerprint({"train": [BARE]}) == hashlib.sha256(lines).hexdigest()
+
+
+def test_source_digests(tmp_path: Path) -> None:
+    for name, text in (("a/x", "1"), ("a/y/z", "2"), ("b/x", "1"), ("b/y/z", "2")):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert tables.source_digest(tmp_path / "a/x") == hashlib.sha256(b"1").hexdigest()
+    assert tables.source_digest(tmp_path / "a") == tables.source_digest(tmp_path / "b")
+    (tmp_path / "b/x").rename(tmp_path / "b/w")
+    assert tables.source_digest(tmp_path / "a") != tables.source_digest(tmp_path / "b")
+
+
+@given(corpora(), st.integers(0, 5))
+def test_a_list_in_a_temporary_file_is_a_list(items, begun):
+    found = Spool(tables._sentence_to_bytes, tables._sentence_from_bytes)
+    for item in items[:begun]:
+        found.append(item)
+    for place, item in enumerate(items[begun:], len(found)):
+        assert len(found) == place and list(found) == items[:place]
+        found.append(item)
+    assert list(found) == items and len(found) == len(items) and bool(found) == bool(items)
+    assert [found[-k] for k in range(1, len(items) + 1)] == items[::-1]
+    assert list(zip(found, found, strict=True)) == [(item, item) for item in items]  # two at once
+    with pytest.raises(IndexError):
+        found[len(items)]
+
+
+def test_arrays_come_back_as_they_were():
+    row = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.zeros((0, 4), np.float64), "c": np.array(True)}
+    found = arrays_from_bytes(arrays_to_bytes(row))
+    assert list(found) == list(row)
+    for name, part in row.items():
+        assert found[name].dtype == part.dtype and found[name].shape == part.shape and (found[name] == part).all()
+    assert arrays_from_bytes(arrays_to_bytes(None)) is None and arrays_from_bytes(arrays_to_bytes({})) == {}
+
+
+@pytest.mark.parametrize("few", [2, 3])
+def test_a_few_stay_in_memory(few, monkeypatch):
+    monkeypatch.setattr(tables, "FEW", few)
+    sentences = [Sentence(str(number), ("a",)) for number in range(3)]
+    found = tables.spooled(iter(sentences))
+    assert list(found) == sentences and isinstance(found, list) is (few == 3)
+
+
+def test_a_disk_that_refuses_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(CorpusError, match=r"gone: expected room .* found: No such file.*environment variable TMPDIR"):
+        Spool(arrays_to_bytes, arrays_from_bytes)
