@@ -10,12 +10,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
-PATIENCE = 60.0
-
 CONF = """
 ClusterName=test
 SlurmctldHost={host}
@@ -34,11 +32,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-MpiDefault=none
 ReturnToService=2
-SlurmdTimeout=60
 KillWait=2
 PluginDir={plugins}
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
@@ -63,14 +57,29 @@ def running(folder: Path) -> Iterator[Path]:
         raise NoSlurm(f"{', '.join(missing)} missing; apt-get install slurm-wlm munge")
     conf = _configure(folder)
     environment = {**os.environ, "SLURM_CONF": str(conf)}
-    with contextlib.ExitStack() as daemons:
-        munge = [f"--{name}={folder / f'munge.{name}'}" for name in ("socket", "pid-file", "log-file", "seed-file")]
-        key = f"--key-file={folder / 'munge.key'}"
-        daemons.enter_context(_daemon(folder, "munged", ["--foreground", "--force", key, *munge], environment))
-        _until((folder / "munge.socket").exists, "munged does not answer", folder / "munged.out")
-        daemons.enter_context(_daemon(folder, "slurmctld", ["-D", "-i", "-f", str(conf)], environment))
-        daemons.enter_context(_daemon(folder, "slurmd", ["-D", "-f", str(conf)], environment))
-        _until(lambda: _idle(environment), "the node does not become idle", folder / "slurmd.out")
+
+    def idle() -> bool:
+        command = [str(found("scontrol")), "-o", "show", "nodes"]
+        return " State=IDLE " in subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+
+    with contextlib.ExitStack() as stack:
+
+        def start(ready: Callable[[], bool], program: str, *arguments: str) -> None:
+            out = stack.enter_context((folder / f"{program}.out").open("wb"))
+            command = [str(found(program)), *arguments]
+            process = stack.enter_context(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
+            stack.callback(process.kill)
+            until = time.monotonic() + 60
+            while not ready():
+                if time.monotonic() > until:
+                    raise NoSlurm(f"{program}: {(folder / f'{program}.out').read_text(errors='replace')[-300:]}")
+                time.sleep(0.2)
+
+        names = ("key-file", "socket", "pid-file", "log-file", "seed-file")
+        munge = [f"--{name}={folder / f'munge.{name}'}" for name in names]
+        start((folder / "munge.socket").exists, "munged", "--foreground", "--force", *munge)
+        start(lambda: True, "slurmctld", "-D", "-i", "-f", str(conf))
+        start(idle, "slurmd", "-D", "-f", str(conf))
         yield conf
 
 
@@ -78,45 +87,11 @@ def _configure(folder: Path) -> Path:
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
     folder.chmod(0o755)
-    (folder / "munge.key").write_bytes(secrets.token_bytes(128))
-    (folder / "munge.key").chmod(0o400)
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
+    (folder / "munge.key-file").write_bytes(secrets.token_bytes(128))
+    (folder / "munge.key-file").chmod(0o400)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         ports = one.getsockname()[1], other.getsockname()[1]
+    known = {"folder": folder, "host": socket.gethostname().partition(".")[0], "user": getpass.getuser()}
     plugins = next(Path("/usr/lib").glob("*/slurm-wlm"), Path("/usr/lib/slurm"))
-    conf = folder / "slurm.conf"
-    host, cores = socket.gethostname().partition(".")[0], os.cpu_count()
-    known = {"folder": folder, "host": host, "user": getpass.getuser(), "ports": ports, "cores": cores}
-    conf.write_text(CONF.format(plugins=plugins, **known))
-    return conf
-
-
-@contextlib.contextmanager
-def _daemon(folder: Path, program: str, arguments: list[str], environment: dict[str, str]) -> Iterator[None]:
-    with (folder / f"{program}.out").open("wb") as out:
-        process = subprocess.Popen([str(found(program)), *arguments], env=environment, stdout=out, stderr=out)
-    try:
-        yield
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.kill()
-        process.wait()
-
-
-def _idle(environment: dict[str, str]) -> bool:
-    shown = subprocess.run(
-        [str(found("scontrol")), "-o", "show", "nodes"], env=environment, capture_output=True, text=True
-    )
-    return " State=IDLE " in shown.stdout
-
-
-def _until(true: object, otherwise: str, log: Path) -> None:
-    assert callable(true)
-    until = time.monotonic() + PATIENCE
-    while not true():
-        if time.monotonic() > until:
-            raise NoSlurm(f"{otherwise}: {log.read_text(errors='replace')[-300:]}")
-        time.sleep(0.2)
+    (folder / "slurm.conf").write_text(CONF.format(plugins=plugins, ports=ports, cores=os.cpu_count(), **known))
+    return folder / "slurm.conf"

@@ -302,7 +302,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, specification):
     long = "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}, "
     cells = sweep_of(specification(TWO.replace("cells: {", long))).cells
-    assert list(cells) == ["long", "one", "two"]
     numbers = submit(cells, cells["one"].place.root, "slurm", 2, {"timeout_min": 20})
     assert numbers["long"].partition("_")[0] == numbers["one"].partition("_")[0] != numbers["two"].partition("_")[0]
     place = cells["long"].place
@@ -312,14 +311,9 @@ def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, spe
     assert place.run.checkpoint_path.exists() and not place.finished()
     until(lambda: all(state(cell.place).kind in ("done", "failed") for cell in cells.values()), 900)
     assert [state(cell.place).kind for cell in cells.values()] == ["done"] * 3
-    until(lambda: not _queued(), 60)
-    outputs = "".join(file.read_text() for file in (place.root / "cells" / "jobs").glob("*.err"))
-    assert "going on after" in outputs
+    until(lambda: not subprocess.run([str(found("squeue")), "-h"], capture_output=True, check=True).stdout)
+    assert any("going on after" in file.read_text() for file in (place.root / "cells/jobs").glob("*.err"))
     preempted = place.run.metrics_path.read_bytes()
     shutil.rmtree(place.run.path)
     assert main([str(place.root), place.label]) == 0
     assert place.run.metrics_path.read_bytes() == preempted  # to the last bit, as never preempted
-
-
-def _queued() -> str:
-    return subprocess.run([str(found("squeue")), "-h"], capture_output=True, text=True, check=True).stdout
