@@ -1,9 +1,11 @@
 """The store: round trips, fingerprints, damage, counts; and lists that lie in temporary files."""
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from power_cuts import Recorder, distinct, images, lay_out
 from random_sentences import corpora, spans, trees
@@ -52,8 +54,7 @@ def test_a_corpus_says_what_it_is(tmp_path: Path) -> None:
     assert {key: corpus.info[key] for key in said} == said
     assert corpus.info["splits"]["train"]["words"] == 5
     assert corpus.fingerprint == fingerprint(SPLITS)
-    with pytest.raises(CorpusError, match="found no such folder"):
-        load_corpus(tmp_path / "nowhere")
+    corpus.verify()
     with pytest.raises(CorpusError, match="expected one of the splits train, dev, found 'tset'"):
         corpus["tset"]
 
@@ -141,9 +142,23 @@ def noted(**values: object) -> Callable[[Path], object]:
 
 
 def exchanged(folder: Path) -> None:
-    inner = home(folder)
+    """The splits."""
     for old, new in (("train", "x"), ("dev", "train"), ("x", "dev")):
-        (inner / old).rename(inner / new)
+        (home(folder) / old).rename(home(folder) / new)
+
+
+def other(folder: Path) -> None:
+    """Whole tables of other sentences, as many of them: only a hash tells."""
+    made = save(folder.parent / "other", {**SPLITS, "train": [replace(FULL, words=("Bob", "sings", "\\")), BARE]}).path
+    shutil.rmtree(home(folder) / "train")
+    shutil.copytree(home(made) / "train", home(folder) / "train")
+
+
+def overwritten(folder: Path) -> None:
+    """With offsets of lists that would crash the reader."""
+    data = arrow(folder).read_bytes()
+    third = len(data) // 3
+    arrow(folder).write_bytes(data[:third] + b"\xff" * third + data[2 * third :])
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -159,46 +174,27 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "no splits": noted(splits={}),
     "no counts": noted(splits={"train": {}}),
     "splits exchanged": exchanged,
+    "other words": other,
+    "offsets": overwritten,
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
+@pytest.fixture(params=["now", "before"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A corpus of this release, and one of earlier ones."""
     save(tmp_path / "c")
-    DAMAGE[damage](tmp_path / "c")
-    with pytest.raises(CorpusError, match=r"build (it|the corpus) (anew|or)"):
-        load_corpus(tmp_path / "c").verify()
+    return tmp_path / "c" if request.param == "now" else as_before(tmp_path / "c")
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_offsets_that_would_crash_the_reader_are_noticed_when_opened(tmp_path: Path, old: bool) -> None:
-    save(tmp_path / "c", {"train": [replace(FULL, id=str(k)) for k in range(500)]})
-    file = arrow(as_before(tmp_path / "c") if old else tmp_path / "c")
-    data = bytearray(file.read_bytes())
-    middle = len(data) // 2
-    data[middle : middle + 4000] = b"\xff" * 4000
-    file.write_bytes(data)
-    with pytest.raises(CorpusError, match=r"build (it|the corpus) anew"):
-        load_corpus(tmp_path / "c")
-
-
-def test_sentences_that_were_exchanged_are_noticed_when_opened(saved: Path, tmp_path: Path) -> None:
-    """Whole tables of other sentences, as many of them: only a hash tells."""
-    shutil.copytree(saved, tmp_path / "c")
-    assert load_corpus(tmp_path / "c").fingerprint == fingerprint(SPLITS)
-    other = save(tmp_path / "other", {**SPLITS, "train": [replace(FULL, words=("Bob", "sings", "\\")), BARE]}).path
-    if (saved / "train").is_dir():
-        as_before(other)
-    shutil.rmtree(home(tmp_path / "c") / "train")
-    shutil.copytree(home(other) / "train", home(tmp_path / "c") / "train")
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_noticed_when_a_corpus_is_opened(folder: Path, damage: str) -> None:
+    DAMAGE[damage](folder)
     for _ in range(2):  # a failure is not remembered for a success
-        with pytest.raises(CorpusError, match=r"fingerprint|train/data-\S+: expected the SHA-256"):
-            load_corpus(tmp_path / "c")
+        with pytest.raises(CorpusError, match=r"build (it|the corpus) (anew|or)"):
+            load_corpus(folder)
 
 
-def test_a_file_is_read_again_only_when_its_size_or_time_changes(saved, tmp_path, monkeypatch):
-    folder = tmp_path / "c"
-    shutil.copytree(saved, folder)
+def test_a_file_is_read_again_only_when_its_size_or_time_changes(folder, monkeypatch):
     (folder / ".verified.json").unlink(missing_ok=True)
     read: list[str] = []
     for name in ("file_sha256", "fingerprint"):
@@ -219,6 +215,15 @@ def test_a_file_is_read_again_only_when_its_size_or_time_changes(saved, tmp_path
     (folder / ".verified.json").unlink()
     (folder / ".verified.json").mkdir()  # where it cannot be remembered, it is verified each time
     assert opened() and opened()
+
+
+def test_no_flipped_bit_passes_for_the_corpus(folder):
+    """It is refused in words as soon as it is opened; without hashes, unless the bit was padding."""
+    file, whole = arrow(folder), arrow(folder).read_bytes()
+    for bit in random.Random(1).sample(range(8 * len(whole)), 40):
+        file.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        with contextlib.suppress(CorpusError):
+            assert list(load_corpus(folder)["train"]) == SPLITS["train"]
 
 
 @pytest.mark.parametrize("kind", ["none", "now", "before"])
@@ -256,31 +261,6 @@ def test_a_build_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> Non
         assert (tmp_path / "c/tables-0123abcd").is_dir() and not (tmp_path / ".c.0123abcd.partial").exists()
     save(tmp_path / "c", overwrite=True)
     assert not (tmp_path / "c/tables-0123abcd").exists() and (tmp_path / ".c.d.0123abcd.partial").is_dir()
-
-
-@pytest.fixture(scope="module", params=["now", "before"])
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of this release, and one of earlier ones; do not write into it."""
-    folder = tmp_path_factory.mktemp("saved") / "c"
-    save(folder)
-    return folder if request.param == "now" else as_before(folder)
-
-
-@settings(max_examples=30, deadline=None)
-@given(place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_no_flipped_bit_passes_for_the_corpus(tmp_path_factory, saved, place, bit):
-    """It is refused in words as soon as it is opened; without hashes, unless the bit was padding."""
-    folder = tmp_path_factory.mktemp("flip") / "c"
-    shutil.copytree(saved, folder)
-    file = arrow(folder)
-    data = bytearray(file.read_bytes())
-    data[place % len(data)] ^= 1 << bit
-    file.write_bytes(data)
-    try:
-        corpus = load_corpus(folder)
-    except CorpusError:
-        return
-    assert list(corpus["train"]) == SPLITS["train"]
 
 
 @pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "mmap")])
