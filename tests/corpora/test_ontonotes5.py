@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from conll2012_files import NAMED, PLAIN, put
+from conll2012_files import NAMED, PLAIN, put, tree
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.conll2012 import read_conll2012
@@ -136,46 +136,31 @@ def test_what_does_not_fit_is_told(corpus: Path, tmp_path: Path) -> None:
     refused(r"found none for dev\.$")
 
 
-def conllx(*sentences: str) -> str:
-    """One string a sentence: words with head and relation, as in ``Ada/2/nsubj``."""
-    text = ""
-    for sentence in sentences:
-        for number, row in enumerate(sentence.split(), 1):
-            word, head, relation = row.rsplit("/", 2)
-            text += f"{number}\t{word}\t_\tX\tX\t_\t{head}\t{relation}\t_\t_\n"
-        text += "\n"
-    return text
-
-
-NAMED_DEP = "Ada/2/nsubj saw/0/root Rome/2/dobj /./2/punct"
-PLAIN_DEP = "Yes/0/root (/1/punct really/1/advmod -RRB-/1/punct"
+NAMED_DEP, PLAIN_DEP = tree(NAMED), tree(PLAIN).replace("-LRB-", "(")  # brackets and slashes may be written otherwise
 ALL_DEP = (PLAIN_DEP, NAMED_DEP) * 3  # of train, dev and test
-TREES = {
-    "Ada": Dependencies((2, 0, 2, 2), ("nsubj", "root", "dobj", "punct")),
-    "Yes": Dependencies((0, 1, 1, 1), ("root", "punct", "advmod", "punct")),
-}
 
 
 def test_dependencies_from_one_file(corpus: Path, tmp_path: Path) -> None:
     plain = build_ontonotes5(corpus)
-    (tmp_path / "all.conllx").write_text(conllx(*ALL_DEP))
+    (tmp_path / "all.conllx").write_text("".join(ALL_DEP))
     splits = build_ontonotes5(corpus, dep=tmp_path / "all.conllx")
-    assert splits == {split: [s.with_layers(dep=TREES[s.words[0]]) for s in plain[split]] for split in plain}
+    flat = Dependencies((0, 1, 1, 1), ("root", "dep", "dep", "dep"))
+    assert splits == {split: [s.with_layers(dep=flat) for s in plain[split]] for split in plain}
     put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED)  # a sentence without a tree may be missing
     treeless, named = build_ontonotes5(corpus, dep=tmp_path / "all.conllx")["test"]
-    assert (treeless.dep, treeless.con, treeless.pos, named.dep) == (None, None, None, TREES["Ada"])
+    assert (treeless.dep, treeless.con, treeless.pos, named.dep) == (None, None, None, flat)
 
 
 @pytest.mark.parametrize("dev", ["dev.conllu", "en-development.conllx"])
 def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path, dev: str) -> None:
     folder = tmp_path / "dep"
     touch(folder, "README")
-    (folder / "train.dep.conllx").write_text(conllx(*ALL_DEP[:3]))
-    (folder / dev).write_text("# sent_id = x\n" + conllx(*ALL_DEP[3:5]))
+    (folder / "train.dep.conllx").write_text("".join(ALL_DEP[:3]))
+    (folder / dev).write_text("# sent_id = x\n" + "".join(ALL_DEP[3:5]))
     with pytest.raises(CorpusError, match="one file with test in its name, found none"):
         build_ontonotes5(corpus, dep=folder)
-    (folder / "test.conllx").write_text(conllx(ALL_DEP[5]))
-    (tmp_path / "all.conllx").write_text(conllx(*ALL_DEP))
+    (folder / "test.conllx").write_text(ALL_DEP[5])
+    (tmp_path / "all.conllx").write_text("".join(ALL_DEP))
     assert build_ontonotes5(corpus, dep=folder) == build_ontonotes5(corpus, dep=tmp_path / "all.conllx")
     touch(folder, "test.conllu")
     with pytest.raises(CorpusError, match=r"found test\.conllu, test\.conllx"):
@@ -187,11 +172,11 @@ def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path, dev: str) -> N
     [
         (ALL_DEP[:5], r"expected 6 sentences \(6 with trees\), found 5"),
         ((PLAIN_DEP, NAMED_DEP.replace("Rome", "Rom")), "all.conllx, line 8: expected the word 'Rome' of sentence nw/"),
-        ((PLAIN_DEP, NAMED_DEP + " !/2/punct"), "line 6: expected the 4 words of sentence nw/own/00/own_0002/000/1"),
+        ((PLAIN_DEP, tree((*NAMED, "! ."))), "line 6: expected the 4 words of sentence nw/own/00/own_0002/000/1"),
     ],
 )
 def test_dependencies_that_do_not_fit(corpus: Path, tmp_path: Path, sentences: tuple[str, ...], what: str) -> None:
-    (tmp_path / "all.conllx").write_text(conllx(*sentences))
+    (tmp_path / "all.conllx").write_text("".join(sentences))
     with pytest.raises(CorpusError, match=what):
         build_ontonotes5(corpus, dep=tmp_path / "all.conllx")
 
