@@ -232,17 +232,6 @@ def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFi
         ewt5.download(downloads, "early", mirror.url, mirror.url)
 
 
-@needs_ewt
-def test_what_is_not_the_pinned_file_is_refused(built, tmp_path, capsys):
-    """As the early file of UNER is not that of the release."""
-    name = "en_ewt-ud-train.iob2"
-    built[0].addresses[f"/{ewt5.UNER}/{name}"] = (EWT / "uner" / name).read_bytes
-    assert run(built[0], tmp_path) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith("ewt5: ") and "expected git blob b2423d72f37f2226e56cbe750da76f820e6c36a9" in told
-    assert {path.name for path in tmp_path.iterdir()} == {"downloads"} and not [*tmp_path.rglob(f"*{name}*")]
-
-
 def test_ontonotes5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = script("ontonotes5").main
     files, dep = small_corpus(tmp_path, documents=1)

@@ -12,7 +12,7 @@ from random_sentences import corpora
 from mtlprune.corpora import CorpusError, tables
 from mtlprune.corpora.build import Files, cut, expand, merge, read_files, remarks, with_own_ids
 from mtlprune.layers import Layer
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.sentence import Dependencies, Sentence, Span
 
 
 def silent(line: str) -> None:
@@ -92,21 +92,6 @@ def test_merging_says_what_it_did_and_refuses_two_kinds() -> None:
     kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]
     with pytest.raises(CorpusError, match="B: expected the layer x to be of the kind tags as in A, found spans"):
         merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, silent)
-
-
-def test_layers_of_two_sets_of_labels_are_told() -> None:
-    told: list[str] = []
-    one = [Sentence("1", ("a", "b"), pos=("DET", "NOUN"), ner=(), dep=Dependencies((2, 0), ("det", "root")))]
-    two = [Sentence("1", ("c", "d"), pos=("DT", "NN"), ner=(Span(0, 1, "P"),), dep=Dependencies((0, 1), ("root", "x")))]
-    two[0] = two[0].with_layers(srl=(Predicate(0, None, (Span(1, 2, "A1"),)),))
-    three = [replace(one[0], id="2", words=("e", "f"), srl=(Predicate(0, None, (Span(1, 2, "ARG1"),)),))]
-    _, mixed = merge({"A": {"train": one}, "B": {"train": two}, "C": {"dev": three}}, told.append)
-    assert set(mixed) == {"pos", "srl"}
-    said = "\n".join(told)
-    assert "warning: the layer pos has other labels in A (DET, NOUN) than in B (DT, NN); build one of them" in said
-    assert said.count("the layer pos") == 2 and "in B (A1) than in C (ARG1)" in said
-    _, mixed = merge({"A": {"train": one}, "B": {"train": [replace(two[0], words=("a", "b"))]}}, silent)
-    assert mixed == []  # the first corpus's tags stay
 
 
 def test_what_is_odd_is_told_of_every_corpus() -> None:

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import flat_spans, nested_spans, predicates, sized, spans
-from shared_corpora import EWT, needs_ewt
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.ewt5 import Group, Regrouping, build_ewt5, move_entities, read_masked_tags
-from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.tables import count
+from mtlprune.corpora.ewt5 import Group, Regrouping, build_ewt5, move_entities
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 
@@ -121,18 +118,6 @@ def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
         path.rename(sources / "elsewhere")
     with pytest.raises(CorpusError, match=message):
         build_ewt5(sources)
-
-
-@needs_ewt
-def test_what_the_masked_tokens_add() -> None:
-    train = EWT / "uner/en_ewt-ud-train.iob2"
-    tags = read_masked_tags(EWT / "uner/train_masked_tokens.tsv", train)
-    assert len(tags) == 38
-    plain, repaired = (list(read_iob2(train, as_outside={"O", "OTH"}, corrections=c)) for c in (None, tags))
-    more, entities = count(repaired).entities, count(plain).entities
-    assert {label: more[label] - entities[label] for label in more} == {"PER": 1, "LOC": 14, "ORG": 2}
-    pairs = zip(plain, repaired, strict=True)
-    assert sum(len({*after.ner} - {*before.ner}) for before, after in pairs) == 38  # 17 more, 21 longer ones
 
 
 # -- layers moved between tokenisations: by characters and by groups --

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from itertools import chain, count
 
 import pytest
-from random_sentences import spans
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
-from mtlprune.corpora.grammar.lexicon import VERBS
-from mtlprune.corpora.grammar.nouns import HEAD, VerbFrame, derive, leaf, phrase
 from mtlprune.corpora.tables import fingerprint
-from mtlprune.sentence import Dependencies, Predicate, Sentence
+from mtlprune.sentence import Sentence
 
 
 @pytest.fixture(scope="module")
@@ -100,25 +97,3 @@ def test_control_gives_the_shared_argument_to_both(corpus):
             objects += any(a.start > outer.index for a in outer.arguments if (a.start, a.end) in shared)
             subjects += any(a.start < outer.index for a in outer.arguments if (a.start, a.end) in shared)
     assert subjects > 50 and objects > 20
-
-
-def test_layers_of_a_derivation_by_hand():
-    verb = next(v for v in VERBS["transitive"] if v.lemma == "write")
-    word = leaf("written", "VBN")
-    name = phrase("NP", (HEAD, leaf("Anna", "NNP")), ("flat", leaf("Washington", "NNP")))
-    name.entity = "PER"
-    agent = phrase("PP", ("case", leaf("by", "IN")), (HEAD, name))
-    subject = phrase("NP", ("det", leaf("the", "DT")), (HEAD, leaf("letter", "NN")))
-    inner = phrase("VP", (HEAD, word), ("obl:agent", agent))
-    vp = phrase("VP", ("aux:pass", leaf("was", "VBD")), (HEAD, inner))
-    root = phrase("S", ("nsubj:pass", subject), (HEAD, vp), ("punct", leaf(".", ".")))
-    tree = (2, 4, 4, 0, 6, 4, 6, 4), ("det", "nsubj:pass", "aux:pass", "root", "case", "obl:agent", "flat", "punct")
-    assert derive("x", root, [VerbFrame(word, verb, [(agent, "ARG0"), (subject, "ARG1")])]) == Sentence(
-        "x",
-        ("The", "letter", "was", "written", "by", "Anna", "Washington", "."),
-        pos=("DT", "NN", "VBD", "VBN", "IN", "NNP", "NNP", "."),
-        ner=spans((5, 7, "PER")),
-        dep=Dependencies(*tree),
-        con=spans((0, 8, "S"), (0, 2, "NP"), (2, 7, "VP"), (3, 7, "VP"), (4, 7, "PP"), (5, 7, "NP")),
-        srl=(Predicate(3, "write.01", spans((0, 2, "ARG1"), (4, 7, "ARG0")), "write"),),
-    )

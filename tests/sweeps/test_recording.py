@@ -293,7 +293,7 @@ def test_gold_of_the_same_content_stays_as_other_records_know_it(tmp_path):
 @pytest.mark.parametrize("kind", ["counts", "labels"])
 def test_gold_that_changed_or_is_gone_is_told(tmp_path, kind):
     mark, path = records.write_gold(tmp_path, "x", gold_tables(gold_sentences(3))), tmp_path / f"gold/x.{kind}.parquet"
-    for damage, said in ((write_over, "not those that the record was made with"), (Path.unlink, "missing; .*copy both")):
+    for damage, said in ((write_over, "not those that the record was made"), (Path.unlink, "missing; .*copy both")):
         damage(path)
         with pytest.raises(RunError, match=said):
             records.read_gold(tmp_path, "x", mark)

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from own_slurm import NoSlurm, found, running
 
 from mtlprune.sweeps import folder as sweep_folder
 from mtlprune.sweeps import scheduler
@@ -286,18 +285,6 @@ def test_cells_run_as_jobs_on_this_machine(specification):
     assert [state(cell.place).kind for cell in cells.values()] == ["done", "done"]
 
 
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A Slurm of our own; skipped where it cannot be started."""
-    pytest.importorskip("submitit", reason="needs the extra slurm")
-    try:
-        with running(tmp_path / "slurm") as conf:
-            monkeypatch.setenv("SLURM_CONF", str(conf))
-            yield
-    except NoSlurm as why:
-        pytest.skip(f"Slurm cannot be started here: {why}")
-
-
 @pytest.mark.slow
 def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, specification):
     long = "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}, "
@@ -306,12 +293,12 @@ def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, spe
     assert numbers["long"].partition("_")[0] == numbers["one"].partition("_")[0] != numbers["two"].partition("_")[0]
     place = cells["long"].place
     until(place.run.checkpoint_path.exists, 300)
-    subprocess.run([str(found("scancel")), "--signal=USR2", numbers["long"]], check=True)
+    subprocess.run(["scancel", "--signal=USR2", numbers["long"]], check=True)
     until(lambda: place.lease() is None)
     assert place.run.checkpoint_path.exists() and not place.finished()
     until(lambda: all(state(cell.place).kind in ("done", "failed") for cell in cells.values()), 900)
     assert [state(cell.place).kind for cell in cells.values()] == ["done"] * 3
-    until(lambda: not subprocess.run([str(found("squeue")), "-h"], capture_output=True, check=True).stdout)
+    until(lambda: not subprocess.run(["squeue", "-h"], capture_output=True, check=True).stdout)
     assert any("going on after" in file.read_text() for file in (place.root / "cells/jobs").glob("*.err"))
     preempted = place.run.metrics_path.read_bytes()
     shutil.rmtree(place.run.path)
