@@ -53,12 +53,6 @@ def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None
     assert list(cut(sentences, "80/20/0", seed)) == ["train", "dev"]
 
 
-def test_a_split_that_cannot_be() -> None:
-    for shares in ("80/10", "80/10/20", "a/b/c"):
-        with pytest.raises(CorpusError, match="--split: expected percents of train, dev and test"):
-            cut([Sentence("s", ("a",))] * 3, shares, 1)
-
-
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:
     names = ["a", "a", "a~2", "a", "a~2"]
     found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, silent)["train"]

@@ -71,13 +71,10 @@ def test_linked_folders_are_followed(corpus: Path, tmp_path: Path) -> None:
 
 
 def known(splits: dict[str, list[Sentence]]) -> dict[str, str]:
-    return {
-        sentence.id[len("nw/own/00/own_") :]: "".join(
-            "+" if layer == () else "-" if layer is None else "#" for layer in (sentence.ner, sentence.srl)
-        )
-        for sentences in splits.values()
-        for sentence in sentences
-    }
+    """End of id → whether NER and SRL are unknown (-), empty (+) or there (#)."""
+    marks = {None: "-", (): "+"}
+    every = [sentence for sentences in splits.values() for sentence in sentences]
+    return {s.id[len("nw/own/00/own_") :]: "".join(marks.get(layer, "#") for layer in (s.ner, s.srl)) for s in every}
 
 
 def test_without_annotation_files_the_columns_decide(corpus: Path) -> None:
@@ -106,7 +103,6 @@ NAMES = ("own_0002.name", "own_0010.name", "own_0002.prop")
         ("annotations/nw/own/00", ["own_0010.prop"], "-+"),  # one layer's files say nothing of the other
         (".", ["own_0010.prop"], "--"),  # not under the document's name: no document has a .prop here
         ("release/chinese/annotations/nw/own/00", ["own_0010.prop"], "--"),
-        ("release/arabic/annotations/nw/own/00", ["own_0010.prop"], "--"),
     ],
 )
 def test_annotation_files_decide(corpus: Path, folder: str, names: Sequence[str], expected: str) -> None:

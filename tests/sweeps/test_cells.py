@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from safetensors.torch import save_file
 
 from mtlprune import strict
-from mtlprune.config.config import ConfigError, build_config, load_config
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
 from mtlprune.model import evaluation_batches
@@ -193,36 +193,25 @@ def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
 
 
 def test_blocks_that_cells_share_are_those_of_each_alone(specification):
-    """Joined and checked once for many cells, against every cell's own layers; overrides win, and touch no others."""
-    axes = GRID + "  train.epochs: [2, 3]\nsettings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}\n"
-    axes = axes.replace("{seed}", "{seed}-{train.epochs}")
-    sweep = cells_of(specification(axes), "train.warmup=0.2", "name=all")
-    base = load_config(yaml.safe_load(specification(axes).read_text())["base"])
-    for name, cell in sweep.cells.items():
-        regime, task, seed, epochs = name.split("-")
-        train = base.train.model_copy(update={"clip": 2.0, "warmup": 0.2, "seed": int(seed), "epochs": int(epochs)})
-        start = f"none-{task}-{seed}-{epochs}" if regime == "static" else None
-        found = cell.config.train
-        assert found.model_copy(update={"start": None, "freeze": ()}) == train
-        assert found.start == (start and str(sweep.cells[start].place.run.path))
-        assert (cell.config.name, cell.config.tasks) == ("all", (task,))
-        assert cell.config == build_config(cell.config.model_dump(mode="json"))
-
-
-def test_digests_of_shared_blocks_are_those_of_each_alone(specification):
-    more = """
+    """Joined, checked and hashed once for many cells; overrides win, and touch no others."""
+    more = """  train.epochs: [2, 3]
   loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
-  other:
-    none: {}
-    syntax: {syntax: {strength: 1, scale: mean}}
-    two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}
+  other: {none: {}, syntax: {syntax: {strength: 1}}, two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}}
+settings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}
 """
-    sweep = cells_of(specification(GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{loss}-{other}") + more))
-    assert len({cell.digest for cell in sweep.cells.values()}) == 12 * 9
-    folders = {str(cell.place.run.path): cell.digest for cell in sweep.cells.values()}
-    for cell in sweep.cells.values():
-        named = {"train.start": cell.config.train.start, "pruning.layers_like": cell.config.pruning.layers_like}
-        others = {setting: folders[path] for setting, path in named.items() if path}
+    axes = GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{train.epochs}-{loss}-{other}") + more
+    sweep = cells_of(specification(axes), "train.warmup=0.2", "name=all")
+    assert len({cell.digest for cell in sweep.cells.values()}) == len(sweep.cells) == 12 * 2 * 9
+    folders = {str(cell.place.run.path): other for other, cell in sweep.cells.items()}
+    for name, cell in sweep.cells.items():
+        regime, task, rest = name.split("-", 2)
+        train, layers_like = cell.config.train, cell.config.pruning.layers_like
+        settings = train.seed, train.epochs, train.clip, train.warmup, cell.config.name, cell.config.tasks
+        assert settings == (int(rest[0]), int(rest[2]), 2.0, 0.2, "all", (task,))
+        assert folders.get(train.start) == (f"none-{task}-{rest}" if regime == "static" else None)
+        assert cell.config == build_config(cell.config.model_dump(mode="json"))
+        named = {"train.start": train.start, "pruning.layers_like": layers_like}
+        others = {setting: sweep.cells[folders[path]].digest for setting, path in named.items() if path}
         assert cell.digest == digest(cell.config, read_info(Path(cell.config.data.path))["fingerprint"], others)
 
 
@@ -242,17 +231,13 @@ def test_a_part_of_dev_costs_its_share(seed):
     longest = draw.choice([40, 100, 400])
     lengths = [min(longest, 1 + int(draw.expovariate(1 / 20))) for _ in range(draw.choice([1, 3, 200, 2000, 5000]))]
     rows, share = part_of(lengths)
-    part, whole = list(evaluation_batches([lengths[row] for row in rows])), list(evaluation_batches(lengths))
-    of_whole = {tuple(lengths[row] for row in batch) for batch in whole}
-    assert {tuple(lengths[rows[row]] for row in batch) for batch in part} <= of_whole  # the batches are those of all
+    part = [[lengths[rows[row]] for row in batch] for batch in evaluation_batches([lengths[row] for row in rows])]
+    whole = [[lengths[row] for row in batch] for batch in evaluation_batches(lengths)]
+    assert all(batch in whole for batch in part)  # the batches are those of all
     assert len(set(rows)) == len(rows) <= max(len(lengths), 6 * 128)
-
-    def cost(batches: list[list[int]], sizes: list[int], power: int) -> float:
-        return sum(len(batch) * sizes[batch[0]] ** power for batch in batches)
-
     for power, off in [(1, 1.001), (2, 1.5), (3, 2.5)]:
-        found = cost(part, [lengths[row] for row in rows], power) / share
-        assert 1 / off < found / cost(whole, lengths, power) < off
+        cost, of_all = (sum(len(batch) * batch[0] ** power for batch in batches) for batches in (part, whole))
+        assert 1 / off < cost / share / of_all < off
 
 
 def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification):

@@ -248,9 +248,6 @@ def test_a_cell_has_its_own_number_of_threads_or_its_share(specification):
     assert [both.threads_of(cell) for cell in cells.values()] == [3, both.threads]
 
 
-TWO = 'cells: {one: {}, two: {train: {start: "@one", freeze: decoders}, pruning: gates}}\n'
-
-
 def test_levels_and_options(specification):
     text = 'cells: {c: {train: {start: "@b"}}, a: {}, b: {train: {start: "@a"}}, d: {train: {seed: 2}}}\n'
     cells = sweep_of(specification(text)).cells
@@ -275,10 +272,9 @@ def test_a_job_that_has_to_go_ends_its_process_first(tmp_path):
 
 
 @pytest.mark.slow
-def test_cells_run_as_jobs_on_this_machine(specification):
+def test_cells_run_as_jobs_on_this_machine(cells):
     pytest.importorskip("submitit", reason="needs the extra slurm")
-    cells = sweep_of(specification(TWO)).cells
-    root = cells["one"].place.root
+    cells, root = {name: cells[name] for name in ("one", "after")}, cells["one"].place.root
     with pytest.raises(SweepError, match=r"--launcher local: .*timeout_mni"):
         submit(cells, root, "local", 1, {"timeout_mni": 3})
     assert submit(cells, root, "local", 1, {"timeout_min": 10}).keys() == cells.keys()
@@ -287,10 +283,11 @@ def test_cells_run_as_jobs_on_this_machine(specification):
 
 @pytest.mark.slow
 def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, specification):
-    long = "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}, "
-    cells = sweep_of(specification(TWO.replace("cells: {", long))).cells
+    long = "long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}"
+    cells = sweep_of(specification(CELLS.replace("wrong: {encoder: {name: ./nowhere}}", long))).cells
     numbers = submit(cells, cells["one"].place.root, "slurm", 2, {"timeout_min": 20})
-    assert numbers["long"].partition("_")[0] == numbers["one"].partition("_")[0] != numbers["two"].partition("_")[0]
+    arrays = {name: number.partition("_")[0] for name, number in numbers.items()}
+    assert arrays["long"] == arrays["one"] != arrays["after"]
     place = cells["long"].place
     until(place.run.checkpoint_path.exists, 300)
     subprocess.run(["scancel", "--signal=USR2", numbers["long"]], check=True)

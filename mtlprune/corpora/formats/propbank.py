@@ -5,7 +5,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, on_lines
@@ -39,8 +39,8 @@ def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
             members are read in memory; nothing is extracted.
 
     Raises:
-        CorpusError: no skeletons there, an archive that is damaged or has links or paths out of its folder in their
-            place, or a malformed file (with its line).
+        CorpusError: no skeletons there, an archive that is damaged or has links in their place, or a malformed file
+            (with its line).
     """
     path = Path(path)
     members = _folder_members(path) if path.is_dir() else _archive_members(path)
@@ -68,8 +68,6 @@ def _archive_members(path: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
             for member in archive:
                 source = f"{path}: {member.name}"
                 match = _MEMBER.fullmatch(member.name)
-                if member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
-                    raise CorpusError(f"{source}: expected members inside the archive's folder, found a path out of it")
                 if not match:
                     continue
                 stream = archive.extractfile(member) if member.isreg() else None
