@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 from served import script, serving, tar
-from shared_corpora import CORPORA
+from shared_corpora import CORPORA, needs
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.blimp import MinimalPair, read_blimp
 
-ARCHIVE = CORPORA / "blimp" / "blimp_data.tar.gz"
-needs_blimp = pytest.mark.skipif(
-    not ARCHIVE.is_file(), reason=f"no BLiMP in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds blimp/"
-)
 blimp = script("blimp")
 git_tree_id = script("pinned_downloads").git_tree_id
 
@@ -61,14 +57,15 @@ def test_what_is_no_pair_is_refused_with_its_line(tmp_path: Path, files: dict[st
         read_blimp(tmp_path)
 
 
-@needs_blimp
+@needs("blimp")
 def test_the_real_archive_is_laid_out_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "blimp"
-    assert blimp.main(["--out", str(out), "--sources", str(ARCHIVE)]) == 0
+    arguments = ["--out", str(out), "--sources", str(CORPORA / "blimp/blimp_data.tar.gz")]
+    assert blimp.main(arguments) == 0
     assert "67 paradigms, 67,000 pairs" in capsys.readouterr().out
     found = read_blimp(out)
     assert {len(p.pairs) for p in found} == {1000} and len({p.phenomenon for p in found}) == 12
-    assert blimp.main(["--out", str(out), "--sources", str(ARCHIVE)]) == 2
+    assert blimp.main(arguments) == 2
     assert "--overwrite replaces it" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [out]
 

@@ -15,10 +15,6 @@ from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
 
-def silent(line: str) -> None:
-    """Told to nobody."""
-
-
 def lines(path: Path) -> list[Sentence]:
     """A sentence a line, the ids of every file the same."""
     return [Sentence(f"s{k}", tuple(text.split())) for k, text in enumerate(path.read_text().splitlines())]
@@ -55,7 +51,7 @@ def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None
 
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:
     names = ["a", "a", "a~2", "a", "a~2"]
-    found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, silent)["train"]
+    found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, print)["train"]
     assert len({s.id for s in found}) == 5 and [s.id for s in found][::2][:2] == ["a", "a~2"]
 
 
@@ -65,7 +61,7 @@ def test_merging_puts_layers_together_again(content: list[Sentence], chance: Ran
     first = [s.bare().with_layers(pos=s.pos, dep=s.dep) for s in content]
     second = [s.bare().with_layers(ner=s.ner, con=s.con, srl=s.srl, x=Layer("tags", s.words)) for s in content]
     chance.shuffle(second)
-    whole, _ = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, silent)
+    whole, _ = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, print)
     assert [s.words for s in whole["train"]] == [s.words for s in content]
     if len({s.words for s in content}) == len(content):
         assert list(whole["train"]) == [s.with_layers(x=Layer("tags", s.words)) for s in content]
@@ -85,7 +81,7 @@ def test_merging_says_what_it_did_and_refuses_two_kinds() -> None:
     assert not mixed and not any("warning" in line for line in told)
     kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]
     with pytest.raises(CorpusError, match="B: expected the layer x to be of the kind tags as in A, found spans"):
-        merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, silent)
+        merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, print)
 
 
 def test_what_is_odd_is_told_of_every_corpus() -> None:

@@ -147,12 +147,11 @@ def test_dependencies_from_one_file(corpus: Path, tmp_path: Path) -> None:
     assert (treeless.dep, treeless.con, treeless.pos, named.dep) == (None, None, None, flat)
 
 
-@pytest.mark.parametrize("dev", ["dev.conllu", "en-development.conllx"])
-def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path, dev: str) -> None:
+def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "dep"
     touch(folder, "README")
     (folder / "train.dep.conllx").write_text("".join(ALL_DEP[:3]))
-    (folder / dev).write_text("# sent_id = x\n" + "".join(ALL_DEP[3:5]))
+    (folder / "en-development.conllu").write_text("# sent_id = x\n" + "".join(ALL_DEP[3:5]))
     with pytest.raises(CorpusError, match="one file with test in its name, found none"):
         build_ontonotes5(corpus, dep=folder)
     (folder / "test.conllx").write_text(ALL_DEP[5])

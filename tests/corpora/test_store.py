@@ -1,7 +1,6 @@
 """The store: round trips, fingerprints, damage, counts; and lists that lie in temporary files."""
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -13,9 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -250,19 +247,6 @@ def test_a_build_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> Non
         assert (tmp_path / "c/tables-0123abcd").is_dir() and not (tmp_path / ".c.0123abcd.partial").exists()
     save(tmp_path / "c", overwrite=True)
     assert not (tmp_path / "c/tables-0123abcd").exists() and (tmp_path / ".c.d.0123abcd.partial").is_dir()
-
-
-@pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "mmap")])
-def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    save(tmp_path / "c")  # loads it, too
-
-    def short(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(datasets, "load_from_disk", short)
-    with pytest.raises(CorpusError, match="not enough free memory") as told:
-        load_corpus(tmp_path / "c")
-    assert "build" not in str(told.value)
 
 
 # -- tables, counts, fingerprints, and lists in temporary files --

@@ -72,7 +72,6 @@ def test_seeds_share_a_title_and_further_cells_come_by_name(tmp_path):
     assert control.layers == ({"train": {"epochs": 9}}, {"encoder": {"random": True}})
 
 
-UNLIKELY = "never the default"
 GRID = """
 grid:
   regime:
@@ -131,8 +130,8 @@ def test_every_other_setting_changes_it(specification):
         for name, block in dict(config).items():
             inner = dict(block) if isinstance(block, BaseModel) else {}
             changes = {
-                **{f"{name}.{key}": block.model_copy(update={key: UNLIKELY}) for key in inner if name != "decoders"},
-                **({} if inner else {name: ("pos", "con") if name == "tasks" else UNLIKELY}),
+                **{f"{name}.{key}": block.model_copy(update={key: "unlikely"}) for key in inner if name != "decoders"},
+                **({} if inner else {name: ("pos", "con") if name == "tasks" else "unlikely"}),
             }
             for key, value in changes.items():
                 found = digest(config.model_copy(update={name: value}), "data", {})
@@ -290,9 +289,7 @@ def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path):
     assert standing().kind == "done"
 
 
-PLAIN_YAML = (
-    "name: a\ntrain:\n  seed: 1\n  rates: [1.5, 2]\ntasks:\n- pos\n- 'it''s'\nempty:\n\nlast: |\n  two\n\n  lines\n"
-)
+PLAIN_YAML = "name: a\ntrain:\n  seed: 1\n  rates: [1.5, 2]\ntasks:\n- 'it''s'\nempty:\n\nlast: |\n  two\n\n  lines\n"
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import write_index
 from mtlprune.sweeps.recording import gold_tables, record, without_places
 
-Study = tuple[Path, Path]
-
 
 def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:
     return lambda run, fingerprint, split: list(load_corpus(folder)[split])
@@ -43,7 +41,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two folders to work in: in one the runs of a sweep and their corpus, in the other their records, under one name.
 
     Beside the cells of the study: a run with a gate set a task, one whose heads were removed, one not finished.

@@ -254,7 +254,6 @@ def test_levels_and_options(specification):
     assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
     left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
     assert [[cell.name for cell in level] for level in levels(left)] == [["b", "d"], ["c"]]
-    assert levels({}) == []
     assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
     with pytest.raises(SweepError, match="expected KEY=VALUE"):
         parse_options(["gpu"])
