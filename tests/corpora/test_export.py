@@ -10,8 +10,8 @@ from random_sentences import corpora, spans
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
+from mtlprune.corpora.formats.columns import parse_columns, read_columns
 from mtlprune.corpora.formats.conllu import read_conllu
-from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
@@ -69,7 +69,8 @@ def test_what_is_written_is_read_back(tmp_path: Path, sentences: list[Sentence])
         assert list(read_conllu(out)) == known
     named = [s for s in sentences if s.ner is not None and all(span.label != "O" for span in s.ner)]
     written(tmp_path, named, "ner")
-    assert [(s.words, s.ner) for s in read_iob2(out)] == [(s.words, s.ner) for s in named]
+    found = list(read_columns(out, parse_columns("word,ner")))
+    assert [(s.words, s.ner) for s in found] == [(s.words, s.ner) for s in named]
     written(tmp_path, sentences, "srl")
     known = [s for s in sentences if s.srl is not None]
     for sentence, found in zip(known, read_props(out), strict=True):
