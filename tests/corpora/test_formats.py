@@ -79,7 +79,7 @@ CONLLU_MISTAKES = [
     (row("1") + row("2.1"), "line 2: expected the id 2 .*found 2.1"),
     ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head, .* found 'two'; correct"),
     (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
-    (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found None and root"),
+    (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found _ and root"),
     (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),
     ("# c\n" + row("1") + row("2", head="3") + row("3", head="2"), "line 3: the heads run in a circle: 2 → 3 → 2"),
     ("# sent_id = a\n" + row("1") + "\n# sent_id = a\n" + row("1"), "line 4: the sent_id 'a' was used at line 1"),
