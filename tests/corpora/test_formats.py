@@ -298,8 +298,8 @@ GIVE = Predicate(1, "give.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 3, "C-V"),
 RUN = Predicate(3, "run.02", spans((2, 4, "ARG1"), (3, 4, "V")), "run")
 TREE = spans((0, 5, "S"), (0, 1, "NP"), (1, 4, "VP"), (2, 3, "PRT"), (3, 4, "S"), (3, 4, "VP"))
 SKELETONS = [
-    Skeleton(NAME, ("PRP", "VBD", "RP", "VBG", "."), TREE, (GIVE, RUN), "few.txt", 1),
-    Skeleton(NAME, ("UH",), (Span(0, 1, "INTJ"),), (), "few.txt", 7),
+    Skeleton(("PRP", "VBD", "RP", "VBG", "."), TREE, (GIVE, RUN), "few.txt", 1),
+    Skeleton(("UH",), (Span(0, 1, "INTJ"),), (), "few.txt", 7),
 ]
 
 

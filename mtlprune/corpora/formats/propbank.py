@@ -20,7 +20,6 @@ _MEMBER = re.compile(r"(?:.*/)?data/(google/ewt/(?P<genre>[^/]+)/\d+/(?P<documen
 class Skeleton:
     """One sentence of a skeleton file: everything but its words. ``source`` and ``line`` say where it begins."""
 
-    document: str
     pos: tuple[str, ...]
     con: tuple[Span, ...]
     srl: tuple[Predicate, ...]
@@ -88,15 +87,14 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
     """
     for index, block in enumerate(blocks(decode_lines(data, source))):
         rows = [line.text.split() for line in block]
-        expected = document or rows[0][0]
-        _check_rows(source, block, rows, expected, index)
+        _check_rows(source, block, rows, document or rows[0][0], index)
         with on_lines(source, block, "parse bits"):
             con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
         srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
         tags = tuple(row[4] for row in rows)
         with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
             Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
-        yield Skeleton(expected, tags, con, srl, source, block[0].number)
+        yield Skeleton(tags, con, srl, source, block[0].number)
 
 
 def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
