@@ -8,12 +8,10 @@ says whom to cite.
 
 import argparse
 import logging
-import os
-import shutil
 import sys
 from pathlib import Path
 
-from pinned_downloads import extract_tar, fetch, git_tree_id
+from pinned_downloads import extract_tree, fetch_tree
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.blimp import SUFFIX, read_blimp
@@ -36,9 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
         if out.exists() and not options.overwrite:
             raise CorpusError(f"{out}: expected a folder that is not there yet, found one; --overwrite replaces it")
         if options.sources is not None:
-            place(options.sources, "data", out)
+            extract_tree(options.sources, out, "data", SUFFIX, TREE)
         else:
-            download(out, options.archive_base_url)
+            url = f"{options.archive_base_url.rstrip('/')}/{ARCHIVE}"
+            log.info("%s", url)
+            fetch_tree(url, out, f"blimp-{COMMIT}/data", SUFFIX, TREE)
         found = read_blimp(out)
     except CorpusError as error:
         print(f"blimp: {error}", file=sys.stderr)
@@ -54,43 +54,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="replace the folder at --out")
     parser.add_argument("--archive-base-url", default=ARCHIVES, help="mirror of %(default)s")
     return parser.parse_args(arguments)
-
-
-def download(out: Path, archives: str = ARCHIVES) -> None:
-    """Fetch the archive of the pinned commit, take its data, remove the archive.
-
-    Raises:
-        CorpusError: the download failed or is not what was pinned; nothing of it is kept.
-    """
-    archive = out.with_name(f".{out.name}.{os.getpid()}.tar.gz")
-    url = f"{archives.rstrip('/')}/{ARCHIVE}"
-    log.info("%s", url)
-    try:
-        fetch(url, archive, None)  # archives are made on demand, so that only what is inside can be verified
-        place(archive, f"blimp-{COMMIT}/data", out)
-    finally:
-        archive.unlink(missing_ok=True)
-
-
-def place(archive: Path, only: str, out: Path) -> None:
-    """Unpack, verify, and give the files their place; what is at ``out`` is replaced only then."""
-    if not archive.is_file():
-        raise CorpusError(f"{archive}: there is no such archive")
-    fresh, old = (out.with_name(f".{out.name}.{os.getpid()}.{name}") for name in ("new", "old"))
-    try:
-        extract_tar(archive, fresh, only=only, suffix=SUFFIX)
-        found = git_tree_id(fresh)
-        if found != TREE:
-            raise CorpusError(
-                f"{archive}: expected the files of git tree {TREE}, found {found}; nothing of it was kept. This is not "
-                "the pinned version of BLiMP: do not use it"
-            )
-        if out.exists():
-            out.rename(old)
-        fresh.rename(out)
-    finally:
-        for rest in (fresh, old):
-            shutil.rmtree(rest, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -8,24 +8,22 @@ What is already downloaded and verified is not fetched again. The corpus is CC B
 
 import argparse
 import logging
-import shutil
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from pinned_downloads import extract_tar, fetch, git_tree_id
+from pinned_downloads import fetch, fetch_tree, git_tree_id
 
+from mtlprune.cli import data
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
-from mtlprune.corpora.store import check_free, save_corpus, source_digest
-from mtlprune.sentence import SentenceError
+from mtlprune.corpora.ewt5 import PROPBANK_COMMIT, UD, UNER
+from mtlprune.corpora.store import check_free
+from mtlprune.errors import MtlpruneError
 
 log = logging.getLogger("ewt5")
 
 RAW = "https://raw.githubusercontent.com"
 ARCHIVES = "https://codeload.github.com"
-UD = "UniversalDependencies/UD_English-EWT/r2.16"
-UNER = "UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
 UNER_EARLY = "UniversalNER/UNER_English-EWT/0c7ce0debb13a7d304da656f16309397e8ff36ef"
 
 
@@ -52,8 +50,8 @@ UNER_TRAIN = {
         "uner/en_ewt-ud-train.iob2", UNER_EARLY, "2d986b063bb92df99540e37de34b1415eb2a22958b86de3e4698ec3be05e339f"
     ),
 }
-PROPBANK = "propbank-release-4abade0b53ce4a181e1d98b3518101c1a44d395a"
-PROPBANK_ARCHIVE = "propbank/propbank-release/tar.gz/4abade0b53ce4a181e1d98b3518101c1a44d395a"
+PROPBANK = f"propbank-release-{PROPBANK_COMMIT}"
+PROPBANK_ARCHIVE = f"propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
 PROPBANK_FOLDER = "data/google/ewt"
 SKELETON = ".gold_skel"
 # git tree id of the 1,145 skeletons alone; the tree of the repository (f5d784f0...) counts the *.prop beside them too
@@ -67,20 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_free(options.out, options.overwrite)
         download(options.downloads, options.uner_train, options.raw_base_url, options.archive_base_url)
-        log.info("joining the sources")
-        splits = build_ewt5(options.downloads)
-        digests = {
-            path.relative_to(options.downloads).as_posix(): source_digest(path)
-            for path in ewt5_files(options.downloads).values()
-        }
-        corpus = save_corpus(
-            splits, options.out, name="ewt5", licence=LICENCE, sources=digests, overwrite=options.overwrite
-        )
-    except (CorpusError, SentenceError) as error:
+        data.ewt5(options.out, options.downloads, options.overwrite)
+    except MtlpruneError as error:
         print(f"ewt5: {error}", file=sys.stderr)
         return 2
-    sizes = ", ".join(f"{split} {len(corpus[split]):,}" for split in corpus.splits)
-    print(f"{options.out}: ewt5 ({sizes} sentences), fingerprint {corpus.fingerprint}")
     return 0
 
 
@@ -113,34 +101,13 @@ def download(folder: Path, uner_train: str = "release", raw: str = RAW, archives
         out = folder / pin.name
         log.info("%s", out)
         fetch(f"{raw.rstrip('/')}/{pin.repository}/{out.name}", out, pin.sha256, git_blob=pin.git_blob)
-    _download_propbank(folder, f"{archives.rstrip('/')}/{PROPBANK_ARCHIVE}")
-
-
-def _download_propbank(folder: Path, url: str) -> None:
-    """The archive is made on demand, so its own checksum is not pinned; the files taken from it are."""
     target = folder / "propbank" / PROPBANK_FOLDER
     log.info("%s", target)
-    if target.exists():
-        found = git_tree_id(target)
-        if found != SKELETON_TREE:
-            raise CorpusError(f"{target}: expected git tree {SKELETON_TREE}, found {found}; remove the folder")
-        return
-    archive, unverified = folder / f"{PROPBANK}.tar.gz", folder / f"{PROPBANK}.unverified"
-    shutil.rmtree(unverified, ignore_errors=True)
-    try:
-        fetch(url, archive, None)
-        extract_tar(archive, unverified, only=f"{PROPBANK}/{PROPBANK_FOLDER}", suffix=SKELETON)
-        found = git_tree_id(unverified)
-        if found != SKELETON_TREE:
-            raise CorpusError(
-                f"{url}: expected skeletons of git tree {SKELETON_TREE}, found {found}; nothing of it was kept. The "
-                "address serves something else than the pinned commit: do not use this source"
-            )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unverified.replace(target)
-    finally:
-        shutil.rmtree(unverified, ignore_errors=True)
-        archive.unlink(missing_ok=True)
+    if not target.exists():
+        url = f"{archives.rstrip('/')}/{PROPBANK_ARCHIVE}"
+        fetch_tree(url, target, f"{PROPBANK}/{PROPBANK_FOLDER}", SKELETON, SKELETON_TREE)
+    elif (found := git_tree_id(target)) != SKELETON_TREE:
+        raise CorpusError(f"{target}: expected git tree {SKELETON_TREE}, found {found}; remove the folder")
 
 
 if __name__ == "__main__":

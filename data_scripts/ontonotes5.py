@@ -18,35 +18,21 @@
 """
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.ontonotes5 import build_ontonotes5
-from mtlprune.corpora.store import check_free, save_corpus, source_digest
-from mtlprune.sentence import SentenceError
-
-LICENCE = "LDC User Agreement (LDC2013T19); not to be passed on"
+from mtlprune.cli import data
+from mtlprune.errors import MtlpruneError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the script; the exit code is 2 after a message in words."""
     options = _parse(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    given = {"sources": options.folder, "dep": options.dep, "converter": options.converter}
     try:
-        check_free(options.out, options.overwrite)
-        splits = build_ontonotes5(options.folder, dep=options.dep, converter=options.converter)
-        digests = {name: source_digest(path) for name, path in given.items() if path}
-        corpus = save_corpus(
-            splits, options.out, name="ontonotes5", licence=LICENCE, sources=digests, overwrite=options.overwrite
-        )
-    except (CorpusError, SentenceError) as error:
+        data.ontonotes5(options.out, options.folder, options.overwrite, options.dep, options.converter)
+    except MtlpruneError as error:
         print(f"ontonotes5: {error}", file=sys.stderr)
         return 2
-    sizes = ", ".join(f"{split} {len(corpus[split]):,}" for split in corpus.splits)
-    print(f"{options.out}: ontonotes5 ({sizes} sentences), fingerprint {corpus.fingerprint}")
     return 0
 
 

@@ -1,9 +1,8 @@
-"""Pinned downloads: fetched beside, verified, renamed; archives unpacked inside their folder or not at all."""
+"""Pinned downloads: fetched or unpacked beside, verified, renamed."""
 
 import hashlib
 import http.client
 import logging
-import posixpath
 import ssl
 import tarfile
 import urllib.error
@@ -120,38 +119,50 @@ def _tree_digest(folder: Path) -> bytes:
     return hashlib.sha1(b"tree %d\0" % len(content) + content, usedforsecurity=False).digest()
 
 
-def extract_tar(archive: Path, out: Path, only: str = "", suffix: str = "") -> Path:
-    """Unpack the members below ``only`` (which is cut off their names) into the new folder ``out``.
+def fetch_tree(url: str, out: Path, only: str, suffix: str, tree: str) -> Path:
+    """Download the archive at ``url`` and take a folder of it, as :func:`extract_tree` does; the archive is not kept.
 
-    Where ``suffix`` is given, only members whose names end in it are unpacked.
-
-    The whole archive is looked through first: if any member, wanted or not, would leave its folder, nothing at all
-    is unpacked. The folder appears under its name only when complete.
+    Archives are made on demand, so that only what is inside can be verified.
 
     Raises:
-        CorpusError: damaged archive; a member with an absolute name or with ``..``, a link that leads out, a device
-            or a pipe; no such member; ``out`` exists and is not an empty folder.
+        CorpusError: as of :func:`fetch` and :func:`extract_tree`.
     """
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise CorpusError(f"{out}: already there; expected a folder that does not exist yet. Remove it or name another")
-    prefix = only.rstrip("/") + "/" if only else ""
+    archive = out.with_name(f".{out.name}.tar.gz")
+    try:
+        return extract_tree(fetch(url, archive, None), out, only, suffix, tree)
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def extract_tree(archive: Path, out: Path, only: str, suffix: str, tree: str) -> Path:
+    """Make ``out`` of the files below the folder ``only`` of an archive whose names end in ``suffix``.
+
+    It takes the place of what is there only when it is complete and verified.
+
+    Args:
+        tree: expected git tree id of the files.
+
+    Raises:
+        CorpusError: no archive, or a damaged one; one of the files is a link, a device or a pipe or would lie outside
+            the folder; no such files, or others than expected.
+    """
+    prefix = only.rstrip("/") + "/"
     try:
         with replacing_folder(out) as beside, tarfile.open(archive) as tar:
-            members = tar.getmembers()
-            for member in members:
-                _check_member(archive, member, prefix)
-            wanted = [
-                member
-                for member in members
-                if member.name.startswith(prefix) and member.name.endswith(suffix) and not member.isdir()
-            ]
-            if not wanted:
+            found = [m for m in tar if m.name.startswith(prefix) and m.name.endswith(suffix) and not m.isdir()]
+            if not found:
                 raise CorpusError(f"{archive}: holds no file {only}/...{suffix}; is it the right archive?")
-            for member in wanted:
+            for member in found:
+                if not member.isfile():
+                    what = "a link, a device or a pipe, expected files and folders"
+                    raise CorpusError(f"{archive}: refused: {member.name!r} is {what}; nothing was unpacked")
                 member.name = member.name.removeprefix(prefix)
-                if member.islnk():  # a hard link counts from the archive's root
-                    member.linkname = member.linkname.removeprefix(prefix)
-            tar.extractall(beside, members=wanted, filter="data")
+            tar.extractall(beside, members=found, filter="data")  # which refuses names that lead out
+            if (mine := git_tree_id(beside)) != tree:
+                raise CorpusError(
+                    f"{archive}: expected the files of git tree {tree}, found {mine}; nothing of it was kept. This is "
+                    "something else than the pinned commit: do not use this source"
+                )
     except tarfile.FilterError as error:
         raise CorpusError(f"{archive}: refused: {error}; nothing was unpacked") from None
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
@@ -160,32 +171,3 @@ def extract_tar(archive: Path, out: Path, only: str = "", suffix: str = "") -> P
             "unpacked. Download it again"
         ) from None
     return out
-
-
-def _check_member(archive: Path, member: tarfile.TarInfo, prefix: str) -> None:
-    """Refuse a member that would leave the folder, be it by its name, by where it points or by what it is."""
-    name = member.name
-    if _is_absolute(name) or ".." in _parts(name):
-        raise CorpusError(f"{archive}: refused: the member {name!r} would lie outside its folder; nothing was unpacked")
-    if member.issym() or member.islnk():
-        # a symbolic link counts from its own folder, a hard link from the archive's root
-        target = posixpath.join(posixpath.dirname(name), member.linkname) if member.issym() else member.linkname
-        inside = "/".join(_parts(posixpath.normpath(target))) + "/"
-        folder = prefix if name.startswith(prefix) else ""
-        if _is_absolute(member.linkname) or inside.startswith("../") or not inside.startswith(folder):
-            raise CorpusError(
-                f"{archive}: refused: the link {name!r} points to {member.linkname!r}, outside its folder; "
-                "nothing was unpacked"
-            )
-    elif not (member.isfile() or member.isdir()):
-        raise CorpusError(
-            f"{archive}: refused: {name!r} is a device or a pipe, expected files and folders; nothing was unpacked"
-        )
-
-
-def _is_absolute(name: str) -> bool:
-    return name.startswith(("/", "\\")) or name[1:2] == ":"
-
-
-def _parts(name: str) -> list[str]:
-    return name.replace("\\", "/").split("/")

@@ -42,12 +42,12 @@ def small_corpus(root: Path, documents: int = 3) -> tuple[Path, Path]:
     for place, (folder, split) in enumerate(names.items()):
         for number in range(documents):
             put(root / "files", folder, f"nw/own/00/own_{place}{number:03}", NAMED, PLAIN)
-        (root / "dep" / f"{split}.conllu").write_text((_tree(NAMED) + _tree(PLAIN)) * documents, encoding="utf-8")
+        (root / "dep" / f"{split}.conllu").write_text((tree(NAMED) + tree(PLAIN)) * documents, encoding="utf-8")
     return root / "files", root / "dep"
 
 
-def _tree(rows: tuple[str, ...]) -> str:
-    """Everything hangs on the first word."""
+def tree(rows: tuple[str, ...]) -> str:
+    """In CoNLL-U, or CoNLL-X: everything hangs on the first word."""
     lines = []
     for number, row in enumerate(rows, 1):
         word, tag, *_ = row.split()

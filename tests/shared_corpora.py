@@ -10,7 +10,7 @@ CORPORA = Path(os.environ.get("MTLPRUNE_CORPORA") or Path(__file__).resolve().pa
 EWT = CORPORA / "ewt"
 
 
-def needs_ewt(test: Callable[..., None]) -> Callable[..., None]:
-    """It reads all of the English Web Treebank: a slow test, skipped where that is not."""
-    why = f"no English Web Treebank in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds ewt/"
-    return pytest.mark.slow(pytest.mark.skipif(not EWT.is_dir(), reason=why)(test))
+def needs(folder: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """It reads a real corpus: a slow test, skipped where that is not."""
+    why = f"no {folder} in {CORPORA}; set MTLPRUNE_CORPORA to a folder that holds it"
+    return lambda test: pytest.mark.slow(pytest.mark.skipif(not (CORPORA / folder).is_dir(), reason=why)(test))

@@ -1,25 +1,176 @@
-"""The data scripts, run against a server on this machine that serves the corpus files under their pinned addresses."""
+"""The data scripts, run against a server on this machine that serves the corpora under their pinned addresses, and how
+they download: what is whole and verified arrives, anything else leaves nothing behind."""
 
-import functools
+import hashlib
+import shutil
+import subprocess
 import tarfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from conll2012_files import small_corpus
-from random_sentences import spans
 from served import Server, script, serving, tar
-from shared_corpora import CORPORA, EWT, needs_ewt
+from shared_corpora import EWT, needs
 
+from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
+from mtlprune.files import file_sha256
+from mtlprune.runs import RunFolder
+
+downloads = script("pinned_downloads")
+fetch, extract_tree = downloads.fetch, downloads.extract_tree
+git_blob_id, git_tree_id = downloads.git_blob_id, downloads.git_tree_id
+
+BODY = b"one line\nand another\n" * 5000
+SHA256 = hashlib.sha256(BODY).hexdigest()
+BLOB = hashlib.sha1(b"blob %d\0" % len(BODY) + BODY).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    with serving() as made:
+        made.addresses |= {
+            "/good": lambda: BODY,
+            "/moved": lambda: (302, {"Location": "/good", "Content-Length": 0}, b""),
+            "/chunked": lambda: (200, {"Transfer-Encoding": "chunked"}, chunked),
+            "/silent": lambda: time.sleep(2),
+            "/half": lambda: BODY,
+        }
+        made.cut.add("/half")
+        yield made
+
+
+@pytest.mark.parametrize("address", ["good", "moved", "chunked"])
+@pytest.mark.parametrize(("sha256", "blob"), [(SHA256, None), (SHA256.upper(), BLOB), (None, BLOB), (None, None)])
+def test_whole_files_arrive(server: Server, tmp_path: Path, address: str, sha256: str | None, blob: str | None) -> None:
+    out = tmp_path / "deep" / "er" / "file.txt"
+    assert fetch(f"{server.url}/{address}", out, sha256, git_blob=blob) == out
+    assert out.read_bytes() == BODY
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced(server: Server, tmp_path: Path) -> None:
+    out, before = tmp_path / "file", len(server.asked)
+    for asked, content in ((1, None), (1, BODY), (2, b"something else")):
+        if content:
+            out.write_bytes(content)
+        fetch(f"{server.url}/good", out, SHA256)
+        assert len(server.asked) == before + asked and out.read_bytes() == BODY
+
+
+@pytest.mark.parametrize(
+    ("address", "sha256", "blob", "what"),
+    [
+        ("/good", "0" * 64, None, f"expected sha256 {'0' * 64}, found {SHA256}"),
+        ("/good", SHA256, "0" * 40, f"expected git blob {'0' * 40}, found {BLOB}"),
+        ("/none", SHA256, None, "404"),
+        ("/silent", None, None, "timed out"),
+        ("/half", None, None, "cut off after"),
+        ("http://127.0.0.1:9/file", SHA256, None, "could not be reached"),
+        (Path(__file__).as_uri(), None, None, "http"),
+    ],
+)
+@pytest.mark.parametrize("existing", [None, b"older"])
+def test_failures_are_told_and_leave_nothing(server, tmp_path, address, sha256, blob, what, existing):
+    out = tmp_path / "file"
+    if existing:
+        out.write_bytes(existing)
+    url = server.url + address if address.startswith("/") else address
+    with pytest.raises(CorpusError) as caught:
+        fetch(url, out, sha256, git_blob=blob, timeout=0.3)
+    assert what in str(caught.value) and url in str(caught.value)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == ([existing] if existing else [])
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is the oracle")
+def test_git_ids_are_those_of_git(tmp_path: Path) -> None:
+    # "a" sorts before "a.txt" as a file but, as a folder ("a/"), after it
+    for name in ("a/one", "a.txt", "a0", "deep/er/two", "über"):
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * 3)
+    (tmp_path / "tree" / "empty" / "folder").mkdir(parents=True)
+
+    def git(*arguments: str) -> str:
+        command = ["git", f"--git-dir={tmp_path}/git", f"--work-tree={tmp_path}/tree", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path / "tree").stdout.strip()
+
+    git("init", "-q")
+    git("add", "-A")
+    assert git_tree_id(tmp_path / "tree") == git("write-tree")
+    assert git_blob_id(tmp_path / "tree" / "a0") == git("hash-object", "a0")
+    assert file_sha256(tmp_path / "tree" / "a0") == hashlib.sha256(b"a0a0a0").hexdigest()
+
+
+GOOD = {"top/part/a.txt": b"a", "top/part/in/b.txt": b"b", "top/part/c.bin": b"c", "top/other/d.txt": b"d"}
+
+
+def archive(folder: Path, members: Mapping[str, bytes | tuple[bytes, str]]) -> Path:
+    (folder / "few.tar.gz").write_bytes(tar(members))
+    return folder / "few.tar.gz"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_files_of_a_folder_of_an_archive_are_those_expected(tmp_path: Path) -> None:
+    path, out = archive(tmp_path, GOOD | {"../out.txt": b"not wanted"}), tmp_path / "out"
+    wanted = {"a.txt": b"a", "in/b.txt": b"b"}
+    for name, content in wanted.items():
+        (tmp_path / "wanted" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "wanted" / name).write_bytes(content)
+    tree = git_tree_id(tmp_path / "wanted")
+    there = contents(tmp_path)
+    for only, suffix, mark, said in [
+        ("top/part", ".txt", "0" * 40, f"expected the files of git tree {'0' * 40}, found {tree}"),
+        ("top/par", ".txt", tree, r"no file top/par/\.\.\.\.txt"),
+    ]:
+        with pytest.raises(CorpusError, match=said):
+            extract_tree(path, out, only, suffix, mark)
+        assert contents(tmp_path) == there
+    extract_tree(path, out, "top/part", ".txt", tree)
+    assert contents(out) == wanted and {entry.name for entry in tmp_path.iterdir()} == {path.name, "out", "wanted"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"top/part/../../../out.txt": b"x"},
+        {"top/part/link": (tarfile.SYMTYPE, "/etc/passwd")},
+        {"top/part/link": (tarfile.SYMTYPE, "a.txt")},
+        {"top/part/null": (tarfile.CHRTYPE, "")},
+        {"top/part/pipe": (tarfile.FIFOTYPE, "")},
+        {"top/part/link": (tarfile.SYMTYPE, "../../../outside"), "top/part/link/x": b"x"},  # a file through a link
+    ],
+    ids=repr,
+)
+def test_archives_that_escape_are_refused_whole(tmp_path: Path, bad: dict[str, bytes | tuple[bytes, str]]) -> None:
+    inner, outside = tmp_path / "inner", tmp_path / "outside"
+    inner.mkdir()
+    outside.mkdir()
+    path = archive(inner, GOOD | bad)
+    with pytest.raises(CorpusError, match="refused"):
+        extract_tree(path, inner / "out", "top/part", "", "")
+    assert sorted(tmp_path.rglob("*")) == [inner, path, outside]
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
+def test_damaged_archives_are_told(tmp_path: Path, keep: float) -> None:
+    path = archive(tmp_path, GOOD | {"top/part/noise": hashlib.shake_256(b"").digest(100_000)})
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
+    with pytest.raises(CorpusError, match=r"few\.tar\.gz: not a whole tar archive"):
+        extract_tree(path, tmp_path / "out", "top/part", "", "")
+    assert list(tmp_path.iterdir()) == [path]
+
 
 ewt5 = script("ewt5")
-PROPBANK = f"/{ewt5.PROPBANK_ARCHIVE}"
-DEV = f"/{ewt5.UNER}/en_ewt-ud-dev.iob2"
-TRAIN = f"/{ewt5.UNER}/en_ewt-ud-train.iob2"
+COMMITTED = Path(__file__).parents[1] / "results/ewt5-minilm/records"
 
 
-@functools.cache
 def release_archive() -> bytes:
     """PropBank's skeletons as the release's archive holds them, among files that are not wanted."""
     members = {f"{ewt5.PROPBANK}/README.md": b"...", f"{ewt5.PROPBANK}/data/google/ewt/answers/00/x.xml.prop": b"..."}
@@ -31,27 +182,17 @@ def release_archive() -> bytes:
     return tar(members)
 
 
-def filled(server: Server) -> Server:
-    """Every pinned address, with the early version of UNER's train file (the release's is not at hand)."""
-    for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
-        path = EWT / pin.name
-        server.addresses[f"/{pin.repository}/{path.name}"] = path.read_bytes
-    server.addresses[PROPBANK] = release_archive
-    return server
-
-
-@pytest.fixture
-def mirror() -> Iterator[Server]:
-    with serving() as server:
-        yield filled(server)
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    """The mirror, and the folder of the corpus that was built from it once."""
+    """A mirror of every pinned address, with the early version of UNER's train file (the release's is not at hand), and
+    the folder of the corpus that was built from it once."""
     folder = tmp_path_factory.mktemp("built")
     with serving() as server:
-        assert run(filled(server), folder, "--uner-train", "early") == 0
+        for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
+            path = EWT / pin.name
+            server.addresses[f"/{pin.repository}/{path.name}"] = path.read_bytes
+        server.addresses[f"/{ewt5.PROPBANK_ARCHIVE}"] = release_archive
+        assert run(server, folder, "--uner-train", "early") == 0
         yield server, folder
 
 
@@ -61,31 +202,19 @@ def run(mirror: Server, folder: Path, *more: str) -> int:
     return ewt5.main([*places, *bases, *more])
 
 
-def files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-@needs_ewt
+@needs("ewt")
 def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """To the byte the corpus of the committed runs."""
     mirror, folder = built
     corpus = load_corpus(folder / "ewt5")
-    counts = [corpus.info["splits"][split] for split in ("train", "dev", "test")]
-    expected = {
-        "sentences": [12_544, 2_001, 2_077], "words": [204_577, 25_147, 25_094], "all_layers": [12_544, 1_973, 2_062],
-        "predicates": [40_486, 4_977, 4_799], "arguments": [81_396, 9_580, 9_329],
-    }  # fmt: skip
-    assert {name: [one[name] for one in counts] for name in expected} == expected
-    entities = [tuple(one["entities"][kind] for kind in ("PER", "LOC", "ORG")) for one in counts]
-    assert entities == [(2_873, 2_698, 1_434), (343, 399, 224), (449, 317, 322)]
+    assert corpus.fingerprint == RunFolder(next(COMMITTED.glob("none-pos-1*"))).read_manifest()["data"]["fingerprint"]
+    assert [len(corpus[split]) for split in ("train", "dev", "test")] == [12_544, 2_001, 2_077]
+    assert [corpus.info["splits"][split]["all_layers"] for split in corpus.splits] == [12_544, 1_973, 2_062]
     assert corpus.info["licence"] == "CC BY-SA 4.0"
     assert set(corpus.info["sources"]) >= {"ud/en_ewt-ud-train.conllu", "propbank/data/google/ewt"}
     downloads = folder / "downloads"
-    assert len([name for name in files(downloads) if name.startswith("propbank/data/google/ewt/")]) == 1145
-    assert {name for name in files(downloads) if not name.startswith("propbank/")} == {
-        f"{source}/en_ewt-ud-{split}.{ending}"
-        for source, ending in (("ud", "conllu"), ("uner", "iob2"))
-        for split in ("train", "dev", "test")
-    }
+    there = [path.relative_to(downloads).as_posix() for path in downloads.rglob("*") if path.is_file()]
+    assert sum(name.startswith("propbank/data/google/ewt/") for name in there) == 1145 == len(there) - 6
     # what is there is neither built over nor fetched again
     mirror.asked.clear()
     assert run(mirror, folder, "--uner-train", "early") == 2
@@ -96,80 +225,6 @@ def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFi
     next((downloads / "propbank").rglob("*.gold_skel")).write_text("changed")
     with pytest.raises(ewt5.CorpusError, match=r"expected git tree 94b8c0f.*remove the folder"):
         ewt5.download(downloads, "early", mirror.url, mirror.url)
-
-
-@needs_ewt
-def test_real_sentences_that_are_not_one_to_one(built: tuple[Server, Path]) -> None:
-    corpus = load_corpus(built[1] / "ewt5")
-    # one skeleton sentence over two of UD
-    first, second = (corpus["train"].find(f"reviews-275919-{number}") for number in ("0010", "0011"))
-    assert [(len(s), [p.lemma for p in s.srl]) for s in (first, second)] == [
-        (13, ["bill", "take", "take", "train"]),
-        (8, ["get", "answer"]),
-    ]
-    assert second.con[:3] == spans((0, 8, "S"), (0, 7, "SBARQ"), (0, 2, "WHADVP"))
-    # the skeleton's it + 's is the word it's, and its noun phrases follow
-    its = corpus["train"].find("email-enronsent09_01-0033")
-    assert its.words[18:21] == ("since", "it's", "creation")
-    assert its.con[-3:] == spans((18, 21, "PP"), (19, 21, "NP"), (19, 20, "NP"))
-    # the skeleton's one token at the beginning is two words, and an argument
-    moving = corpus["train"].find("answers-20111108091938AAmE8Tv_ans-0003")
-    assert moving.words[:3] == ("I", "m", "moving")
-    assert moving.srl[0].arguments[:2] == spans((0, 2, "ARG1"), (2, 3, "V"))
-    backslash = corpus["dev"].find("answers-20110909115731AAl3uzs_ans-0004")
-    assert (backslash.words, backslash.con) == (("\\\\", "//"), spans((0, 2, "X")))
-
-
-@needs_ewt
-def test_the_early_file_is_not_taken_for_the_release(mirror, tmp_path, capsys):
-    mirror.addresses[TRAIN] = (EWT / "uner/en_ewt-ud-train.iob2").read_bytes
-    assert run(mirror, tmp_path) == 2
-    told = capsys.readouterr().err
-    assert "expected git blob b2423d72f37f2226e56cbe750da76f820e6c36a9" in told
-    assert "found 236914d90bc061dfaae0abf322ab36da483fd70a" in told
-    assert "uner/en_ewt-ud-train.iob2" not in files(tmp_path / "downloads")
-    assert not (tmp_path / "ewt5").exists()
-
-
-ESCAPING = tar({f"{ewt5.PROPBANK}/data/google/ewt/a/00/b.xml.gold_skel": b"x", "../../escaped": b"x"})
-
-
-@needs_ewt
-@pytest.mark.parametrize(
-    ("address", "change", "what"),
-    [
-        (DEV, lambda content: content[:-2] + b"!\n", "expected sha256 0cafd881"),
-        (DEV, None, "404"),
-        (PROPBANK, "cut", "cut off after"),
-        (PROPBANK, lambda _: ESCAPING, "refused: the member '../../escaped' would lie outside its folder; nothing was"),
-    ],
-    ids=["changed", "missing", "archive cut", "archive escapes"],
-)
-def test_what_is_not_whole_or_not_pinned_is_refused(mirror, tmp_path, capsys, address, change, what):
-    before = mirror.addresses[address]
-    if change is None:
-        del mirror.addresses[address]
-    elif change == "cut":
-        mirror.cut.add(address)
-    else:
-        mirror.addresses[address] = lambda: change(before())
-    folder = tmp_path / "inner"
-    folder.mkdir()
-    assert run(mirror, folder, "--uner-train", "early") == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith("ewt5: ") and what in told
-    assert not (folder / "ewt5").exists()
-    assert list(tmp_path.iterdir()) == [folder]  # nothing beside
-    left = files(folder)
-    assert not any("propbank" in name or name.endswith((".part", ".tar.gz")) for name in left)
-    assert address != DEV or "downloads/uner/en_ewt-ud-dev.iob2" not in left
-
-
-@needs_ewt
-def test_pins_are_those_of_the_corpora() -> None:
-    listed = dict(reversed(line.split()) for line in (CORPORA / "SHA256SUMS").read_text().splitlines() if line.strip())
-    for pin in (*ewt5.FILES, ewt5.UNER_TRAIN["early"]):
-        assert listed[f"ewt/{pin.name}"] == pin.sha256
 
 
 def test_ontonotes5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

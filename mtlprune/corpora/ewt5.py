@@ -9,7 +9,7 @@ import csv
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +23,9 @@ from mtlprune.sentence import Predicate, Sentence, SentenceError, Span, check_un
 LICENCE = "CC BY-SA 4.0"
 SPLITS = ("train", "dev", "test")
 MASKED_TOKENS = "uner/train_masked_tokens.tsv"
-_RAW = "https://raw.githubusercontent.com"
-_UD = f"{_RAW}/UniversalDependencies/UD_English-EWT/r2.16"
-_UNER = f"{_RAW}/UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
-_PROPBANK = "https://codeload.github.com/propbank/propbank-release/tar.gz/4abade0b53ce4a181e1d98b3518101c1a44d395a"
+UD = "UniversalDependencies/UD_English-EWT/r2.16"
+UNER = "UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
+PROPBANK_COMMIT = "4abade0b53ce4a181e1d98b3518101c1a44d395a"
 # The early UNER files label the last word of each document's first sentence B-O (an artefact of the annotation tool)
 # and carry a fourth type that the release drops.
 _NO_ENTITIES = frozenset({"O", "OTH"})
@@ -87,11 +86,12 @@ def ewt5_files(sources: Path) -> dict[str, Path]:
     sources = Path(sources)
     files = {}
     for split in SPLITS:
-        for folder, ending, address in (("ud", "conllu", _UD), ("uner", "iob2", _UNER)):
+        for folder, ending, address in (("ud", "conllu", UD), ("uner", "iob2", UNER)):
             name = f"en_ewt-ud-{split}.{ending}"
             path = sources / folder / name
             if not path.is_file():
-                raise CorpusError(f"{path}: expected a file, found none; get it from {address}/{name}")
+                url = f"https://raw.githubusercontent.com/{address}/{name}"
+                raise CorpusError(f"{path}: expected a file, found none; get it from {url}")
             files[f"{folder} {split}"] = path
     files["propbank"] = _find_propbank(sources)
     return files
@@ -105,7 +105,7 @@ def _find_propbank(sources: Path) -> Path:
         what = "found none" if not found else f"found {', '.join(path.name for path in found)}; keep one"
         raise CorpusError(
             f"{sources}: expected data/google/ewt, propbank/data/google/ewt or one tar archive in propbank/, {what}; "
-            f"get it from {_PROPBANK}"
+            f"get it from https://codeload.github.com/propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
         )
     return found[0]
 
@@ -269,10 +269,7 @@ def _check_same_text(annotated: Sequence[Sentence], target: Sequence[Sentence]) 
     target_text = "".join(_squeeze(word) for sentence in target for word in sentence.words)
     if source_text == target_text:
         return
-    place = next(
-        (k for k, (a, b) in enumerate(zip(source_text, target_text, strict=False)) if a != b),
-        min(len(source_text), len(target_text)),
-    )
+    place = next(k for k, (a, b) in enumerate(zip_longest(source_text, target_text)) if a != b)
     raise CorpusError(
         f"the document that begins with sentence {target[0].id!r}: expected the same characters in both sources, found "
         f"{source_text[place : place + 20]!r} against {target_text[place : place + 20]!r} at character {place}; take "

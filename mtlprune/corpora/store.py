@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.tables import batched, count, fingerprint
-from mtlprune.corpora.tables import source_digest as source_digest  # part of this module too
+from mtlprune.corpora.tables import batched, count, fingerprint, source_digest
 from mtlprune.errors import out_of_memory
 from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
 from mtlprune.layers import LAYERS, LayerError, check_layer

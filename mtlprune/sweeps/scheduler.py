@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import yaml
 
-from mtlprune.runs import replacing
+from mtlprune.files import write_text
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import ASIDE, Done, Lease, State, state, touched
 from mtlprune.sweeps.specification import SweepError
@@ -63,9 +63,8 @@ def visible_gpus() -> list[str]:
 
 def write_config(cell: Cell) -> None:
     """Leave a cell's configuration where its process looks for it."""
-    with replacing(cell.place.beside("yaml")) as beside:
-        tree = cell.config.model_dump(mode="json")
-        beside.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    tree = cell.config.model_dump(mode="json")
+    write_text(cell.place.beside("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:

@@ -12,11 +12,7 @@ from random_sentences import corpora
 from mtlprune.corpora import CorpusError, tables
 from mtlprune.corpora.build import Files, cut, expand, merge, read_files, remarks, with_own_ids
 from mtlprune.layers import Layer
-from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
-
-
-def silent(line: str) -> None:
-    """Told to nobody."""
+from mtlprune.sentence import Dependencies, Sentence, Span
 
 
 def lines(path: Path) -> list[Sentence]:
@@ -32,9 +28,8 @@ def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytes
         (tmp_path / name).write_text(f"{name} x\n")
     names = [str(tmp_path / part) for part in ("a.txt", "b", "*.txt")]
     assert [path.name for path in expand(names)] == ["a.txt", "1.txt", "2.txt"]
-    for missing in ("", str(tmp_path / "none*")):
-        with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
-            expand([missing])
+    with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
+        expand([""])
     told: list[str] = []
     splits, digests = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
     assert {split: [s.id for s in found] for split, found in splits.items()} == {
@@ -54,18 +49,9 @@ def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None
     assert list(cut(sentences, "80/20/0", seed)) == ["train", "dev"]
 
 
-def test_a_split_that_cannot_be() -> None:
-    few = [Sentence("s", ("a",))] * 3
-    for shares in ("80/10", "80/10/20", "a/b/c"):
-        with pytest.raises(CorpusError, match="--split: expected percents of train, dev and test"):
-            cut(few, shares, 1)
-    with pytest.raises(CorpusError, match="--split: 3 sentences are too few for 10 % of test"):
-        cut(few, "80/10/10", 1)
-
-
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:
     names = ["a", "a", "a~2", "a", "a~2"]
-    found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, silent)["train"]
+    found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, print)["train"]
     assert len({s.id for s in found}) == 5 and [s.id for s in found][::2][:2] == ["a", "a~2"]
 
 
@@ -75,7 +61,7 @@ def test_merging_puts_layers_together_again(content: list[Sentence], chance: Ran
     first = [s.bare().with_layers(pos=s.pos, dep=s.dep) for s in content]
     second = [s.bare().with_layers(ner=s.ner, con=s.con, srl=s.srl, x=Layer("tags", s.words)) for s in content]
     chance.shuffle(second)
-    whole, _ = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, silent)
+    whole, _ = merge({"a": {"train": first}, "b": {"train": second, "dev": second[:1]}}, print)
     assert [s.words for s in whole["train"]] == [s.words for s in content]
     if len({s.words for s in content}) == len(content):
         assert list(whole["train"]) == [s.with_layers(x=Layer("tags", s.words)) for s in content]
@@ -95,22 +81,7 @@ def test_merging_says_what_it_did_and_refuses_two_kinds() -> None:
     assert not mixed and not any("warning" in line for line in told)
     kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]
     with pytest.raises(CorpusError, match="B: expected the layer x to be of the kind tags as in A, found spans"):
-        merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, silent)
-
-
-def test_layers_of_two_sets_of_labels_are_told() -> None:
-    told: list[str] = []
-    one = [Sentence("1", ("a", "b"), pos=("DET", "NOUN"), ner=(), dep=Dependencies((2, 0), ("det", "root")))]
-    two = [Sentence("1", ("c", "d"), pos=("DT", "NN"), ner=(Span(0, 1, "P"),), dep=Dependencies((0, 1), ("root", "x")))]
-    two[0] = two[0].with_layers(srl=(Predicate(0, None, (Span(1, 2, "A1"),)),))
-    three = [replace(one[0], id="2", words=("e", "f"), srl=(Predicate(0, None, (Span(1, 2, "ARG1"),)),))]
-    _, mixed = merge({"A": {"train": one}, "B": {"train": two}, "C": {"dev": three}}, told.append)
-    assert set(mixed) == {"pos", "srl"}
-    said = "\n".join(told)
-    assert "warning: the layer pos has other labels in A (DET, NOUN) than in B (DT, NN); build one of them" in said
-    assert said.count("the layer pos") == 2 and "in B (A1) than in C (ARG1)" in said
-    _, mixed = merge({"A": {"train": one}, "B": {"train": [replace(two[0], words=("a", "b"))]}}, silent)
-    assert mixed == []  # the first corpus's tags stay
+        merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, print)
 
 
 def test_what_is_odd_is_told_of_every_corpus() -> None:

@@ -1,9 +1,12 @@
-"""Columns: every scheme of entity tags, every kind of layer, and what the cells of other tables may say."""
+"""Columns of files and of datasets: every scheme of entity tags, every kind of layer, and what cells may say."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import datasets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import format_props
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import parse_columns, read_columns, read_roles
+from mtlprune.corpora.formats.hub import read_dataset
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
@@ -53,17 +57,10 @@ def test_a_scheme_is_found_and_read(scheme: str, cases: list[tuple[int, tuple[Sp
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("wrong", ["LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC"])
-def test_one_wrong_tag_is_refused_at_its_own_line(tmp_path: Path, scheme: str, wrong: str) -> None:
-    rows = [tags_in(scheme, spans((0, 2, "X"), (2, 3, "X"), (3, 6, "Y"), (7, 8, "X")), 8)] * 5
-    fits = wrong[1] == "-" and wrong[0] in {"IOB1": "BI", "IOB2": "B", "BIOES": "S", "BILOU": "U"}[scheme]
-    rows[2] = [wrong, *rows[2]]
-    text = "\n\n".join("\n".join(f"w {tag}" for tag in row) for row in rows)
-    if fits:
-        assert [len(sentence.ner or ()) for sentence in read(tmp_path, text, "word,ner")] == [4, 4, 5, 4, 4]
-    else:  # of what is not closed, the word after it is named
-        with pytest.raises(CorpusError, match=r"line (19: column ner: .*|20: .* span of )LOC"):
-            read(tmp_path, text, "word,ner")
+def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
+    row = tags_in(scheme, spans((0, 2, "X"), (2, 3, "X"), (3, 6, "Y"), (7, 8, "X")), 8)
+    for wrong in ("LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC"):
+        assert scheme_of([*[row] * 4, [wrong, *row]]) == scheme, wrong
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
@@ -72,20 +69,15 @@ def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None
     assert list(spans_from_tags(tags, "IOB2", repair=True)) == expected
 
 
-@pytest.mark.parametrize(
-    ("scheme", "tags", "message"),
-    [
-        ("IOB1", "O X", "word 1: expected an IOB1 tag .* found 'X'"),
-        ("IOB2", "B-X E-X", "word 1: expected an IOB2 tag"),
-        ("BIOES", "B-X O", "word 1: expected I-X or E-X, found O"),
-        ("BIOES", "B-X E-Y", "word 1: expected I-X or E-X, found E-Y"),
-        ("BIOES", "O E-X", "word 1: E-X continues no open span; in BIOES a span opens with B-X"),
-        ("BILOU", "U-X B-X", "word 1: the span of X is not closed at the end"),
-    ],
-)
-def test_tags_that_break_their_scheme(scheme: str, tags: str, message: str) -> None:
-    with pytest.raises(CorpusError, match=message):
-        spans_from_tags(tags.split(), scheme)
+def test_only_what_a_scheme_writes_is_read() -> None:
+    """Every row of up to three tags: refused, or written so again (IOB1 may write B where it need not)."""
+    cells = ["O", "X", "-X", *(f"{mark}-{kind}" for mark in "BIESLU" for kind in "XY")]
+    for scheme, size in product(SCHEMES, (1, 2, 3)):
+        for tags in product(cells, repeat=size):
+            with suppress(CorpusError):
+                both = " ".join(tags), " ".join(tags_in(scheme, spans_from_tags(tags, scheme), size))
+                one, other = (row.replace("B-", "I-") if scheme == "IOB1" else row for row in both)
+                assert one == other, scheme
 
 
 def test_every_layer_of_a_sentence_stands_in_columns(tmp_path: Path) -> None:
@@ -125,8 +117,6 @@ def test_columns_that_not_every_line_has(tmp_path: Path) -> None:
     assert read(tmp_path, text, "_,word,ner,...") == [Sentence("one", ("Al", "-", "Ann"), ner=(Span(0, 3, "PER"),))]
     with pytest.raises(CorpusError, match=r"line 5: expected 5 columns .* found 3"):
         read(tmp_path, text, "_,word,ner,_,_")
-    with pytest.raises(CorpusError, match="comes last"):
-        read(tmp_path, text, "...,word,ner")
 
 
 def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
@@ -159,9 +149,80 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("", "word,chunk", "--columns: layer chunk: expected a kind .*write NAME:KIND"),
         ("", "pos,ner", "--columns: expected word once .* found no word"),
         ("", "word,head", "--columns: expected head and relation"),
+        ("", "...,word,ner", "so it comes last"),
         ("", "word,srl,pos", "--columns: srl has a column for each predicate"),
     ],
 )
 def test_mistakes_are_worded_with_file_line_and_column(tmp_path: Path, text: str, columns: str, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
         read(tmp_path, text, columns)
+
+
+# -- datasets in Hugging Face form: rows of columns --
+
+ROWS = {
+    "id": ["one", "two"],
+    "tokens": [["Ann", "sings"], ["No"]],
+    "upos": [["PROPN", "VERB"], ["INTJ"]],
+    "head": [["2", "0"], ["0"]],
+    "deprel": [["nsubj", "root"], ["root"]],
+    "ner_tags": [["S-PER", "O"], ["O"]],
+}
+READ = [
+    Sentence("one", ("Ann", "sings"), ("PROPN", "VERB"), (Span(0, 1, "PER"),), Dependencies((2, 0), ("nsubj", "root"))),
+    Sentence("two", ("No",), ("INTJ",), (), Dependencies((0,), ("root",))),
+]
+
+
+def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
+    table = datasets.Dataset.from_dict(ROWS)
+    table.save_to_disk(tmp_path / "saved")
+    (tmp_path / "rows").mkdir()
+    table.to_parquet(tmp_path / "rows/train.parquet")
+    table.to_parquet(tmp_path / "rows/validation.parquet")
+    table.to_json(tmp_path / "few.jsonl")
+    told: list[str] = []
+    for name, splits in (("saved", ["all"]), ("rows", ["train", "dev"]), ("few.jsonl", ["train"])):
+        found = read_dataset(str(tmp_path / name), tell=told.append)
+        assert list(found) == splits and all(sentences == READ for sentences in found.values())
+    assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]
+    assert told[1].endswith("split all: column ner is written in BIOES and was converted")
+    told.clear()
+    read_dataset(str(tmp_path / "saved"), "tokens=word,upos=_", tell=told.append)
+    assert told[0].endswith("left out id, head, deprel, ner_tags, which --columns can name") and len(told) == 1
+    with pytest.raises(CorpusError, match="is not closed"):
+        read_dataset(saved(tmp_path / "open", ner_tags=[["S-X", "B-X"], ["O"]]), tell=told.append)
+    assert not any("was converted" in line for line in told)
+
+
+def saved(folder: Path, **columns: object) -> str:
+    """A dataset whose columns are those of ROWS unless they are given."""
+    content = {name: value for name, value in {**ROWS, **columns}.items() if value is not None}
+    datasets.Dataset.from_dict(content).save_to_disk(folder / "saved")
+    return str(folder / "saved")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "message"),
+    [
+        ({"tokens": None}, None, "no column that is known to be words; it has id, .*--columns tokens=word"),
+        ({}, "tokens=word,tags=ner", "found no column 'tags'; it has id, tokens"),
+        ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0, column ner_tags: expected a value a word, found 1 for 2 words"),
+        ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
+        ({"ner_tags": [[0, 1], [0]]}, None, "column ner_tags: expected labels, found numbers that have no names"),
+        ({"tokens": ["Ann sings", "No"]}, None, "column tokens: expected a list .* a value a word, found 'Ann sings'"),
+        ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
+    ],
+)
+def test_mistakes_name_row_and_column(tmp_path, columns, said, message):
+    with pytest.raises(CorpusError, match=message):
+        read_dataset(saved(tmp_path, **columns), said)
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_what_is_no_dataset_and_a_hub_that_nobody_answers_for(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_text("no parquet")
+    with pytest.raises(CorpusError, match=r"rows.parquet: expected a dataset, found \w+: "):
+        read_dataset(str(tmp_path / "rows.parquet"))
+    with pytest.raises(CorpusError, match=r"someone/something: expected a folder or file, .* cannot be reached"):
+        read_dataset("someone/something")

@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
-from random_sentences import spans
-from shared_corpora import EWT, needs_ewt
+from hypothesis import given
+from hypothesis import strategies as st
+from random_sentences import flat_spans, nested_spans, predicates, sized, spans
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.ewt5 import build_ewt5, read_masked_tags
-from mtlprune.corpora.formats.iob2 import read_iob2
-from mtlprune.corpora.tables import count
+from mtlprune.corpora.ewt5 import Group, Regrouping, build_ewt5, move_entities
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 
@@ -60,46 +59,36 @@ def sources(tmp_path: Path) -> Path:
 
 def test_the_join(sources: Path) -> None:
     corpus = build_ewt5(sources)
+    roles = [(Predicate(0, "be.01", spans((0, 1, "V"), (k, k + 1, "A")), "be"),) for k in (1, 2)]
+    trees = [Dependencies((0, *[1] * k), ("root", *["dep"] * k)) for k in range(3)]  # all on the first word
+    zaman, rome, no = ("Al-Zaman", "is"), ("in", "Rome", "."), ("no",)
+    org, loc, phrases = spans((0, 1, "ORG")), spans((1, 2, "LOC")), spans((0, 3, "PP"), (1, 3, "NP"))
     assert corpus["dev"] == [
-        Sentence(
-            "answers-dev-0001",
-            ("Al-Zaman", "is"),
-            pos=("T", "T"),
-            ner=(Span(0, 1, "ORG"),),
-            dep=Dependencies((0, 1), ("root", "dep")),
-            con=(Span(0, 2, "S"),),
-            srl=(Predicate(0, "be.01", spans((0, 1, "V"), (1, 2, "A")), "be"),),
-        ),
-        Sentence(
-            "answers-dev-0002",
-            ("in", "Rome", "."),
-            pos=("T", "T", "T"),
-            ner=(Span(1, 2, "LOC"),),
-            dep=Dependencies((0, 1, 1), ("root", "dep", "dep")),
-            con=spans((0, 3, "PP"), (1, 3, "NP")),
-            srl=(Predicate(0, "be.01", spans((0, 1, "V"), (2, 3, "A")), "be"),),
-        ),
-        Sentence("email-dev-0001", ("no",), pos=("T",), ner=(), dep=Dependencies((0,), ("root",))),
+        Sentence("answers-dev-0001", zaman, ("T", "T"), org, trees[1], spans((0, 2, "S")), roles[0]),
+        Sentence("answers-dev-0002", rome, ("T", "T", "T"), loc, trees[2], phrases, roles[1]),
+        Sentence("email-dev-0001", no, ("T",), (), trees[0]),
     ]
     assert [sentence.ner for sentence in corpus["train"]] == [(Span(0, 1, "ORG"),), (), ()]
 
 
 def test_masked_tokens(sources: Path) -> None:
-    table = sources / "uner/train_masked_tokens.tsv"
-    with pytest.raises(CorpusError, match="expected the table of masked tokens, found none"):
-        build_ewt5(sources, masked_tokens=True)
-    table.write_text("sent_id\ttoken\tform\ttag\tbasis\nanswers-train-0001\t4\tis\tI-ORG\tcontinues\n")
-    assert build_ewt5(sources)["train"][0].ner == (Span(0, 1, "ORG"),)
-    assert build_ewt5(sources, masked_tokens=True)["train"][0].ner == (Span(0, 2, "ORG"),)
-    table.write_text("sent_id\ttoken\nanswers-train-0001\t4\n")
-    with pytest.raises(CorpusError, match=r"masked_tokens.tsv, line 2: expected five columns"):
-        build_ewt5(sources, masked_tokens=True)
-    table.write_text("sent_id\ttoken\tform\ttag\tbasis\nanswers-train-0001\t4\tis\tI-ORG\tcontinues\n")
-    train = sources / "uner/en_ewt-ud-train.iob2"
+    table, train = sources / "uner/train_masked_tokens.tsv", sources / "uner/en_ewt-ud-train.iob2"
+    whole = "sent_id\ttoken\tform\ttag\tbasis\nanswers-train-0001\t4\tis\tI-ORG\tcontinues\n"
+    for text, message in [
+        (None, "of masked tokens, found none"),
+        ("\na\t4\n", r"tokens.tsv, line 2: expected five col"),
+    ]:
+        if text:
+            table.write_text(text)
+        with pytest.raises(CorpusError, match=message):
+            build_ewt5(sources, masked_tokens=True)
+    table.write_text(whole)
+    assert build_ewt5(sources)["train"][0].ner == spans((0, 1, "ORG"))
+    assert build_ewt5(sources, masked_tokens=True)["train"][0].ner == spans((0, 2, "ORG"))
     train.write_text(train.read_text().replace("B-O\n", "O\n").replace("B-OTH", "O"))
     with pytest.raises(CorpusError, match="expected B-O tags that mask words, found none"):
         build_ewt5(sources, masked_tokens=True)
-    assert build_ewt5(sources)["train"][0].ner == (Span(0, 1, "ORG"),)  # the full release has no artefacts
+    assert build_ewt5(sources)["train"][0].ner == spans((0, 1, "ORG"))  # the full release has no artefacts
 
 
 DEV, SKELETON = "uner/en_ewt-ud-dev.iob2", "data/google/ewt/answers/00/dev.xml.gold_skel"
@@ -115,11 +104,7 @@ SENTENCE = "\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"
         ("data", None, r"found none; get it from https://codeload.github.com/propbank"),
         (DEV, ("Rome", "Roma"), "expected the same characters"),
         (DEV, ("email-dev", "email-x"), "expected the documents of UD, found 'email-dev' only in UD"),
-        (
-            SKELETON,
-            (LAST, LAST + WORD),
-            "line 4: the skeleton does not fit sentence 'answers-dev-0002': .* found 4 and 3",
-        ),
+        (SKELETON, (LAST, LAST + WORD), "line 4: the skeleton does not fit .* 'answers-dev-0002': .* found 4 and 3"),
         (SKELETON, (LAST, LAST + SENTENCE), "expected a sentence for each of UD, found 3 for 2"),
         ("ud/en_ewt-ud-dev.conllu", ("\tT\t", "\tQ\t"), "expected the tags of UD and PropBank to agree, found 66.7%"),
     ],
@@ -135,15 +120,81 @@ def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
         build_ewt5(sources)
 
 
-@needs_ewt
-def test_what_the_masked_tokens_add() -> None:
-    train = EWT / "uner/en_ewt-ud-train.iob2"
-    tags = read_masked_tags(EWT / "uner/train_masked_tokens.tsv", train)
-    assert len(tags) == 38
-    plain = list(read_iob2(train, as_outside={"O", "OTH"}))
-    repaired = list(read_iob2(train, as_outside={"O", "OTH"}, corrections=tags))
-    assert count(plain).entities == {"PER": 2_873, "LOC": 2_698, "ORG": 1_434}
-    assert count(repaired).entities == {"PER": 2_874, "LOC": 2_712, "ORG": 1_436}
-    pairs = zip(plain, repaired, strict=True)
-    longer = sum(len(set(after.ner or ()) - set(before.ner or ())) for before, after in pairs)
-    assert longer == 38  # 17 entities more, 21 longer ones
+# -- layers moved between tokenisations: by characters and by groups --
+
+
+def words(text: str, ner: tuple[Span, ...] | None = None, name: str = "s") -> Sentence:
+    return Sentence(name, tuple(text.split()), ner=ner)
+
+
+def test_entities_grow_to_whole_words_and_follow_sentences() -> None:
+    zaman, ann = spans((0, 3, "ORG"), (5, 6, "LOC")), spans((0, 1, "PER"))
+    source = [words("Al - Zaman is in Rome", zaman), words("Ann's", ann)]
+    target = [words("Al-Zaman is"), words("in Rome"), words("Ann 's")]
+    assert move_entities(source, target) == [spans((0, 1, "ORG")), spans((1, 2, "LOC")), spans((0, 2, "PER"))]
+    part = words("New York City", spans((0, 2, "LOC")))
+    assert move_entities([part], [words("New YorkCity")]) == [spans((0, 2, "LOC"))]
+
+
+@given(sized(flat_spans))
+def test_entities_survive_any_retokenisation_that_keeps_their_boundaries(case: tuple[int, tuple[Span, ...]]) -> None:
+    n, entities = case
+    source, letters = words("ab " * n, entities), words("a b " * n)
+    [moved] = move_entities([source], [letters])
+    assert moved == tuple(Span(2 * start, 2 * end, label) for start, end, label in entities)
+    assert move_entities([letters.with_layers(ner=moved)], [source]) == [entities]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (words("ab c", ()), [words("a bd")], r"the same characters .*found 'c' against 'd' at character 2"),
+        (words("a b", spans((0, 2, "X"))), [words("a"), words("b")], "one sentence of the target, found it across two"),
+        (words("a b", spans((0, 1, "X"), (1, 2, "Y"))), [words("ab")], "collide"),
+    ],
+)
+def test_entities_that_cannot_be_moved(source: Sentence, target: list[Sentence], message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        move_entities([source], target)
+
+
+@given(sized(lambda n: st.tuples(nested_spans(n), predicates(n))))
+def test_without_groups_nothing_changes(case: tuple[int, tuple[tuple[Span, ...], tuple[Predicate, ...]]]) -> None:
+    n, (con, srl) = case
+    same = Regrouping(n, n)
+    assert (same.constituents(con), same.predicates(srl)) == (con, srl)
+
+
+def test_several_tokens_to_one_word() -> None:
+    """(S (NP a b) (VP c (ADVP d))) with b c d or c d joined: the word takes the place of its first leaf."""
+    con = spans((0, 4, "S"), (0, 2, "NP"), (2, 4, "VP"), (3, 4, "ADVP"))
+    joined = Regrouping(4, 2, [Group((1, 2, 3), (1,))])
+    assert joined.constituents(con) == spans((0, 2, "S"), (0, 2, "NP"))
+    srl = (Predicate(3, None, spans((0, 2, "A0"), (3, 4, "V"))),)
+    assert joined.predicates(srl) == (Predicate(1, None, spans((0, 2, "A0"), (1, 2, "V"))),)
+    last = Regrouping(4, 3, [Group((2, 3), (2,))])
+    assert last.constituents(con) == spans((0, 3, "S"), (0, 2, "NP"), (2, 3, "VP"))
+
+
+def test_one_token_to_several_words() -> None:
+    split = Regrouping(3, 4, [Group((1,), (1, 2))])
+    con = split.constituents(spans((0, 3, "S"), (1, 2, "NP"), (2, 3, "VP")))
+    assert con == spans((0, 4, "S"), (1, 3, "NP"), (3, 4, "VP"))
+    srl = split.predicates([Predicate(1, "r", spans((1, 2, "V"), (2, 3, "A")), "l")])
+    assert srl == (Predicate(1, "r", spans((1, 3, "V"), (3, 4, "A")), "l"),)
+
+
+def test_trees_restricted_to_some_words() -> None:
+    """Three tokens, of which only the last two are this sentence."""
+    part = Regrouping(3, 2, [Group((1,), (0,)), Group((2,), (1,))])
+    assert part.constituents(spans((0, 3, "S"), (0, 1, "NP"), (1, 3, "VP"))) == spans((0, 2, "S"), (0, 2, "VP"))
+    srl = part.predicates([Predicate(0, None, spans((1, 2, "A"))), Predicate(2, None, spans((0, 2, "A")))])
+    assert srl == (Predicate(1, None, spans((0, 1, "A"))),)
+
+
+@pytest.mark.parametrize("group", [Group((3,), (0,)), Group((0,), (3,))])
+def test_groups_that_do_not_fit(group: Group) -> None:
+    with pytest.raises(CorpusError, match="as many tokens as words outside the groups, found 3 and 2"):
+        Regrouping(3, 2)
+    with pytest.raises(CorpusError, match="outside the 3 tokens and 3 words"):
+        Regrouping(3, 3, [group])

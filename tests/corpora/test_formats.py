@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conll2012_files import NAMED, PLAIN, document
 from hypothesis import given
 from random_sentences import nested_spans, sized, spans
 from served import tar
@@ -67,23 +68,19 @@ def test_conllu_tags_come_from_the_column_asked_for(tmp_path: Path) -> None:
     assert [s.get("xpos") for s in beside] == [("PRP", "VBP", "RB", "."), None] and beside[1].pos is None
     with pytest.raises(CorpusError, match="line 1: expected features such as Case=Nom, found 'Case'"):
         read(read_conllu, tmp_path, row("1").replace("T\t_", "T\tCase"), pos="Case")
-    with pytest.raises(CorpusError, match="column xpos or upos, or from a feature such as Case, found 'tag'"):
-        read(read_conllu, tmp_path, CONLLU, pos="tag")
 
 
 CONLLU_MISTAKES = [
     ("1\ta\t_\n", "line 1: expected 10 columns between tabs, found 3"),
     (row("1", form=""), "line 1: expected a value or _ in the column form, found nothing"),
     (row("1") + row("3", head="1"), "line 2: expected the id 2 .*found 3"),
-    (row("2-3") + row("1"), "line 1: expected the id 1 .*found 2-3"),
+    (row("2-3") + row("1"), "line 1: .*found 2-3"),
     (row("1-2") + row("1") + row("2-3") + row("2", head="1") + row("3", head="1"), "line 3: .*found 2-3"),
     (row("1") + row("2.1"), "line 2: expected the id 2 .*found 2.1"),
-    (row("x"), "line 1: expected a number such as 8, .* in the column id, found 'x'; correct the row"),
     ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head, .* found 'two'; correct"),
     (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
-    (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found None and root"),
+    (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found _ and root"),
     (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),
-    (row("1", head="2") + row("2", head="1"), "line 1: the heads run in a circle: 1 → 2 → 1; give one"),
     ("# c\n" + row("1") + row("2", head="3") + row("3", head="2"), "line 3: the heads run in a circle: 2 → 3 → 2"),
     ("# sent_id = a\n" + row("1") + "\n# sent_id = a\n" + row("1"), "line 4: the sent_id 'a' was used at line 1"),
     (row("1") + "\n# only a comment\n", "line 3: expected at least one word"),
@@ -116,23 +113,12 @@ def test_iob2_in_files_as_uner_has_them(tmp_path: Path) -> None:
         read(read_iob2, tmp_path, UNER, as_outside={"O"}, corrections={("d-1", 7): "O"})
 
 
-def test_iob2_in_two_columns_with_hashes_as_words(tmp_path: Path) -> None:
-    assert read(read_iob2, tmp_path, "# sent_id = x\n# O\nAnn B-PER\n\n#1 B-PER\nfan O\n") == [
-        Sentence("x", ("#", "Ann"), ner=(Span(1, 2, "PER"),)),
-        Sentence("few-2", ("#1", "fan"), ner=(Span(0, 1, "PER"),)),
-    ]
-
-
 IOB2_MISTAKES = [
-    ("a O\nb I-PER\n", "line 2: I-PER continues no open span; in IOB2 a span opens with B-PER"),
-    ("a B-LOC\nb I-PER\n", "line 2: I-PER continues a span of LOC"),
-    ("a PER\n", "line 1: expected an IOB2 tag"),
-    ("a\n", "line 1: expected a word and a tag between blanks"),
-    ("1\ta\n", "line 1: expected at least three columns"),
+    ("1\ta\tO\n2\tb\tI-PER\n", "line 2: I-PER continues no open span; in IOB2 a span opens with B-PER"),
+    ("1\ta\n", "line 1: expected number, word and tag between tabs"),
     ("1\ta\tO\n3\tb\tO\n", "line 2: expected the word number 2, found '3'"),
-    ("# sent_id = a\na O\n\n# sent_id = a\nb O\n", "line 4: the sent_id 'a' was used at line 1"),
-    ("a O\n\n# sent_id = b\n", "line 3: expected at least one word"),
-    (UNER, "line 9: found B-O, but no entity is of type O"),
+    ("# sent_id = a\n1\ta\tO\n\n# sent_id = a\n1\tb\tO\n", "line 4: the sent_id 'a' was used at line 1"),
+    ("1\ta\tO\n\n# sent_id = b\n", "line 3: expected at least one word"),
 ]
 
 # CoNLL-2012: our own sentences, in the columns of the format
@@ -161,26 +147,16 @@ nw/own/00/own_0001   1   0   Yes   UH   (TOP(INTJ*))   -   -   -   A_B   *   -
 
 def test_conll2012_has_a_column_for_every_layer(tmp_path: Path) -> None:
     first, second, third = read(read_conll2012, tmp_path, CONLL2012)
+    words, tags = ("Ada", "wants", "to", "see", "New", "York", "."), ("NNP", "VBZ", "TO", "VB", "NNP", "NNP", ".")
     phrases = spans((0, 7, "S"), (0, 1, "NP"), (1, 6, "VP"), (2, 6, "S"), (2, 6, "VP"), (3, 6, "VP"), (4, 6, "NP"))
-    assert first == Sentence(
-        "nw/own/00/own_0001/000/0",
-        ("Ada", "wants", "to", "see", "New", "York", "."),
-        pos=("NNP", "VBZ", "TO", "VB", "NNP", "NNP", "."),
-        ner=spans((0, 1, "PERSON"), (4, 6, "GPE")),
-        con=phrases,
-        srl=(
-            Predicate(1, "want.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 6, "ARG1")), "want"),
-            Predicate(3, "see.01", spans((3, 4, "V"), (4, 6, "ARG1")), "see"),
-        ),
-    )
-    assert second == Sentence(
-        "nw/own/00/own_0001/000/1",
-        ("-LRB-", "Maybe", "?", "-RRB-"),
-        pos=("-LRB-", "RB", ".", "-RRB-"),
-        con=spans((0, 4, "FRAG"), (1, 2, "ADVP")),
-        ner=(),  # the document has both layers, the sentence nothing on them
-        srl=(),
-    )
+    wants = Predicate(1, "want.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 6, "ARG1")), "want")
+    see = Predicate(3, "see.01", spans((3, 4, "V"), (4, 6, "ARG1")), "see")
+    names = spans((0, 1, "PERSON"), (4, 6, "GPE"))
+    name = "nw/own/00/own_0001/000"
+    assert first == Sentence(f"{name}/0", words, tags, names, con=phrases, srl=(wants, see))
+    words, tags = ("-LRB-", "Maybe", "?", "-RRB-"), ("-LRB-", "RB", ".", "-RRB-")
+    fragment = spans((0, 4, "FRAG"), (1, 2, "ADVP"))
+    assert second == Sentence(f"{name}/1", words, tags, (), con=fragment, srl=())  # known in the document, nothing here
     assert (third.id, third.words, third.con) == ("nw/own/00/own_0001/001/0", ("Yes",), (Span(0, 1, "INTJ"),))
     rows = (line if line.startswith("#") else "\t".join(line.split()) for line in CONLL2012.splitlines())
     for same in ("\n".join(rows), CONLL2012.replace("\n\n#end", "\n#end")):
@@ -188,51 +164,26 @@ def test_conll2012_has_a_column_for_every_layer(tmp_path: Path) -> None:
 
 
 def test_conll2012_documents_whose_columns_are_empty_are_unknown(tmp_path: Path) -> None:
-    lines = CONLL2012.splitlines()
-    bare = "\n".join(lines[:1] + lines[9:])
-    sentences = read(read_conll2012, tmp_path, bare)
-    assert [(s.ner, s.srl, bool(s.pos and s.con)) for s in sentences] == [(None, None, True)] * 2
-    # another document in the same file does not make this one known
-    both = read(read_conll2012, tmp_path, CONLL2012.replace("own_0001", "own_0002") + bare)
-    assert [sentence.ner is None for sentence in both] == [False] * 3 + [True] * 2
+    """Another document in the same file does not make them known."""
+    both = read(read_conll2012, tmp_path, document("one", NAMED, PLAIN) + document("two", PLAIN))
+    assert [(s.ner, s.srl) for s in both[1:]] == [((), ()), (None, None)] and both[2].pos and both[2].con
 
 
-def document(*cells: str) -> str:
-    """One sentence; each argument is word, POS, parse bit, NER."""
-    lines = ["#begin document (d); part 000"]
-    for number, cell in enumerate(cells):
-        word, tag, bit, name = cell.split()
-        lines.append(f"d 0 {number} {word} {tag} {bit} - - - - {name} -")
-    return "\n".join([*lines, "", "#end document", ""])
+def test_conll2012_without_a_parse_is_unknown(tmp_path: Path) -> None:
+    for cells, con, pos in [
+        (("a XX (TOP* - - *", "b VERB * - - *", "c XX *) - - *"), None, None),
+        (("a DT (TOP* - - *", "b NN *) - - *"), None, ("DT", "NN")),
+        (("a UH (TOP*) - - *",), (), ("UH",)),
+    ]:
+        [sentence] = read(read_conll2012, tmp_path, document("d", cells))
+        assert (sentence.con, sentence.pos) == (con, pos)
 
 
-@pytest.mark.parametrize(
-    ("cells", "con", "pos"),
-    [
-        (("a XX (TOP* *", "b VERB * *", "c XX *) *"), None, None),
-        (("a DT (TOP* *", "b NN *) *"), None, ("DT", "NN")),
-        (("a UH (TOP*) *",), (), ("UH",)),
-    ],
-)
-def test_conll2012_without_a_parse_is_unknown(tmp_path: Path, cells: tuple[str, ...], con: Any, pos: Any) -> None:
-    [sentence] = read(read_conll2012, tmp_path, document(*cells))
-    assert (sentence.con, sentence.pos) == (con, pos)
-
-
-@pytest.mark.parametrize(
-    ("names", "kept"),
-    [
-        (("(GPE(ORG)", "*)"), [(0, 2, "GPE")]),
-        (("(GPE(ORG*", "*))"), [(0, 2, "GPE")]),
-        (("(GPE(ORG))", "(DATE)"), [(0, 1, "GPE"), (1, 2, "DATE")]),
-        (("(GPE*", "(ORG))"), [(0, 2, "GPE")]),
-    ],
-)
-def test_conll2012_of_nested_entities_keeps_the_outermost_and_the_first(tmp_path, names, kept):
-    text = document(f"a NN (TOP(NP* {names[0]}", f"b NN *)) {names[1]}")
-    [found] = read(read_documents, tmp_path, text)
-    assert found.nested == 1
-    assert read(read_conll2012, tmp_path, text)[0].ner == spans(*kept)
+def test_conll2012_of_nested_entities_keeps_the_outermost_and_the_first(tmp_path):
+    one, two = spans((0, 2, "GPE")), spans((0, 1, "GPE"), (1, 2, "DATE"))
+    for first, second, kept in [("(GPE(ORG)", "*)", one), ("(GPE(ORG*", "*))", one), ("(GPE(ORG))", "(DATE)", two)]:
+        text = document("d", (f"a NN (TOP(NP* - - {first}", f"b NN *)) - - {second}"))
+        assert [(found.nested, found.sentences[0].ner) for found in read(read_documents, tmp_path, text)] == [(1, kept)]
 
 
 def changed(line: int, old: str, new: str) -> str:
@@ -242,13 +193,6 @@ def changed(line: int, old: str, new: str) -> str:
     return "\n".join(lines)
 
 
-def with_arguments_swapped() -> str:
-    rows = [line.split() for line in CONLL2012.split("\n")]
-    for cells in rows[1:8]:
-        cells[11], cells[12] = cells[12], cells[11]
-    return "\n".join(map(" ".join, rows))
-
-
 CONLL2012_MISTAKES = [
     (changed(1, "#begin", "#start"), "line 1: .*#begin document"),
     (changed(3, "(V*)", ""), "line 3: .*expected 14 columns"),
@@ -256,16 +200,14 @@ CONLL2012_MISTAKES = [
     (changed(4, "to ", "[WORD]"), "line 4: .*withheld"),
     (changed(5, "   3 ", "   4 "), "line 5: .*expected word number 3, found 4"),
     (changed(6, "nw/own/00/own_0001", "nw/own/00/own_0009"), "line 6: .*column 1"),
-    (changed(7, "*)))))", "*))))))))"), "line 7: .*column 6"),
-    (changed(7, "*)))))", "*)))"), "line 2: .*never closed"),
-    (changed(6, "(GPE*", "GPE*"), "line 6: .*column 11"),
-    (changed(5, "(V*)", "(V*"), "line 5: .*column 13"),
+    (changed(7, "*)))))", "*))))))))"), "line 7: .*column 6.*closes a bracket that was never opened"),
+    (changed(6, "(GPE*", "GPE*"), "line 6: .*column 11.*expected brackets around one star"),
     (changed(5, "  01  ", "  -  "), r"lines 2–8 .*1 predicates \(frameset not '-'\), found 2"),
     (CONLL2012.replace("#end document\n#begin", "#begin"), "line 15: .*before #end"),
     ("#end document\n", "line 1: .*without #begin"),
     (CONLL2012.replace("part 001", "part 000"), "line 16: .*second time"),
     (CONLL2012.rstrip()[: -len("#end document")], "line 16 lacks its #end"),
-    (with_arguments_swapped(), "line 5: .*order of the predicates"),
+    (CONLL2012.replace("(V*)", "*", 1).replace("*      (V*)", "(V*)   (V*)"), "line 5: .*order of the predicates"),
 ]
 
 # Penn brackets
@@ -277,25 +219,15 @@ PTB = """(TOP (S (NP-SBJ-1 (DT The) (NN gate))
 """
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        PTB,
-        " ".join(PTB.split()),
-        PTB.replace("(TOP (S", "( (S"),
-        PTB.replace("(TOP (S", "(ROOT (S"),
-        PTB.replace("(TOP (S", "((S"),
-        PTB.replace("(NP (-NONE- *-1))", "(NP (NP (-NONE- *-1)) (SBAR (-NONE- 0) (S (-NONE- *T*-2))))"),
-    ],
-    ids=["plain", "one line", "bare root", "ROOT", "no blank", "nested empties"],
-)
-def test_ptb_in_any_layout(tmp_path: Path, text: str) -> None:
+def test_ptb_in_any_layout(tmp_path: Path) -> None:
     words, tags = ("The", "gate", "was", "closed", "by", "noon", "."), ("DT", "NN", "VBD", "VBN", "IN", "NN", ".")
     con = spans((0, 7, "S"), (0, 2, "NP"), (2, 6, "VP"), (3, 6, "VP"), (4, 6, "PP"), (5, 6, "NP"))
-    assert read(read_ptb, tmp_path, text) == [Sentence("few/1", words, pos=tags, con=con)]
-    [whole] = read(read_ptb, tmp_path, text, functions=True)
-    assert whole.words == words
-    assert [span.label for span in whole.con] == ["S", "NP-SBJ-1", "VP", "VP", "PP-TMP", "NP=2"]
+    empties = PTB.replace("(NP (-NONE- *-1))", "(NP (NP (-NONE- *-1)) (SBAR (-NONE- 0) (S (-NONE- *T*-2))))")
+    for text in (PTB, " ".join(PTB.split()), PTB.replace("(TOP (S", "( (S"), PTB.replace("(TOP (S", "((S"), empties):
+        assert read(read_ptb, tmp_path, text) == [Sentence("few/1", words, pos=tags, con=con)]
+        [whole] = read(read_ptb, tmp_path, text, functions=True)
+        assert whole.words == words
+        assert [span.label for span in whole.con] == ["S", "NP-SBJ-1", "VP", "VP", "PP-TMP", "NP=2"]
 
 
 def test_ptb_backslashes_and_bracket_codes(tmp_path: Path) -> None:
@@ -340,8 +272,6 @@ def test_brackets_become_stars_or_trees_and_come_back(tmp_path_factory, case):
 
 def test_brackets_that_can_and_cannot_be_written() -> None:
     assert stars_from_spans(spans((1, 2, "B"), (0, 2, "A"), (2, 3, "C")), 4) == ["(A*", "(B*))", "(C*)", "*"]
-    with pytest.raises(CorpusError, match="A 0–2 and B 1–3 cross"):
-        stars_from_spans(spans((0, 2, "A"), (1, 3, "B")), 3)
     with pytest.raises(CorpusError, match="holds a bracket or star"):
         stars_from_spans([Span(0, 2, "A*")], 3)
     tags = ("NFP", "-LRB-", "CD", "-RRB-")
@@ -350,23 +280,6 @@ def test_brackets_that_can_and_cannot_be_written() -> None:
     assert format_tree(Sentence("a", ("a", "b"), con=())) == "(TOP (X a) (X b))"
     with pytest.raises(CorpusError, match="has no constituents"):
         format_tree(sentence.bare())
-    with pytest.raises(CorpusError, match="holds a bracket"):
-        format_tree(Sentence("a", ("a",), con=(Span(0, 1, "N(P"),)))
-
-
-@pytest.mark.parametrize(
-    ("column", "place", "message"),
-    [
-        ("(A* *", 0, "never closed"),
-        ("* *)", 1, "never opened"),
-        ("(A*) A", 1, "expected brackets around one star"),
-        ("(*)", 0, "expected brackets around one star"),
-    ],
-)
-def test_mistakes_in_stars_know_their_word(column: str, place: int, message: str) -> None:
-    with pytest.raises(match=message) as caught:
-        spans_from_stars(column.split())
-    assert caught.value.place == place
 
 
 # PropBank skeletons
@@ -385,8 +298,8 @@ GIVE = Predicate(1, "give.01", spans((0, 1, "ARG0"), (1, 2, "V"), (2, 3, "C-V"),
 RUN = Predicate(3, "run.02", spans((2, 4, "ARG1"), (3, 4, "V")), "run")
 TREE = spans((0, 5, "S"), (0, 1, "NP"), (1, 4, "VP"), (2, 3, "PRT"), (3, 4, "S"), (3, 4, "VP"))
 SKELETONS = [
-    Skeleton(NAME, ("PRP", "VBD", "RP", "VBG", "."), TREE, (GIVE, RUN), "few.txt", 1),
-    Skeleton(NAME, ("UH",), (Span(0, 1, "INTJ"),), (), "few.txt", 7),
+    Skeleton(("PRP", "VBD", "RP", "VBG", "."), TREE, (GIVE, RUN), "few.txt", 1),
+    Skeleton(("UH",), (Span(0, 1, "INTJ"),), (), "few.txt", 7),
 ]
 
 
@@ -401,15 +314,14 @@ def test_propbank_trees_and_roles(tmp_path: Path) -> None:
 
 
 PROPBANK_MISTAKES = [
-    (PROPBANK.replace(*change), message)
-    for change, message in [
-        ((" (ARG0*)  *", ""), "line 1: expected 2 columns of arguments, .*found 0"),
-        (("run   run.02 ", "run   -      "), "line 4: expected a lemma with a roleset or two dashes, found run and -"),
-        (("(V*))", "(V*)"), r"line 3: arguments of predicate 2 \(run\): word 2: the bracket \(ARG1 opened here is n"),
-        (("(V*))", "(V*)))"), r"line 4: arguments of predicate 2 \(run\): word 3: .* closes a bracket that was never"),
-        ((".         *))", ".         *) "), r"line 1: parse bits: word 0: the bracket \(TOP opened here"),
-        ((f"{NAME} 0 2", f"{NAME} 0 3"), "line 3: expected sentence 0, token 2, found 0, 3"),
-        (("UH    (TOP(INTJ*))  -  -", "UH"), "line 7: expected at least 8 columns .*found 5"),
+    (PROPBANK.replace(old, new), message)
+    for old, new, message in [
+        (" (ARG0*)  *", "", "line 1: expected 2 columns of arguments, .*found 0"),
+        ("run   run.02 ", "run   -      ", "line 4: expected a lemma with a roleset or two dashes, found run and -"),
+        ("(V*))", "(V*)", r"line 3: arguments of predicate 2 \(run\): word 2: the bracket \(ARG1 opened here is n"),
+        (".         *))", ".         *) ", r"line 1: parse bits: word 0: the bracket \(TOP opened here"),
+        (f"{NAME} 0 2", f"{NAME} 0 3", "line 3: expected sentence 0, token 2, found 0, 3"),
+        ("UH    (TOP(INTJ*))  -  -", "UH", "line 7: expected at least 8 columns .*found 5"),
     ]
 ]
 
@@ -419,10 +331,9 @@ def test_propbank_archives_and_folders_give_the_same(tmp_path: Path) -> None:
     file = tmp_path / "propbank" / MEMBER
     file.parent.mkdir(parents=True)
     file.write_bytes(data)
-    (tmp_path / "a.tar.gz").write_bytes(tar({MEMBER: data}))
     release = {"r-1/README": b"hello", "r-1/data/ontonotes/x": (tarfile.SYMTYPE, "y"), f"r-1/{MEMBER}": data}
     (tmp_path / "b.tar.gz").write_bytes(tar(release))
-    for source in ("a.tar.gz", "b.tar.gz", "propbank", "propbank/data/google/ewt"):
+    for source in ("b.tar.gz", "propbank", "propbank/data/google/ewt"):
         [(name, found)] = read_skeletons(tmp_path / source).items()
         assert name == "answers-x_ans"
         assert [(s.pos, s.con, s.srl) for s in found] == [(s.pos, s.con, s.srl) for s in SKELETONS]
@@ -434,14 +345,13 @@ WHOLE = tar({MEMBER: bytes(range(256)) * 400})
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        *((tar({name: b"x"}), "members inside the archive's folder") for name in (f"../{MEMBER}", "/x", "x/../../y")),
         (tar({MEMBER: (tarfile.SYMTYPE, "/etc/passwd")}), "expected a regular file, found a link"),
         (tar({"README": b"x"}), "expected files data/google/ewt"),
         (tar({f"{top}/{MEMBER}": PROPBANK.encode() for top in "ab"}), "expected each document once"),
         *((cut, "expected a readable tar archive") for cut in (b"", b"no archive", WHOLE[: len(WHOLE) // 2], None)),
     ],
 )
-def test_propbank_archives_that_are_unsafe_or_damaged(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_propbank_archives_that_are_none(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "a.tar.gz").write_bytes(content)
     with pytest.raises(CorpusError, match=message):
@@ -457,8 +367,7 @@ FORMATS: dict[str, tuple[Reader, str, list[Any]]] = {
         [(b"good\nbad \xe9\n", "line 2: expected UTF-8 text, found that byte 4 is 0xe9")],
     ),
     "conllu": (read_conllu, CONLLU, CONLLU_MISTAKES),
-    "iob2": (partial(read_iob2, as_outside={"OTH", "O"}), UNER, []),
-    "iob2, all types": (read_iob2, "a B-X\n\nb O\n", IOB2_MISTAKES),
+    "iob2": (partial(read_iob2, as_outside={"OTH", "O"}), UNER, IOB2_MISTAKES),
     "conll2012": (read_conll2012, CONLL2012, CONLL2012_MISTAKES),
     "ptb": (read_ptb, PTB, PTB_MISTAKES),
     "propbank": (lambda path: (replace(one, line=0) for one in skeletons(path)), PROPBANK, PROPBANK_MISTAKES),

@@ -1,25 +1,27 @@
-"""The store: round trips, fingerprints, and folders that are refused."""
+"""The store: round trips, fingerprints, damage, counts; and lists that lie in temporary files."""
 
-import errno
+import contextlib
+import hashlib
 import json
 import os
+import random
 import shutil
-import subprocess
-import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
-import datasets
-import pyarrow as pa
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from random_sentences import spans
+from power_cuts import Recorder, distinct, images, lay_out
+from random_sentences import corpora, spans, trees
 
-from mtlprune.corpora import CorpusError, store
+from mtlprune.corpora import CorpusError, store, tables
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
-from mtlprune.corpora.tables import fingerprint
+from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, count, fingerprint, is_projective
 from mtlprune.sentence import Dependencies, Predicate, Sentence, SentenceError
 
 FULL = Sentence(
@@ -49,10 +51,7 @@ def test_a_corpus_says_what_it_is(tmp_path: Path) -> None:
     assert {key: corpus.info[key] for key in said} == said
     assert corpus.info["splits"]["train"]["words"] == 5
     assert corpus.fingerprint == fingerprint(SPLITS)
-    with pytest.raises(CorpusError, match="found no such folder"):
-        load_corpus(tmp_path / "nowhere")
-    with pytest.raises(CorpusError, match="expected one of the splits train, dev, found 'tset'"):
-        corpus["tset"]
+    corpus.verify()
 
 
 def test_splits_are_sequences(tmp_path: Path) -> None:
@@ -73,22 +72,13 @@ def test_splits_are_sequences(tmp_path: Path) -> None:
     assert train.half(1)[0] == many[int(halves[0][0][1:])] and train.half(None).ids() == train.ids()
 
 
-def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+def test_a_corpus_or_an_empty_folder_is_replaced(tmp_path: Path) -> None:
     save(tmp_path / "c")
-    with pytest.raises(CorpusError, match="expected a folder yet to be made"):
-        save(tmp_path / "c", {"train": [BARE]})
-    assert load_corpus(tmp_path / "c").splits == ("train", "dev")
-    save(tmp_path / "c", {"train": [BARE]}, overwrite=True)
-    assert load_corpus(tmp_path / "c").splits == ("train",)
-    foreign = tmp_path / "thesis"
-    foreign.mkdir()
-    (foreign / "chapter1.txt").write_text("years of work")
-    with pytest.raises(CorpusError, match="only a corpus is ever overwritten"):
-        save(foreign, overwrite=True)
-    assert (foreign / "chapter1.txt").read_text() == "years of work"
     (tmp_path / "empty").mkdir()
-    save(tmp_path / "empty")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "empty", "thesis"]
+    for name in ("c", "empty"):
+        save(tmp_path / name, {"train": [BARE]}, overwrite=True)
+        assert load_corpus(tmp_path / name).splits == ("train",)
+    assert {path.name for path in tmp_path.iterdir()} == {"c", "empty"}
 
 
 @pytest.mark.parametrize(
@@ -106,36 +96,20 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path, splits, error, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, r"found no corpus.json in it"),
-        ("{", r"corpus.json, line 1: not readable as JSON"),
-        ("[]", "found another format"),
-        ('{"format": "another"}', "found another format"),
-    ],
-)
-def test_folders_that_are_no_corpus_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
-    if text is not None:
-        (tmp_path / "corpus.json").write_text(text)
-    with pytest.raises(CorpusError, match=message):
-        load_corpus(tmp_path)
-
-
-def tables(folder: Path) -> Path:
+def home(folder: Path) -> Path:
     """Where a corpus has its sentences."""
     return next(folder.glob("tables-*"), folder)
 
 
 def arrow(folder: Path) -> Path:
-    return tables(folder) / "train/data-00000-of-00001.arrow"
+    return home(folder) / "train/data-00000-of-00001.arrow"
 
 
 def as_before(folder: Path) -> Path:
     """The corpus as earlier releases wrote it: tables beside corpus.json, without the hashes of files."""
-    for path in tables(folder).iterdir():
+    for path in home(folder).iterdir():
         path.rename(folder / path.name)
-    tables(folder).rmdir()
+    home(folder).rmdir()
     (folder / ".verified.json").unlink()
     info = json.loads((folder / "corpus.json").read_text())
     old = {key: value for key, value in info.items() if key not in ("tables", "files")}
@@ -154,60 +128,59 @@ def noted(**values: object) -> Callable[[Path], object]:
 
 
 def exchanged(folder: Path) -> None:
-    inner = tables(folder)
+    """The splits."""
     for old, new in (("train", "x"), ("dev", "train"), ("x", "dev")):
-        (inner / old).rename(inner / new)
+        (home(folder) / old).rename(home(folder) / new)
+
+
+def other(folder: Path) -> None:
+    """Whole tables of other sentences, as many of them: only a hash tells."""
+    made = save(folder.parent / "other", {**SPLITS, "train": [replace(FULL, words=("Bob", "sings", "\\")), BARE]}).path
+    shutil.rmtree(home(folder) / "train")
+    shutil.copytree(home(made) / "train", home(folder) / "train")
+
+
+def overwritten(folder: Path) -> None:
+    """With offsets of lists that would crash the reader."""
+    data = arrow(folder).read_bytes()
+    third = len(data) // 3
+    arrow(folder).write_bytes(data[:third] + b"\xff" * third + data[2 * third :])
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no corpus.json": lambda folder: (folder / "corpus.json").unlink(),
+    "no JSON": lambda folder: (folder / "corpus.json").write_text("{"),
+    "no object": lambda folder: (folder / "corpus.json").write_text("[]"),
+    "another format": noted(format="another"),
     "cut": lambda folder: arrow(folder).write_bytes(arrow(folder).read_bytes()[:200]),
-    "a split is gone": lambda folder: shutil.rmtree(tables(folder) / "dev"),
-    "no state": lambda folder: (tables(folder) / "train/state.json").write_text("{}"),
+    "a split is gone": lambda folder: shutil.rmtree(home(folder) / "dev"),
+    "no state": lambda folder: (home(folder) / "train/state.json").write_text("{}"),
     "tables elsewhere": noted(tables="../other"),
     "files of another kind": noted(files=["train"]),
     "no splits": noted(splits={}),
     "no counts": noted(splits={"train": {}}),
     "splits exchanged": exchanged,
+    "other words": other,
+    "offsets": overwritten,
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
+@pytest.fixture(params=["now", "before"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A corpus of this release, and one of earlier ones."""
     save(tmp_path / "c")
-    DAMAGE[damage](tmp_path / "c")
-    with pytest.raises(CorpusError, match=r"build (it|the corpus) anew"):
-        load_corpus(tmp_path / "c").verify()
+    return tmp_path / "c" if request.param == "now" else as_before(tmp_path / "c")
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_offsets_that_would_crash_the_reader_are_noticed_when_opened(tmp_path: Path, old: bool) -> None:
-    save(tmp_path / "c", {"train": [replace(FULL, id=str(k)) for k in range(500)]})
-    file = arrow(as_before(tmp_path / "c") if old else tmp_path / "c")
-    data = bytearray(file.read_bytes())
-    middle = len(data) // 2
-    data[middle : middle + 4000] = b"\xff" * 4000
-    file.write_bytes(data)
-    with pytest.raises(CorpusError, match=r"build (it|the corpus) anew"):
-        load_corpus(tmp_path / "c")
-
-
-def test_sentences_that_were_exchanged_are_noticed_when_opened(saved: Path, tmp_path: Path) -> None:
-    """Whole tables of other sentences, as many of them: only a hash tells."""
-    shutil.copytree(saved, tmp_path / "c")
-    assert load_corpus(tmp_path / "c").fingerprint == fingerprint(SPLITS)
-    other = save(tmp_path / "other", {**SPLITS, "train": [replace(FULL, words=("Bob", "sings", "\\")), BARE]}).path
-    if (saved / "train").is_dir():
-        as_before(other)
-    shutil.rmtree(tables(tmp_path / "c") / "train")
-    shutil.copytree(tables(other) / "train", tables(tmp_path / "c") / "train")
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_noticed_when_a_corpus_is_opened(folder: Path, damage: str) -> None:
+    DAMAGE[damage](folder)
     for _ in range(2):  # a failure is not remembered for a success
-        with pytest.raises(CorpusError, match=r"fingerprint|train/data-\S+: expected the SHA-256"):
-            load_corpus(tmp_path / "c")
+        with pytest.raises(CorpusError, match=r"build (it|the corpus) (anew|or)"):
+            load_corpus(folder)
 
 
-def test_a_file_is_read_again_only_when_its_size_or_time_changes(saved, tmp_path, monkeypatch):
-    folder = tmp_path / "c"
-    shutil.copytree(saved, folder)
+def test_a_file_is_read_again_only_when_its_size_or_time_changes(folder, monkeypatch):
     (folder / ".verified.json").unlink(missing_ok=True)
     read: list[str] = []
     for name in ("file_sha256", "fingerprint"):
@@ -230,69 +203,38 @@ def test_a_file_is_read_again_only_when_its_size_or_time_changes(saved, tmp_path
     assert opened() and opened()
 
 
-STEPS = """
-import os, sys
-from pathlib import Path
-import datasets  # here, not in each child
-import mtlprune.corpora.tables
-from test_store import BARE, save
-
-EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.copyfile", "os.chmod"}
-
-def killed(folder, step):
-    count = 0
-    def hook(event, arguments):
-        nonlocal count
-        if event in EVENTS and str(arguments[0]).startswith(str(folder.parent)):
-            count += 1
-            if count > step:
-                os._exit(9)
-    sys.addaudithook(hook)
-    save(folder, {"train": [BARE]}, overwrite=True)
-    os._exit(0)
-
-for kind in sys.argv[2:]:
-    step, ended = 0, 9
-    while ended == 9:
-        child = os.fork()
-        if not child:
-            killed(Path(sys.argv[1], kind, str(step), "c"), step)
-        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        step += 1
-    print(kind, step, ended)
-"""
+def test_no_flipped_bit_passes_for_the_corpus(folder):
+    """It is refused in words as soon as it is opened; without hashes, unless the bit was padding."""
+    file, whole = arrow(folder), arrow(folder).read_bytes()
+    for bit in random.Random(1).sample(range(8 * len(whole)), 40):
+        file.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        with contextlib.suppress(CorpusError):
+            assert list(load_corpus(folder)["train"]) == SPLITS["train"]
 
 
-@pytest.mark.slow
-def test_a_build_that_is_killed_at_any_step_leaves_the_old_corpus_or_the_new_one(tmp_path: Path) -> None:
-    """Killed before each of the things it does to files; the build after it removes what was left."""
-    most = 120
-    save(tmp_path / "now")
-    as_before(shutil.copytree(tmp_path / "now", tmp_path / "before"))
-    for step in range(most):
-        for kind in ("now", "before"):
-            shutil.copytree(tmp_path / kind, tmp_path / "killed" / kind / str(step) / "c")
-        (tmp_path / "killed" / "none" / str(step)).mkdir(parents=True)
-    tests = Path(__file__).parent
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (tests, tests.parent, tests.parents[1])))}
-    command = [sys.executable, "-c", STEPS, str(tmp_path / "killed"), "now", "before", "none"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    ends = {kind: (int(steps), ended) for kind, steps, ended in map(str.split, run.stdout.splitlines())}
-    assert all(20 < steps < most and ended == "0" for steps, ended in ends.values()) and len(ends) == 3, run.stderr
-    old, new = fingerprint(SPLITS), fingerprint({"train": [BARE]})
-    for kind, (steps, _) in ends.items():
-        marks = []
-        for step in range(steps):
-            folder = tmp_path / "killed" / kind / str(step) / "c"
-            marks.append(load_corpus(folder).fingerprint if kind != "none" or folder.exists() else None)
-            if step % 7 == 0:
-                save(folder, overwrite=True)
-                assert [path.name for path in folder.parent.iterdir()] == ["c"]
-                names = {tables(folder).name, "corpus.json", ".verified.json"}
-                there = {path.name for path in folder.iterdir()}
-                assert {name for name in there if not name.endswith(".part")} == names  # halves go later
-        first = marks.index(new)
-        assert set(marks[:first]) == {None if kind == "none" else old} and set(marks[first:]) == {new}
+@pytest.mark.parametrize("kind", ["none", "now", "before"])
+def test_a_power_cut_or_a_kill_at_any_moment_leaves_the_old_corpus_or_the_new_one(tmp_path: Path, kind: str) -> None:
+    """And the build after it removes what was left."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if kind != "none":
+        save(disk / "c")
+    if kind == "before":
+        as_before(disk / "c")
+    with Recorder(disk) as recorder:
+        save(disk / "c", {"train": [BARE]}, overwrite=True)
+    marks = set()
+    for number, image in enumerate(distinct(images(recorder, 3))):
+        folder = tmp_path / str(number) / "c"
+        lay_out(image, folder.parent)
+        marks.add(load_corpus(folder).fingerprint if folder.exists() else None)
+        if number % 7 == 0:
+            save(folder, overwrite=True)
+            assert [path.name for path in folder.parent.iterdir()] == ["c"]
+            there = {path.name for path in folder.iterdir() if not path.name.endswith(".part")}  # halves go later
+            assert there == {home(folder).name, "corpus.json", ".verified.json"}
+    assert number > 10
+    assert marks == {None if kind == "none" else fingerprint(SPLITS), fingerprint({"train": [BARE]})}
 
 
 def test_a_build_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> None:
@@ -307,39 +249,99 @@ def test_a_build_leaves_alone_what_another_one_is_writing(tmp_path: Path) -> Non
     assert not (tmp_path / "c/tables-0123abcd").exists() and (tmp_path / ".c.d.0123abcd.partial").is_dir()
 
 
-@pytest.fixture(scope="module", params=["now", "before"])
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of this release, and one of earlier ones; do not write into it."""
-    folder = tmp_path_factory.mktemp("saved") / "c"
-    save(folder)
-    return folder if request.param == "now" else as_before(folder)
+# -- tables, counts, fingerprints, and lists in temporary files --
 
 
-@settings(max_examples=30, deadline=None)
-@given(place=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_no_flipped_bit_passes_for_the_corpus(tmp_path_factory, saved, place, bit):
-    """It is refused in words as soon as it is opened; without hashes, unless the bit was padding."""
-    folder = tmp_path_factory.mktemp("flip") / "c"
-    shutil.copytree(saved, folder)
-    file = arrow(folder)
-    data = bytearray(file.read_bytes())
-    data[place % len(data)] ^= 1 << bit
-    file.write_bytes(data)
-    try:
-        corpus = load_corpus(folder)
-    except CorpusError:
-        return
-    assert list(corpus["train"]) == SPLITS["train"]
+@given(st.integers(1, 8).flatmap(trees))
+def test_projective_means_that_no_two_arcs_cross(tree: Dependencies) -> None:
+    arcs = [(min(head, word), max(head, word)) for word, head in enumerate(tree.heads, 1)]
+    crossing = any(a < c < b < d or c < a < d < b for (a, b), (c, d) in combinations(arcs, 2))
+    assert is_projective(tree.heads) == (not crossing)
 
 
-@pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "mmap")])
-def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    save(tmp_path / "c")  # loads it, too
+def test_counts() -> None:
+    first = Sentence(
+        "a",
+        ("a", "b", "c", "d"),
+        pos=("X", "X", "Y", "Z"),
+        ner=spans((0, 1, "PER"), (1, 2, "LOC"), (2, 3, "PER")),
+        dep=Dependencies((3, 4, 0, 3), ("r", "r", "root", "q")),
+        con=spans((0, 4, "S"), (0, 4, "S")),
+        srl=(Predicate(0, None, spans((0, 1, "V"), (1, 2, "C-V"), (2, 3, "A"))), Predicate(1)),
+    )
+    known = {"pos": 1, "ner": 2, "dep": 1, "con": 1, "srl": 1}
+    labels = {"tags": 3, "entities": {"LOC": 1, "PER": 2}, "relations": 3, "non_projective": 1}
+    labels |= {"constituents": 2, "constituent_labels": 1, "predicates": 2, "arguments": 1, "roles": 1}
+    found = count([first, Sentence("b", ("a",), ner=())])
+    assert found == tables.Counts(sentences=2, words=5, longest=4, known=known, all_layers=1, **labels)
 
-    def short(*_: object, **__: object) -> None:
-        raise error
 
-    monkeypatch.setattr(datasets, "load_from_disk", short)
-    with pytest.raises(CorpusError, match="not enough free memory") as told:
-        load_corpus(tmp_path / "c")
-    assert "build" not in str(told.value)
+@given(corpora())
+def test_tables_hold_every_sentence_exactly(sentences: list[Sentence]) -> None:
+    table = tables.to_table(sentences)
+    assert tables.from_table(table) == sentences
+    assert tables.from_table(table.slice(1, 2)) == sentences[1:3]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"train": [BARE, FULL]},
+        {"train": [FULL, BARE, EMPTY], "dev": [ODD]},
+        {"train": [FULL, replace(BARE, words=("a", "c"))]},
+        {"dev": [replace(EMPTY, ner=None), ODD]},
+        *({"dev": [EMPTY, replace(ODD, srl=(Predicate(*one),))]} for one in ((0, "a.01"), (0, None, (), "a"))),
+    ],
+)
+def test_any_difference_changes_the_fingerprint(other: dict[str, list[Sentence]]) -> None:
+    assert fingerprint(SPLITS | other) != fingerprint(SPLITS)
+    assert fingerprint({"train": SPLITS["train"], "test": SPLITS["dev"]}) != fingerprint(SPLITS)
+
+
+def test_the_fingerprint_is_the_same_everywhere() -> None:
+    """Recorded once, and by hand."""
+    assert fingerprint(SPLITS) == "a04e7f54634af1421519272ad61e42b93382c597fbf52a1ce3616783bd88ea12"
+    assert fingerprint({}) == hashlib.sha256(b"").hexdigest()
+    lines = b'["split", "train"]\n["bare",["a","b"],null,null,null,null,null]\n'
+    assert fingerprint({"train": [BARE]}) == hashlib.sha256(lines).hexdigest()
+
+
+def test_source_digests(tmp_path: Path) -> None:
+    for name, text in (("a/x", "1"), ("a/y/z", "2"), ("b/x", "1"), ("b/y/z", "2")):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert tables.source_digest(tmp_path / "a/x") == hashlib.sha256(b"1").hexdigest()
+    assert tables.source_digest(tmp_path / "a") == tables.source_digest(tmp_path / "b")
+    (tmp_path / "b/x").rename(tmp_path / "b/w")
+    assert tables.source_digest(tmp_path / "a") != tables.source_digest(tmp_path / "b")
+
+
+@given(corpora(), st.integers(0, 5))
+def test_a_list_in_a_temporary_file_is_a_list(items, begun):
+    found = Spool(tables._sentence_to_bytes, tables._sentence_from_bytes)
+    for item in items[:begun]:
+        found.append(item)
+    for place, item in enumerate(items[begun:], len(found)):
+        assert len(found) == place and list(found) == items[:place]
+        found.append(item)
+    assert list(found) == items and len(found) == len(items) and bool(found) == bool(items)
+    assert [found[-k] for k in range(1, len(items) + 1)] == items[::-1]
+    assert list(zip(found, found, strict=True)) == [(item, item) for item in items]  # two at once
+    with pytest.raises(IndexError):
+        found[len(items)]
+
+
+def test_arrays_come_back_as_they_were():
+    row = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.zeros((0, 4), np.float64), "c": np.array(True)}
+    found = arrays_from_bytes(arrays_to_bytes(row))
+    assert list(found) == list(row)
+    for name, part in row.items():
+        assert found[name].dtype == part.dtype and found[name].shape == part.shape and (found[name] == part).all()
+    assert arrays_from_bytes(arrays_to_bytes(None)) is None and arrays_from_bytes(arrays_to_bytes({})) == {}
+
+
+def test_a_disk_that_refuses_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(CorpusError, match=r"gone: expected room .* found: No such file.*environment variable TMPDIR"):
+        Spool(arrays_to_bytes, arrays_from_bytes)

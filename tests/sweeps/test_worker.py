@@ -7,28 +7,56 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from own_slurm import NoSlurm, found, running
 
 from mtlprune.sweeps import folder as sweep_folder
-from mtlprune.sweeps import scheduler as crews_module
+from mtlprune.sweeps import scheduler
 from mtlprune.sweeps.cells import Cell, Sweep, resolve
 from mtlprune.sweeps.folder import DEAD_AFTER, Heartbeat, Lease, State, is_alive, read_lease, state, take
 from mtlprune.sweeps.scheduler import Scheduler, levels, parse_options, submit, worker_command, write_config
 from mtlprune.sweeps.specification import SweepError, read_specification
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED, CellJob, main
 
-SLEEPER = "import sys, time; from pathlib import Path; from mtlprune.sweeps.folder import take; "
-SLEEPER += "print(take(Path(sys.argv[1])) is not None, flush=True); time.sleep(60)"
+pytestmark = pytest.mark.usefixtures("signals")
+CELLS = """
+cells:
+  one: {}
+  wrong: {encoder: {name: ./nowhere}}
+  after: {train: {start: "@one", freeze: decoders}, pruning: gates}
+"""
+LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
+
+
+def until(true: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def sweep_of(path: Path) -> Sweep:
+    sweep = resolve(read_specification(path), path.parent / "out")
+    for cell in sweep.cells.values():
+        write_config(cell)
+    return sweep
+
+
+@pytest.fixture
+def cells(specification: Callable[[str], Path]) -> Mapping[str, Cell]:
+    return sweep_of(specification(CELLS)).cells
+
+
+@pytest.fixture
+def long(specification: Callable[[str], Path]) -> Cell:
+    """A cell of many epochs, with a checkpoint after every update."""
+    return sweep_of(specification(LONG)).cells["long"]
 
 
 def leave(path: Path, lease: Lease, age: float = 0.0) -> None:
@@ -60,18 +88,6 @@ def test_of_many_takers_one_wins_whether_the_cell_is_free_or_its_owner_dead(tmp_
     assert {file.suffix for file in tmp_path.iterdir()} == {".owner"}  # no marker is left
 
 
-def test_the_cell_of_a_killed_process_is_taken_over(tmp_path):
-    path = tmp_path / "cell.owner"
-    process = subprocess.Popen([sys.executable, "-c", SLEEPER, path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    with process.stdout:
-        assert process.stdout.readline() == "True\n"
-    assert take(path) is None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert take(path) is not None
-
-
 @pytest.mark.parametrize(("age", "taken"), [(0.0, False), (DEAD_AFTER / 2, False), (DEAD_AFTER + 60, True)])
 def test_an_owner_elsewhere_lives_by_its_heartbeat(tmp_path, age, taken):
     path = tmp_path / "cell.owner"
@@ -83,7 +99,6 @@ def test_who_owns_a_cell_whose_owner_died_in_the_act(tmp_path):
     path = tmp_path / "cell.owner"
     leave(path, replace(Lease.this_process(), started="1", token="before"))
     assert take(path) is not None
-    path = tmp_path / "cell.owner"
     dead = replace(Lease.this_process(), started="0", token="dead")
     leave(path, dead)
     leave(tmp_path / ".cell.owner.after-dead", replace(dead, token="heir"))
@@ -97,36 +112,13 @@ def test_an_owner_whose_cell_was_taken_over_learns_of_it(tmp_path, monkeypatch):
     assert mine is not None
     with Heartbeat(path, mine) as heartbeat:
         os.utime(path, (0, 0))
-        until = time.monotonic() + 10
-        while path.stat().st_mtime == 0 and time.monotonic() < until:
-            time.sleep(0.01)
-        assert path.stat().st_mtime > 0 and not heartbeat.lost
+        until(lambda: path.stat().st_mtime > 0)
+        assert not heartbeat.lost
         other = replace(mine, token="other")
         leave(tmp_path / "beside", other)
         (tmp_path / "beside").replace(path)
-        while not heartbeat.lost and time.monotonic() < until:
-            time.sleep(0.01)
-        assert heartbeat.lost
+        until(lambda: heartbeat.lost)
     assert read_lease(path) == other  # theirs is left alone
-
-
-SHORT = """
-cells:
-  one: {}
-  wrong: {encoder: {name: ./nowhere}}
-  after: {train: {start: "@one", freeze: decoders}, pruning: gates}
-"""
-LONG = "cells: {long: {train: {epochs: 30, checkpoint_minutes: 0}}}\n"
-
-
-pytestmark = pytest.mark.usefixtures("signals")
-
-
-def sweep_of(path: Path) -> Sweep:
-    sweep = resolve(read_specification(path), path.parent / "out")
-    for cell in sweep.cells.values():
-        write_config(cell)
-    return sweep
 
 
 def work(cell: Cell, *more: str) -> int:
@@ -134,8 +126,8 @@ def work(cell: Cell, *more: str) -> int:
     return main([str(cell.place.root), cell.place.label, "--threads", "1", *more])
 
 
-def test_a_cell_is_trained_and_scored_once(specification):
-    cell = sweep_of(specification(SHORT)).cells["one"]
+def test_a_cell_is_trained_and_scored_once(cells):
+    cell = cells["one"]
     assert state(cell.place) == State("left")
     assert work(cell) == 0 and state(cell.place).kind == "done"
     assert state(cell.place, ["test"]) == State("left", "trained; to be scored on test")
@@ -147,8 +139,7 @@ def test_a_cell_is_trained_and_scored_once(specification):
     assert not cell.place.beside("owner").exists()
 
 
-def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(specification):
-    cells = sweep_of(specification(SHORT)).cells
+def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(cells):
     wrong, after = cells["wrong"], cells["after"]
     assert work(wrong) == FAILED
     found = state(wrong.place)
@@ -160,36 +151,28 @@ def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(specification):
     assert after.place.run.read_config()["train"]["start"] == str(cells["one"].place.run.path)
 
 
-def test_a_cell_in_use_is_left_alone(specification):
-    place = sweep_of(specification(SHORT)).cells["one"].place
+def test_a_cell_in_use_is_left_alone(cells):
+    place = cells["one"].place
     lease = take(place.beside("owner"))
-    assert main([str(place.root), place.label]) == BUSY
+    assert work(cells["one"]) == BUSY
     assert state(place) == State("running", f"{lease} since {lease.since}, beginning") if lease else False
     place.beside("owner").unlink()
     with place.run.locked():  # by `mtlprune train`
         assert state(place).kind == "running"
-        assert main([str(place.root), place.label]) == BUSY
+        assert work(cells["one"]) == BUSY
     assert not place.beside("owner").exists() and not place.beside("failed").exists()
 
 
-class Killer(threading.Thread):
-    """Sends a signal as soon as a checkpoint is there."""
-
-    def __init__(self, cell: Cell, number: int, pid: Callable[[], int]) -> None:
-        super().__init__(daemon=True)
-        self.cell, self.number, self.pid = cell, number, pid
-
-    def run(self) -> None:
-        until = time.monotonic() + 120
-        while not self.cell.place.run.checkpoint_path.exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        os.kill(self.pid(), self.number)
-
-
-def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification, tmp_path):
-    cell = sweep_of(specification(LONG.replace("30", "8"))).cells["long"]
-    killer = Killer(cell, signal.SIGTERM, os.getpid)
+def kill(number: int, pid: Callable[[], int], when: Callable[[], object]) -> threading.Thread:
+    """Send a signal to a process as soon as something is so."""
+    killer = threading.Thread(target=lambda: (until(when), os.kill(pid(), number)), daemon=True)
     killer.start()
+    return killer
+
+
+def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification):
+    cell = sweep_of(specification(LONG.replace("30", "8"))).cells["long"]
+    killer = kill(signal.SIGTERM, os.getpid, cell.place.run.checkpoint_path.exists)
     assert work(cell) == STOPPED
     killer.join()
     assert cell.place.run.checkpoint_path.exists() and "of 8 epochs done" in state(cell.place).note
@@ -200,124 +183,77 @@ def test_a_stopped_cell_goes_on_and_ends_as_if_never_stopped(specification, tmp_
     assert cell.place.run.metrics_path.read_bytes() == stopped
 
 
-def test_an_orphan_stops_with_a_checkpoint(specification):
-    cell = sweep_of(specification(LONG)).cells["long"]
+def test_an_orphan_stops_with_a_checkpoint(long):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert work(cell, "--parent", str(gone.pid)) == STOPPED
-    assert cell.place.run.checkpoint_path.exists() and not cell.place.run.read_metrics()
+    assert work(long, "--parent", str(gone.pid)) == STOPPED
+    assert long.place.run.checkpoint_path.exists() and not long.place.run.read_metrics()
 
 
-def run_crew(
-    sweep: Sweep, said: list[tuple[str, str]], stop: Any = lambda: False, fork: bool = True
-) -> dict[str, State]:
-    return Scheduler(sweep.cells, 1, lambda event, cell, note: said.append((event, cell.name)), stop, fork).run()
+def scheduled(
+    cells: Mapping[str, Cell], stop: Callable[[], bool] = lambda: False, fork: bool = True
+) -> tuple[list[tuple[str, str]], dict[str, State]]:
+    """What a scheduler of one process said, and what became of each cell."""
+    said: list[tuple[str, str]] = []
+    return said, Scheduler(cells, 1, lambda event, cell, _: said.append((event, cell.name)), stop, fork).run()
 
 
 @pytest.mark.slow
-def test_two_crews_share_a_folder_and_do_no_cell_twice(specification):
-    sweep = sweep_of(specification("grid: {seed: [1, 2, 3, 4]}\n"))
-    told: list[list[tuple[str, str]]] = [[], []]
-    schedulers = [threading.Thread(target=run_crew, args=(sweep, said)) for said in told]
-    for started in schedulers:
-        started.start()
-    for started in schedulers:
-        started.join()
-    assert all(state(cell.place).kind == "done" for cell in sweep.cells.values())
-    for cell in sweep.cells.values():  # a second training would have said so in the log
+def test_two_schedulers_share_a_folder_and_do_no_cell_twice(specification):
+    cells = sweep_of(specification("grid: {seed: [1, 2, 3, 4]}\n")).cells
+    with ThreadPoolExecutor(2) as pool:
+        for said, outcome in pool.map(scheduled, [cells] * 2):
+            assert sum(event == "done" for event, _ in said) == 4
+            assert all(found.kind == "done" for found in outcome.values())
+    for cell in cells.values():  # a second training would have said so in the log
         log = cell.place.beside("log").read_text()
         assert log.count("epoch 1: ") == 1 and "finished" not in log
-    assert all(sum(event == "done" for event, _ in said) == 4 for said in told)
 
 
 @pytest.mark.slow
-def test_a_crew_takes_over_from_a_killed_owner(specification):
-    sweep = sweep_of(specification(LONG + "grid: {seed: [5]}\n"))
-    cell = sweep.cells["long"]
-    lease = subprocess.Popen(worker_command(cell, 1), start_new_session=True)
-    killer = Killer(cell, signal.SIGKILL, lambda: lease.pid)
-    killer.start()
-    until = time.monotonic() + 60
-    while state(cell.place).kind != "running" and time.monotonic() < until:
-        time.sleep(0.02)
-    said: list[tuple[str, str]] = []
-    outcome = run_crew(sweep, said)
-    assert lease.wait() == -signal.SIGKILL
+def test_a_scheduler_takes_over_from_a_killed_owner(specification):
+    cells = sweep_of(specification(LONG + "grid: {seed: [5]}\n")).cells
+    place = cells["long"].place
+    owner = subprocess.Popen(worker_command(cells["long"], 1), start_new_session=True)
+    kill(signal.SIGKILL, lambda: owner.pid, place.run.checkpoint_path.exists)
+    until(lambda: state(place).kind == "running")
+    _, outcome = scheduled(cells)
+    assert owner.wait() == -signal.SIGKILL
     assert {name: found.kind for name, found in outcome.items()} == {"long": "done", "5": "done"}
-    assert "going on after" in cell.place.beside("log").read_text()
+    assert "going on after" in place.beside("log").read_text()
 
 
 @pytest.mark.slow
-def test_a_crew_stops_its_processes_and_goes_on_with_a_killed_one(specification):
-    sweep = sweep_of(specification(LONG))
-    cell = sweep.cells["long"]
-    said: list[tuple[str, str]] = []
-    outcome = run_crew(sweep, said, cell.place.run.checkpoint_path.exists, fork=False)
-    assert outcome["long"].kind == "left" and cell.place.run.checkpoint_path.exists()
+def test_a_scheduler_stops_its_processes_and_goes_on_with_a_killed_one(long):
+    said, outcome = scheduled({"long": long}, long.place.run.checkpoint_path.exists, fork=False)
+    assert outcome["long"].kind == "left" and long.place.run.checkpoint_path.exists()
     assert said == [("started", "long"), ("stopped", "long")]
-
-    def pid() -> int:
-        found = cell.place.lease()
-        assert found is not None
-        return found.pid
-
-    killer = threading.Thread(target=lambda: (_until_owned(cell), os.kill(pid(), signal.SIGKILL)))
-    killer.start()
-    said.clear()
-    outcome = run_crew(sweep, said, fork=False)
+    kill(signal.SIGKILL, lambda: long.place.lease().pid, long.place.lease)
+    said, outcome = scheduled({"long": long}, fork=False)
     assert [event for event, _ in said] == ["started", "killed", "started", "done"]
-    assert outcome["long"].kind == "done" and "going on after" in cell.place.beside("log").read_text()
+    assert outcome["long"].kind == "done" and "going on after" in long.place.beside("log").read_text()
 
 
-def _until_owned(cell: Cell) -> None:
-    until = time.monotonic() + 60
-    while cell.place.lease() is None and time.monotonic() < until:
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_killed_process_is_tried_once_more(specification, monkeypatch, times):
-    """As by a system that is short of memory; a second time the cell has failed."""
-    sweep = sweep_of(specification("cells: {one: {}}\n"))
-    plain, left = crews_module.worker_command, [True] * times
-
-    def command(*arguments: Any) -> list[str]:
-        return ["sh", "-c", "kill -9 $$"] if left and left.pop() else plain(*arguments)
-
-    monkeypatch.setattr(crews_module, "worker_command", command)
-    told: list[str] = []
-    outcome = Scheduler(sweep.cells, 1, lambda event, cell, note: told.append(event), lambda: False).run()
-    assert told == ["started", "killed", "started", "done" if times == 1 else "failed"]
-    assert outcome["one"].kind == told[-1] and (times == 1 or "a second time" in outcome["one"].note)
+def test_a_cell_whose_process_is_killed_twice_has_failed(cells, monkeypatch):
+    """As by a system that is short of memory."""
+    monkeypatch.setattr(scheduler, "worker_command", lambda *_: ["sh", "-c", "kill -9 $$"])
+    said, outcome = scheduled({"one": cells["one"]}, fork=False)
+    assert [event for event, _ in said] == ["started", "killed", "started", "failed"]
+    assert "a second time" in outcome["one"].note
 
 
 def test_a_cell_has_its_own_number_of_threads_or_its_share(specification):
     cells = sweep_of(specification("cells: {own: {train: {threads: 3}}, shared: {train: {seed: 2}}}\n")).cells
-    scheduler = Scheduler(cells, 2, lambda *_: None, lambda: True)
-    assert [scheduler.threads_of(cell) for cell in cells.values()] == [3, scheduler.threads]
-
-
-TWO = 'cells: {one: {}, two: {train: {start: "@one", freeze: decoders}, pruning: gates}}\n'
-
-
-def jobs_of(path: Path) -> Mapping[str, Cell]:
-    return resolve(read_specification(path), path.parent / "out").cells
-
-
-def until(true: Callable[[], bool], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.1)
+    both = Scheduler(cells, 2, lambda *_: None, lambda: True)
+    assert [both.threads_of(cell) for cell in cells.values()] == [3, both.threads]
 
 
 def test_levels_and_options(specification):
     text = 'cells: {c: {train: {start: "@b"}}, a: {}, b: {train: {start: "@a"}}, d: {train: {seed: 2}}}\n'
-    cells = jobs_of(specification(text))
+    cells = sweep_of(specification(text)).cells
     assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
     left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
     assert [[cell.name for cell in level] for level in levels(left)] == [["b", "d"], ["c"]]
-    assert levels({}) == []
     assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
     with pytest.raises(SweepError, match="expected KEY=VALUE"):
         parse_options(["gpu"])
@@ -335,53 +271,32 @@ def test_a_job_that_has_to_go_ends_its_process_first(tmp_path):
 
 
 @pytest.mark.slow
-def test_cells_run_as_jobs_on_this_machine(specification):
+def test_cells_run_as_jobs_on_this_machine(cells):
     pytest.importorskip("submitit", reason="needs the extra slurm")
-    cells = jobs_of(specification(TWO))
-    root = cells["one"].place.root
+    cells, root = {name: cells[name] for name in ("one", "after")}, cells["one"].place.root
     with pytest.raises(SweepError, match=r"--launcher local: .*timeout_mni"):
         submit(cells, root, "local", 1, {"timeout_mni": 3})
     assert submit(cells, root, "local", 1, {"timeout_min": 10}).keys() == cells.keys()
     assert [state(cell.place).kind for cell in cells.values()] == ["done", "done"]
 
 
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A Slurm of our own; skipped where it cannot be started."""
-    pytest.importorskip("submitit", reason="needs the extra slurm")
-    try:
-        with running(tmp_path / "slurm") as conf:
-            monkeypatch.setenv("SLURM_CONF", str(conf))
-            yield
-    except NoSlurm as why:
-        pytest.skip(f"Slurm cannot be started here: {why}")
-
-
 @pytest.mark.slow
 def test_slurm_does_what_is_needed_first_and_goes_on_after_preemption(slurm, specification):
-    cells = jobs_of(
-        specification(
-            TWO.replace("cells: {", "cells: {long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}, ")
-        )
-    )
-    assert list(cells) == ["long", "one", "two"]
+    long = "long: {train: {epochs: 40, checkpoint_minutes: 0, threads: 1}}"
+    cells = sweep_of(specification(CELLS.replace("wrong: {encoder: {name: ./nowhere}}", long))).cells
     numbers = submit(cells, cells["one"].place.root, "slurm", 2, {"timeout_min": 20})
-    assert numbers["long"].partition("_")[0] == numbers["one"].partition("_")[0] != numbers["two"].partition("_")[0]
-    long = cells["long"].place
-    until(long.run.checkpoint_path.exists)
-    subprocess.run([str(found("scancel")), "--signal=USR2", numbers["long"]], check=True)
-    until(lambda: long.lease() is None)
-    assert long.run.checkpoint_path.exists() and not long.finished()
+    arrays = {name: number.partition("_")[0] for name, number in numbers.items()}
+    assert arrays["long"] == arrays["one"] != arrays["after"]
+    place = cells["long"].place
+    until(place.run.checkpoint_path.exists, 300)
+    subprocess.run(["scancel", "--signal=USR2", numbers["long"]], check=True)
+    until(lambda: place.lease() is None)
+    assert place.run.checkpoint_path.exists() and not place.finished()
     until(lambda: all(state(cell.place).kind in ("done", "failed") for cell in cells.values()), 900)
     assert [state(cell.place).kind for cell in cells.values()] == ["done"] * 3
-    until(lambda: not _queued(), 60)
-    outputs = "".join(file.read_text() for file in (long.root / "cells" / "jobs").glob("*.err"))
-    assert "going on after" in outputs
-    preempted = long.run.metrics_path.read_bytes()
-    shutil.rmtree(long.run.path)
-    assert main([str(long.root), long.label]) == 0
-    assert long.run.metrics_path.read_bytes() == preempted  # to the last bit, as never preempted
-
-
-def _queued() -> str:
-    return subprocess.run([str(found("squeue")), "-h"], capture_output=True, text=True, check=True).stdout
+    until(lambda: not subprocess.run(["squeue", "-h"], capture_output=True, check=True).stdout)
+    assert any("going on after" in file.read_text() for file in (place.root / "cells/jobs").glob("*.err"))
+    preempted = place.run.metrics_path.read_bytes()
+    shutil.rmtree(place.run.path)
+    assert main([str(place.root), place.label]) == 0
+    assert place.run.metrics_path.read_bytes() == preempted  # to the last bit, as never preempted

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
@@ -131,13 +131,21 @@ _CATEGORY = re.compile(r"[^-=]+")
 
 
 @dataclass(slots=True)
-class _Node:
-    """A node of a tree being read: a pre-terminal where ``word`` is set, else a bracket with children."""
+class _Open:
+    """A bracket that is not closed yet.
 
-    label: str | None
+    Attributes:
+        place: of its span among those of the tree, in pre-order.
+        begin: how many words stand before it.
+        filled: holds other nodes; where ``word`` is set, it is a pre-terminal.
+    """
+
     line: int
+    place: int
+    begin: int
+    label: str | None = None
     word: str | None = None
-    children: "list[_Node]" = field(default_factory=list)
+    filled: bool = False
 
 
 def bare_label(label: str) -> str:
@@ -163,104 +171,63 @@ def read_ptb(path: Path, *, functions: bool = False, unescape: bool = False) -> 
         CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
             without a label or without content.
     """
-    for number, tree in enumerate(_trees(path), 1):
-        words: list[str] = []
-        tags: list[str] = []
-        spans: list[Span | None] = []
-        _collect(tree, words, tags, spans, functions)
+    for number, (line, words, tags, spans) in enumerate(_trees(path, functions), 1):
         if not words:
-            log.warning("%s, line %d: the tree holds empty elements only and was left out", path, tree.line)
+            log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
             continue
-        con = drop_root([span for span in spans if span is not None], len(words))
+        con = drop_root(spans, len(words))
         if unescape:
             words = [BRACKETS.get(word, word) for word in words]
         try:
             sentence = Sentence(f"{path.stem}/{number}", tuple(words), pos=tuple(tags), con=con).validate()
         except SentenceError as error:
-            raise malformed(path, tree.line, str(error)) from None
+            raise malformed(path, line, str(error)) from None
         yield sentence
 
 
-def _trees(path: Path) -> Iterator[_Node]:
-    """Top-level nodes, in order; brackets are matched and every node has a label and content."""
-    stack: list[_Node] = []
+def _trees(path: Path, functions: bool) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
+    """First line, words, tags and brackets (in pre-order) of each tree, in order; brackets that cover no word go."""
+    stack: list[_Open] = []
+    words, tags, spans = list[str](), list[str](), list[Span | None]()
     for line, token in ((number, token) for number, text in read_lines(path) for token in _TOKEN.findall(text)):
         if token == "(":
-            stack.append(_Node(None, line))
+            if stack and stack[-1].word is not None:
+                what = f"a bracket follows the word {stack[-1].word!r} inside {stack[-1].label}"
+                raise malformed(path, line, f"{what}; expected a node to hold either one word or other nodes")
+            if stack:
+                stack[-1].filled = True
+            stack.append(_Open(line, len(spans), len(words)))
+            spans.append(None)
         elif not stack:
-            raise malformed(
-                path,
-                line,
-                f"expected the ( that opens a tree, found {token!r}"
-                + ("; there is one ) too many before it" if token == ")" else "; remove text outside trees"),
-            )
+            advice = "there is one ) too many before it" if token == ")" else "remove text outside trees"
+            raise malformed(path, line, f"expected the ( that opens a tree, found {token!r}; {advice}")
         elif token != ")":
             _add_text(path, line, stack[-1], token)
         else:
             node = stack.pop()
-            _check_closed(path, line, node, top=not stack)
-            if stack:
-                _add_child(path, stack[-1], node)
-            else:
-                yield node
-    if stack:
-        raise malformed(
-            path,
-            stack[0].line,
-            f"the tree that begins here is not closed at the end of the file; expected {len(stack)} more )",
-        )
-
-
-def _add_text(path: Path, line: int, node: _Node, token: str) -> None:
-    if node.label is None and not node.children:
-        node.label = token
-    elif node.word is None and not node.children:
-        node.word = token
-    else:
-        raise malformed(
-            path,
-            line,
-            f"expected (TAG word) around every word, found {token!r} as one more child of "
-            f"{node.label or 'a node without label'}",
-        )
-
-
-def _add_child(path: Path, parent: _Node, node: _Node) -> None:
-    if parent.word is not None:
-        raise malformed(
-            path,
-            node.line,
-            f"({node.label} follows the word {parent.word!r} inside {parent.label}; "
-            "expected a node to hold either one word or other nodes",
-        )
-    parent.children.append(node)
-
-
-def _check_closed(path: Path, line: int, node: _Node, top: bool) -> None:
-    if node.word is None and not node.children:
-        raise malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
-    if node.label is None:
-        if not top:
-            raise malformed(path, node.line, "a node without label inside a tree; only the root may lack one")
-        node.label = "TOP"
-
-
-def _collect(tree: _Node, words: list[str], tags: list[str], spans: list[Span | None], functions: bool) -> None:
-    """Walk in pre-order without recursion; a bracket that covers no word stays None in ``spans``."""
-    todo: list[tuple[_Node, int]] = [(tree, -1)]  # a node with its place in spans: to be closed; with -1: to be opened
-    begins: dict[int, int] = {}
-    while todo:
-        node, place = todo.pop()
-        label = str(node.label)
-        if place >= 0:
-            if len(words) > begins[place]:
-                spans[place] = Span(begins[place], len(words), label if functions else bare_label(label))
-        elif node.word is not None:
-            if label != EMPTY:
+            if node.word is None and not node.filled:
+                raise malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
+            if node.label is None and stack:
+                raise malformed(path, node.line, "a node without label inside a tree; only the root may lack one")
+            label = node.label or "TOP"
+            if node.word is None and len(words) > node.begin:
+                spans[node.place] = Span(node.begin, len(words), label if functions else bare_label(label))
+            if node.word is not None and label != EMPTY:
                 words.append(node.word)
                 tags.append(label)
-        else:
-            begins[len(spans)] = len(words)
-            todo.append((node, len(spans)))
-            spans.append(None)
-            todo.extend((child, -1) for child in reversed(node.children))
+            if not stack:
+                yield node.line, words, tags, [span for span in spans if span is not None]
+                words, tags, spans = [], [], []
+    if stack:
+        what = f"the tree that begins here is not closed at the end of the file; expected {len(stack)} more )"
+        raise malformed(path, stack[0].line, what)
+
+
+def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
+    if node.filled or node.word is not None:
+        what = f"found {token!r} as one more child of {node.label or 'a node without label'}"
+        raise malformed(path, line, f"expected (TAG word) around every word, {what}")
+    if node.label is None:
+        node.label = token
+    else:
+        node.word = token

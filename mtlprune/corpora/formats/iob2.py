@@ -4,7 +4,6 @@ In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens
 type ends just before. BIOES and BILOU mark last words (E, L) and spans of one word (S, U) too.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -90,23 +89,22 @@ def iob2_from_spans(spans: Sequence[Span], length: int) -> list[str]:
 def read_iob2(
     path: Path, *, as_outside: Collection[str] = (), corrections: Corrections | None = None
 ) -> Iterator[Sentence]:
-    """Read sentences with ``ner``: either number, word, tag and any further columns between tabs (Universal NER), or
-    word and tag between blanks (CoNLL).
+    """Read sentences with ``ner`` from a file of Universal NER: number, word, IOB2 tag and any further columns between
+    tabs.
 
     Args:
         path: the file.
-        as_outside: labels to read as ``O``, after their tags have been checked. Without it ``B-O`` is an error: no
-            entity is of type O, but the raw files of Universal NER hold such an artefact.
+        as_outside: labels to read as ``O``, after their tags have been checked.
         corrections: tags to put in the place of those in the file, by sentence id and word number (from 1).
 
     Raises:
-        CorpusError: with file and line, for rows that are not IOB2 columns, and for corrections that fit no word.
+        CorpusError: with file and line, for rows that are not such columns, and for corrections that fit no word.
     """
     path = Path(path)
     pending = dict(corrections or {})
     seen: dict[str, int] = {}
     for count, block in enumerate(blocks(read_lines(path)), 1):
-        rows = [line for line in block if not _is_comment(line.text)]
+        rows = [line for line in block if not line.text.startswith("#")]
         named = sentence_id(block) or f"{path.stem}-{count}"
         if not rows:
             raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
@@ -117,12 +115,7 @@ def read_iob2(
         words, tags = zip(*(_columns(path, line, place) for place, line in enumerate(rows, 1)), strict=True)
         tags = tuple(pending.pop((named, place), tag) for place, tag in enumerate(tags, 1))
         with on_lines(path, rows):
-            spans = spans_from_tags(tags)
-            for start, _, label in spans:
-                if label == "O" and "O" not in as_outside:
-                    advice = "raw files of Universal NER are read with as_outside={'O'}"
-                    raise WordError(start, f"found {tags[start]}, but no entity is of type O; {advice}")
-            kept = tuple(span for span in spans if span.label not in as_outside)
+            kept = tuple(span for span in spans_from_tags(tags) if span.label not in as_outside)
             sentence = Sentence(named, words, ner=kept).validate()
         yield sentence
     if pending:
@@ -130,28 +123,12 @@ def read_iob2(
         raise CorpusError(f"{path}: expected word {place} of sentence {named!r} for a correction, found none")
 
 
-def _is_comment(text: str) -> bool:
-    """``#`` opens a comment, unless it is the word itself, as in the row ``# O``."""
-    if not text.startswith("#"):
-        return False
-    cells = text.split()
-    return "\t" in text or not (len(cells) == 2 and re.fullmatch(r"O|[BI]-\S+", cells[1]))
-
-
 def _columns(path: Path, line: NumberedLine, place: int) -> tuple[str, str]:
     """Word and tag of one row."""
-    if "\t" not in line.text:
-        cells = line.text.split()
-        if len(cells) != 2:
-            what = f"expected a word and a tag between blanks (or number, word, tag between tabs), found {line.text!r}"
-            raise malformed(path, line.number, what)
-        return cells[0], cells[1]
-    cells = line.text.split("\t")
-    if len(cells) < 3:
-        what = f"expected at least three columns (number, word, tag) between tabs, found {len(cells)}; repair the row"
+    number, *cells = line.text.split("\t")
+    if len(cells) < 2:
+        what = f"expected number, word and tag between tabs, found {line.text!r}; repair the row"
         raise malformed(path, line.number, what)
-    if cells[0] != str(place):
-        raise malformed(
-            path, line.number, f"expected the word number {place}, found {cells[0]!r}; number the words anew"
-        )
-    return cells[1], cells[2]
+    if number != str(place):
+        raise malformed(path, line.number, f"expected the word number {place}, found {number!r}; number the words anew")
+    return cells[0], cells[1]

@@ -5,7 +5,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, on_lines
@@ -20,7 +20,6 @@ _MEMBER = re.compile(r"(?:.*/)?data/(google/ewt/(?P<genre>[^/]+)/\d+/(?P<documen
 class Skeleton:
     """One sentence of a skeleton file: everything but its words. ``source`` and ``line`` say where it begins."""
 
-    document: str
     pos: tuple[str, ...]
     con: tuple[Span, ...]
     srl: tuple[Predicate, ...]
@@ -39,8 +38,8 @@ def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
             members are read in memory; nothing is extracted.
 
     Raises:
-        CorpusError: no skeletons there, an archive that is damaged or has links or paths out of its folder in their
-            place, or a malformed file (with its line).
+        CorpusError: no skeletons there, an archive that is damaged or has links in their place, or a malformed file
+            (with its line).
     """
     path = Path(path)
     members = _folder_members(path) if path.is_dir() else _archive_members(path)
@@ -68,8 +67,6 @@ def _archive_members(path: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
             for member in archive:
                 source = f"{path}: {member.name}"
                 match = _MEMBER.fullmatch(member.name)
-                if member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
-                    raise CorpusError(f"{source}: expected members inside the archive's folder, found a path out of it")
                 if not match:
                     continue
                 stream = archive.extractfile(member) if member.isreg() else None
@@ -90,15 +87,14 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
     """
     for index, block in enumerate(blocks(decode_lines(data, source))):
         rows = [line.text.split() for line in block]
-        expected = document or rows[0][0]
-        _check_rows(source, block, rows, expected, index)
+        _check_rows(source, block, rows, document or rows[0][0], index)
         with on_lines(source, block, "parse bits"):
             con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
         srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
         tags = tuple(row[4] for row in rows)
         with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
             Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
-        yield Skeleton(expected, tags, con, srl, source, block[0].number)
+        yield Skeleton(tags, con, srl, source, block[0].number)
 
 
 def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
