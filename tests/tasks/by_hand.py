@@ -30,6 +30,16 @@ def check_loss(
     torch.testing.assert_close(task.loss(words, target), expected, rtol=rtol, atol=atol)
 
 
+def span_layer(layer: Any, words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:
+    """The unsplit first layer over [start; end; pooled; width], the pooled words summed and divided by max_width, as He
+    et al. (2018) have it; the bias of the pooled part is summed as the words are."""
+    by_start, by_end, by_pooled = layer.words.weight.chunk(3)
+    bias = layer.words.bias.chunk(3)
+    pooled = by_pooled @ words[start : end + 1].sum(0) + (end - start + 1) * bias[2]
+    ends = by_start @ words[start] + bias[0] + by_end @ words[end] + bias[1]
+    return ends + pooled / len(widths) + layer.width.weight @ widths[end - start]
+
+
 def pair_scores(scorer: Any, rows: torch.Tensor, size: int) -> torch.Tensor:
     """(R, R, labels) scores of all pairs of (R, H) rows by a pair scorer whose vectors have ``size`` values."""
     if isinstance(scorer, BiaffinePairs):
