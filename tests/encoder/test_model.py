@@ -160,14 +160,6 @@ def test_alone_equals_in_a_padded_batch_in_any_order(family, tiny_encoder, conte
             assert not whole.padded()[row, len(words) :].any()
 
 
-def test_neighbours_matter_with_context_only(family, tiny_encoder):
-    one, two = ["the", "old", "dog"], ["nobody", "old", "parcel"]
-    for context in (True, False):
-        encoder = Encoder.load(str(tiny_encoder(family)), context=context)
-        same = close(encode(encoder, [one]).words[1], encode(encoder, [two]).words[1])
-        assert same is not context
-
-
 def by_hand(encoder: Encoder, ids: list[int], capacity: int) -> list[Tensor]:
     """Windows as the original describes them: stride half the window, central part kept, head and tail added.
 
