@@ -10,7 +10,6 @@ import pytest
 from conll2012_files import small_corpus
 
 from mtlprune.config.config import PRESETS, Config, load_config
-from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
 from mtlprune.runs import RunFolder
@@ -31,19 +30,21 @@ TRAININGS = [shlex.split(line)[2:] for line in README.splitlines() if line.start
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A handful of sentences with all five layers; do not write into it."""
-    path = tmp_path_factory.mktemp("data") / "corpus"
-    save_corpus(build_grammar(train=8, dev=3, test=1, seed=1), path, name="grammar", licence="Apache-2.0", sources={})
-    return path
+def ontonotes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All five layers, read from files in the formats of CoNLL-2012; do not write into it."""
+    folder = tmp_path_factory.mktemp("ontonotes")
+    files, dependencies = small_corpus(folder)
+    splits = build_ontonotes5(files, dep=dependencies)
+    save_corpus(splits, folder / "corpus", name="ontonotes5", licence="none", sources={})
+    return folder / "corpus"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_shipped_configuration_trains(path, corpus, tiny_encoder, tmp_path):
+def test_every_shipped_configuration_trains(path, ontonotes, tiny_encoder, tmp_path):
     """On a stand-in corpus and encoder, until its first update."""
     from mtlprune.training.loop import train
 
-    settings = [f"data.path={corpus}", f"encoder.name={tiny_encoder('bert')}", "train.threads=1", "train.device=cpu"]
+    settings = [f"data.path={ontonotes}", f"encoder.name={tiny_encoder('bert')}", "train.threads=1", "train.device=cpu"]
     settings += ["pruning.keep=2"] if load_config(path).pruning.keep is not None else []
     run = RunFolder(tmp_path / "run")
     assert train(load_config(path, settings), run, stop=lambda: True).step == 1
@@ -65,16 +66,6 @@ def test_every_training_of_the_readme_is_a_configuration_of_its_own(monkeypatch:
 
 def test_experiments_and_their_readme_name_the_same_files() -> None:
     assert set(re.findall(r"[\w-]+\.yaml", README)) == {path.name for path in [*EXPERIMENTS, *SHEETS]}
-
-
-@pytest.fixture(scope="module")
-def ontonotes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All five layers, read from files in the formats of CoNLL-2012; do not write into it."""
-    folder = tmp_path_factory.mktemp("ontonotes")
-    files, dependencies = small_corpus(folder)
-    splits = build_ontonotes5(files, dep=dependencies)
-    save_corpus(splits, folder / "corpus", name="ontonotes5", licence="none", sources={})
-    return folder / "corpus"
 
 
 def cells_of(path: Path, corpus: Path, tmp_path: Path) -> dict[str, Config]:

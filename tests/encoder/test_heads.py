@@ -15,8 +15,6 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
 
-PARTLY_FLOAT32 = ("deberta", "modernbert", "eurobert")  # soft-max or norms there are in float32 also for float64
-
 
 def ones(places: HeadPlaces) -> Tensor:
     return torch.ones(places.layers, places.heads)
@@ -111,33 +109,9 @@ def replaced(head: int, share: float, mean: Tensor):
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_gradient_reaches_exactly_the_gates_used(family):
-    model = build(family).double()
-    places = HeadPlaces(model)
-    gates = drawn(places.layers).double().requires_grad_()
-    torch.manual_seed(1)
-    target = torch.randn(int(MASK.sum()), HIDDEN, dtype=torch.float64)
-
-    def loss(values: Tensor) -> Tensor:
-        with places.gated(values):
-            return (run(model) * target).sum()
-
-    (slope,) = torch.autograd.grad(loss(gates), gates)
-    size, tolerance = (2e-3, 1e-2) if family in PARTLY_FLOAT32 else (1e-5, 1e-6)
-    for layer in range(places.layers):
-        for head in range(HEADS):
-            step = torch.zeros_like(gates)
-            step[layer, head] = size
-            with torch.no_grad():
-                measured = (loss(gates + step) - loss(gates - step)) / (2 * size)
-            assert measured.abs() > 1e-6
-            torch.testing.assert_close(slope[layer, head], measured, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
-    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads; what
-    is watched, times its gates, is what the projection makes the output of attention of."""
+    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads. That
+    what is watched, times its gates, is what the projection reads, is shown where heads are observed."""
     model = build(family)
     places = HeadPlaces(model)
     torch.manual_seed(1)
@@ -150,18 +124,6 @@ def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
     slopes = torch.autograd.grad(loss, [gates, *seen])
     through = torch.stack([(heads * slope).sum((0, 1, 3)) for heads, slope in zip(seen, slopes[1:], strict=True)])
     torch.testing.assert_close(slopes[0], through, rtol=1e-4, atol=1e-4)
-
-    outputs, said = by_layer(model, family_of(model).output), []
-    for part in dict.fromkeys(outputs):
-        part.register_forward_hook(lambda _, __, out: said.append(out))
-    gates = drawn(places.layers)
-    with torch.no_grad(), places.watched() as plain, places.gated(gates):
-        run(model)
-        run(model)
-    assert len(plain) == places.layers  # of the last pass
-    for layer, (heads, out) in enumerate(zip(plain, said[-places.layers :], strict=True)):
-        read = (heads * gates[layer][:, None]).flatten(-2)
-        assert torch.equal(nn.functional.linear(read, outputs[layer].weight, outputs[layer].bias), out)
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
