@@ -80,23 +80,34 @@ def test_wrong_inputs_and_tokenizers_that_cannot_serve_are_refused(tiny_encoder)
     st.integers(1, 2),
     st.integers(1, 2),
 )
-def test_every_piece_comes_from_exactly_one_place(counts, capacity, front, back):
+def test_long_sentences_are_overlapping_windows(counts, capacity, front, back):
+    """As the original has them: stride half the window, of each the central part, of the ends head and tail too."""
     frame = Frame([900 + i for i in range(front)], [950 + i for i in range(back)], 0, capacity)
-    made, total = [], 0
+    made, total, places = [], 0, []  # of each piece the first one of the window that gives it, and its column there
     for row in counts:
-        ids = np.arange(total, total + sum(row), dtype=np.int32)  # 0, a real piece here, is also the padding id
-        total += sum(row)
+        size = sum(row)
+        ids = np.arange(total, total + size, dtype=np.int32)  # 0, a real piece here, is also the padding id
         made.append(Pieces(ids, np.array(row, np.int32)))
+        stride, starts = (capacity or 0) // 2, [0]
+        while capacity is not None and starts[-1] + capacity < size:
+            starts.append(starts[-1] + stride)
+        for start in starts:
+            begin = start + (stride // 2 if start else 0)
+            end = size if start == starts[-1] else start + stride // 2 + stride
+            places += [(total + start, front + piece - start) for piece in range(begin, end)]
+        total += size
     batch = collate(made, frame)
     width = batch.input_ids.shape[1]
     flat, mask = batch.input_ids.flatten(), batch.attention_mask
     assert capacity is None or width <= capacity + front + back
     assert flat[batch.piece_slot].tolist() == list(range(total)) == batch.source.flatten()[batch.piece_slot].tolist()
+    firsts = batch.source[batch.piece_slot // width, front]
+    assert list(zip(firsts.tolist(), (batch.piece_slot % width).tolist(), strict=True)) == places
     assert (batch.cls_slot == torch.arange(len(counts)) * width).all()
     assert flat[batch.cls_slot].tolist() == [900] * len(counts)
     assert flat[batch.sep_slot].tolist() == [950 + back - 1] * len(counts)
-    # the row of the last special token holds the last piece; the row of the first holds the first
-    ends = batch.piece_word.new_tensor(np.cumsum([sum(row) for row in counts]) - 1)
+    # the row of the last special token holds the last piece
+    ends = torch.tensor(np.cumsum([sum(row) for row in counts]) - 1)
     assert torch.equal(batch.piece_slot[ends] // width, batch.sep_slot // width)
     # the mask covers a prefix of each row: special tokens and pieces, whatever their ids
     assert torch.equal(mask.sum(1), (batch.source >= 0).sum(1) + front + back)
@@ -160,39 +171,11 @@ def test_alone_equals_in_a_padded_batch_in_any_order(family, tiny_encoder, conte
             assert not whole.padded()[row, len(words) :].any()
 
 
-def by_hand(encoder: Encoder, ids: list[int], capacity: int) -> list[Tensor]:
-    """Windows as the original describes them: stride half the window, central part kept, head and tail added.
-
-    Returns:
-        the first special token, the pieces, the last special token.
-    """
-    stride, starts = capacity // 2, [0]
-    while starts[-1] + capacity < len(ids):
-        starts.append(starts[-1] + stride)
-    vectors: list[Tensor] = []
-    for start in starts:
-        hidden = bare(encoder, ids[start : start + capacity])
-        begin = 0 if start == 0 else 1 + stride // 2
-        end = len(hidden) if start == starts[-1] else 1 + stride // 2 + stride
-        vectors += list(hidden[begin:end])
-    return vectors
-
-
-@pytest.mark.parametrize(
-    ("family", "positions", "lengths"),
-    [*((family, 64, (62, 63, 94, 200)) for family in FAMILIES), *(("bert", size, range(1, 30)) for size in (7, 8))],
-)
-def test_long_sentences_use_overlapping_windows(family, positions, lengths, tmp_path):
-    encoder, capacity = Encoder.load(str(make_tiny(family, tmp_path, positions=positions))), positions - 2
-    for length in lengths:
-        ids = np.resize(encoder.tokenize(["dogs", "walked", "the", "of", "parcel"]).ids, length)
-        single = Pieces(ids, np.ones(length, np.int32))  # one piece a word, so that words are piece vectors
-        batch = encoder.collate([encoder.tokenize(["the"]), single])
-        assert len(batch.input_ids) == 2 + max(0, -(-(length - capacity) // (capacity // 2)))
-        with torch.no_grad():
-            got = encoder(batch)
-        found = torch.stack([got.cls[1], *got.words[-length:], got.sep[1]])
-        assert close(found, torch.stack(by_hand(encoder, ids.tolist(), capacity)))
+@pytest.mark.parametrize("positions", [7, 64])
+def test_a_row_is_as_long_as_the_model_can_see(family, positions, tmp_path):
+    encoder = Encoder.load(str(make_tiny(family, tmp_path, positions=positions)))
+    assert encoder.frame.capacity == positions - 2
+    encode(encoder, [["dogs", "the"] * 40])
 
 
 def test_padded_and_select_round_trip(tiny_encoder):

@@ -5,11 +5,9 @@ import itertools
 import pytest
 import torch
 from by_hand import check_loss, surprise
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.ner import NER, flat_entities
+from mtlprune.tasks.ner import NER
 
 GOLD = [
     Sentence("1", tuple("abcd"), ner=(Span(0, 2, "LOC"), Span(3, 4, "PER"))),
@@ -64,18 +62,3 @@ def test_decoding_is_greedy_by_score(encoded, decoder, seed):
         expected.append(tuple(sorted(taken)))
     assert task.decode(words) == expected
     assert any(len(spans) > 1 for spans in expected)
-
-
-spans = st.builds(
-    lambda a, n, label: Span(a, a + n, label), st.integers(0, 9), st.integers(1, 4), st.sampled_from("XY")
-)
-
-
-@given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, 2.0, 3.0]), spans), max_size=12))
-def test_flat_entities_do_not_depend_on_the_order_given(scored):
-    chosen = flat_entities(scored)
-    assert chosen == flat_entities(scored[::-1])
-    assert all(left.end <= right.start for left, right in itertools.pairwise(chosen))
-    for score, span in scored:  # what was left out overlaps something that scores at least as much
-        better = [other for value, other in scored if value >= score and other in chosen]
-        assert span in chosen or any(o.start < span.end and span.start < o.end for o in better)

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from by_hand import span_layer, with_one
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
@@ -19,7 +17,7 @@ from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import SharedMLP, dropout_mask
 from mtlprune.tasks.con import binarise
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, rounded, table_side
-from mtlprune.tasks.spans import Candidates, SplitSpanLayer, best_of_each, candidates, pair_scorer
+from mtlprune.tasks.spans import SplitSpanLayer, candidates
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -86,35 +84,6 @@ def test_dropout_keeps_the_mean_and_its_rate(rate):
     assert float((fallen.mean(0) - exact).abs().max()) < 6 * error / 500**0.5  # no byte of a 64-bit number is special
 
 
-def triples(spans: Candidates) -> list[tuple[int, int, int]]:
-    return list(zip(*(column.tolist() for column in spans), strict=True))
-
-
-@pytest.mark.parametrize("max_width", [1, 3, 30])
-def test_candidates(encoded, max_width):
-    every = [(b, start, end) for b, n in enumerate([4, 1, 6]) for start in range(n) for end in range(start, n)]
-    expected = [span for span in every if span[2] - span[1] < max_width]
-    assert triples(candidates(encoded([4, 1, 6]), max_width)) == expected
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 15)), min_size=1, max_size=5),
-    st.sampled_from([0.1, 0.4, 0.8, 1.0, 2.0]),
-    st.randoms(use_true_random=False),
-)
-def test_best_of_each_sentence(shape, ratio, random):
-    lengths = [n for n, _ in shape]
-    owner = [b for b, (_, items) in enumerate(shape) for _ in range(items)]
-    scores = [random.choice([-1.0, 0.0, 0.5, 2.0]) for _ in owner]  # with many ties
-    expected = [False] * len(owner)
-    for b, n in enumerate(lengths):
-        own = sorted((row for row in range(len(owner)) if owner[row] == b), key=lambda row: (-scores[row], row))
-        for row in own[: max(1, int(torch.tensor(n) * ratio))]:
-            expected[row] = True
-    found = best_of_each(torch.tensor(scores), torch.tensor(owner, dtype=torch.long), torch.tensor(lengths), ratio)
-    assert found.tolist() == expected
-
-
 def test_prefix_sums_do_not_lose_precision_in_a_large_batch(encoded):
     """Differences of sums over thousands of words still give the sum over a span."""
     torch.manual_seed(0)
@@ -123,9 +92,9 @@ def test_prefix_sums_do_not_lose_precision_in_a_large_batch(encoded):
     spans = candidates(words, 30).take(torch.arange(0, 200 * 325, 997))
     found = layer.gather(layer(words, widths.weight), spans, words.starts)
     sentences = words.words.split(sizes)
-    for number, (b, start, end) in enumerate(triples(spans)):
+    for got, b, start, end in zip(found, *(column.tolist() for column in spans), strict=True):
         expected = span_layer(layer, sentences[b], start, end, widths.weight)
-        torch.testing.assert_close(found[number], expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3)
 
 
 SENTENCES: list[Sentence] = build_grammar(30, 1, 1, seed=4)["train"]
@@ -153,15 +122,3 @@ def test_label_rows_are_one_live_row_a_class_and_places_count_labels(name: str, 
     assert [[label for label in names if label]] == list(task.labels.values())
     places = np.concatenate([task.label_places(task.target(s)) for s in SENTENCES])
     assert Counter(names[place] for place in places) == Counter(label for s in SENTENCES for label in LABELS[name](s))
-
-
-@pytest.mark.parametrize("kind", ["biaffine", "mlp"])
-def test_a_row_of_a_pair_scorer_moves_its_own_label_only(kind: Any) -> None:
-    scorer = pair_scorer(kind, 6, 4, 3, 0.0)
-    torch.nn.init.normal_(scorer.weight if kind == "biaffine" else scorer.last.weight)
-    owner = torch.zeros(5, dtype=torch.long)
-    vectors = scorer(torch.randn(5, 6), owner, 1)
-    scores = scorer.score(vectors, torch.tensor([0, 1]), torch.tensor([2, 3]), owner[:2], 1)
-    (slope,) = torch.autograd.grad(scores[:, 1].sum(), scorer.weight if kind == "biaffine" else scorer.last.weight)
-    moved = slope.flatten(1).abs().sum(1)
-    assert moved[1] > 0 and moved[0] == moved[2] == 0 and scorer.label_rows().shape[0] == 3
