@@ -123,16 +123,11 @@ def test_the_library_is_silent():
 
 
 HEAVY = ("torch", "transformers", "datasets", "supar")
-LIGHT = {
+LIGHT = dict.fromkeys(("cli", "sweeps", "sweeps.worker", "runs", "scores", "baselines"), HEAVY)
+LIGHT = {f"mtlprune.{name}": heavy for name, heavy in LIGHT.items()} | {
     "mtlprune": HEAVY,
     "mtlprune.sentence": (*HEAVY, "numpy"),
-    "mtlprune.scores": HEAVY,
-    "mtlprune.runs": HEAVY,
-    "mtlprune.cli": HEAVY,
-    "mtlprune.sweeps": HEAVY,
-    "mtlprune.sweeps.worker": HEAVY,
     "mtlprune.structs": ("supar",),
-    "mtlprune.baselines": HEAVY,
     "mtlprune.corpora.grammar": ("torch", "transformers", "supar"),
 }
 SHOWING = {"reports", "reports/page", "analyses/show"}

@@ -18,7 +18,7 @@ from mtlprune.corpora.export import export
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.corpora.tables import fingerprint
 from mtlprune.files import RunError
-from mtlprune.layers import LAYERS, Layer, LayerError, in_order, kind_of
+from mtlprune.layers import LAYERS, Layer
 from mtlprune.run_forms import check_sentence
 from mtlprune.runs import RunFolder, from_json, to_json
 from mtlprune.scores import count, score
@@ -76,14 +76,6 @@ def test_a_layer_has_one_kind() -> None:
         declared([tags, chunks])
     with pytest.raises(SentenceError, match="x is of the kind tags in gold, but spans was predicted"):
         count("x", tags, chunks)
-
-
-def test_names_and_kinds() -> None:
-    assert [kind_of(what) for what in ("con", "brackets:upos", "tags")] == ["brackets", "brackets", "tags"]
-    assert kind_of("chunk", {"chunk": {"type": "ner", "kind": "spans"}}) == "spans"
-    assert in_order({"chunk", "srl", "a", "pos"}) == ["pos", "srl", "a", "chunk"]
-    with pytest.raises(LayerError, match=r"expected a layer out of pos, .*, found 'chunk'"):
-        kind_of("chunk")
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from by_hand import check_loss, leaky, pair_scores, surprise, with_one
+from by_hand import check_loss, decoder, encoded, leaky, pair_scores, surprise, with_one
 from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import nested_spans
@@ -69,7 +69,7 @@ def tables(task: CON, words, number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("label_scorer", SCORERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(encoded, decoder, label_scorer, seed):
+def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(label_scorer, seed):
     task = decoder(CON, CON.collect(GOLD), seed, span_size=6, label_size=4, label_scorer=label_scorer)
     names = task.labels["labels"]
     assert names == sorted({label for s in GOLD for _, _, label in binarise(s.con, len(s))}) and "VP+VP" in names
@@ -84,7 +84,7 @@ def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(encoded, dec
 
 
 @pytest.mark.parametrize("label_scorer", SCORERS)
-def test_decoding_is_the_tree_of_highest_expected_overlap(encoded, decoder, label_scorer):
+def test_decoding_is_the_tree_of_highest_expected_overlap(label_scorer):
     sizes = [5, 1, 4, 2, 5]
     for seed in range(3):
         task = decoder(CON, CON.collect(GOLD), seed, span_size=6, label_size=4, label_scorer=label_scorer)

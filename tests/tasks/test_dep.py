@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from by_hand import check_loss, leaky, pair_scores, surprise, with_one
+from by_hand import check_loss, decoder, encoded, leaky, pair_scores, surprise, with_one
 from test_structs import dependency_trees, tree_score
 
 from mtlprune.sentence import Dependencies, Sentence
@@ -30,7 +30,7 @@ def tables(task: DEP, words, number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("relation_scorer", SCORERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(encoded, decoder, relation_scorer, seed):
+def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(relation_scorer, seed):
     task = decoder(DEP, DEP.collect(GOLD), seed, arc_size=6, relation_size=4, relation_scorer=relation_scorer)
     assert task.labels == {"relations": NAMES}
     words = encoded(SIZES, seed)
@@ -45,7 +45,7 @@ def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(encoded, decoder, 
 
 @pytest.mark.parametrize("projective", [False, True])
 @pytest.mark.parametrize("relation_scorer", SCORERS)
-def test_decoding_finds_the_best_tree_of_all(encoded, decoder, relation_scorer, projective):
+def test_decoding_finds_the_best_tree_of_all(relation_scorer, projective):
     sizes = [4, 1, 5, 2, 5, 4]
     options = {"arc_size": 6, "relation_size": 4, "relation_scorer": relation_scorer, "projective": projective}
     greedy = 0

@@ -1,7 +1,7 @@
 """One tag a word: POS, and entities by IOB2."""
 
 import pytest
-from by_hand import check_loss, surprise
+from by_hand import check_loss, decoder, encoded, surprise
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ GOLD = [
 ]
 
 
-def test_loss_word_by_word(encoded, decoder) -> None:
+def test_loss_word_by_word() -> None:
     task, words = decoder(POS, POS.collect(GOLD)), encoded([3, 1, 2])
     scores = [task.scores.weight @ vector + task.scores.bias for vector in words.words]
     flat = [tag for s in GOLD for tag in s.pos]
@@ -26,7 +26,7 @@ def test_loss_word_by_word(encoded, decoder) -> None:
     check_loss(task, words, GOLD, sum(losses) / 6, rtol=1.3e-6)
 
 
-def test_targets_are_iob2_and_lead_back(decoder) -> None:
+def test_targets_are_iob2_and_lead_back() -> None:
     labels = BIO.collect(GOLD, "ner")
     assert labels == {"tags": ["O", "B-X", "I-X", "B-Y", "I-Y"]}
     task = decoder(BIO, labels)
@@ -37,7 +37,7 @@ def test_targets_are_iob2_and_lead_back(decoder) -> None:
 
 
 @pytest.mark.parametrize(("kind", "layer"), [(POS, "pos"), (BIO, "ner")])
-def test_decoding_takes_the_best_tag_of_each_word(encoded, decoder, kind, layer) -> None:
+def test_decoding_takes_the_best_tag_of_each_word(kind, layer) -> None:
     task = decoder(kind, kind.collect(GOLD, layer), scale=1.0)
     words = encoded([3, 1, 2])
     scores, labels = task.linear()

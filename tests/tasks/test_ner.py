@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from by_hand import check_loss, surprise
+from by_hand import check_loss, decoder, encoded, surprise
 
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.ner import NER
@@ -28,7 +28,7 @@ def scores_of(task: NER, vectors: torch.Tensor, start: int, end: int) -> torch.T
 
 @pytest.mark.parametrize(("loss_per", "count"), [("word", sum(SIZES)), ("span", 10 + 1 + 6)])
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_is_that_of_all_spans(encoded, decoder, seed, loss_per, count):
+def test_loss_is_that_of_all_spans(seed, loss_per, count):
     task = decoder(NER, NER.collect(GOLD), seed, size=5, loss_per=loss_per)
     assert task.labels == {"types": ["LOC", "PER"]}
     words = encoded(SIZES, seed)
@@ -42,7 +42,7 @@ def test_loss_is_that_of_all_spans(encoded, decoder, seed, loss_per, count):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_decoding_is_greedy_by_score(encoded, decoder, seed):
+def test_decoding_is_greedy_by_score(seed):
     task = decoder(NER, {"types": ["LOC", "PER"]}, seed, size=5)
     sizes = [6, 1, 4, 7]
     words = encoded(sizes, seed)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import check_loss, span_layer, surprise
+from by_hand import check_loss, decoder, encoded, span_layer, surprise
 
 from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.tasks.srl import SRL
@@ -83,7 +83,7 @@ def binary(score: torch.Tensor, gold: bool) -> torch.Tensor:
 @each_kind
 @pytest.mark.parametrize("max_width", [3, 2])
 @pytest.mark.parametrize("seed", range(2))
-def test_loss(encoded, decoder, kind, max_width, seed):
+def test_loss(kind, max_width, seed):
     task = decoder(SRL, SRL.collect(GOLD), seed, **OPTIONS | kind | {"max_width": max_width})
     assert task.labels == {"roles": ROLES}
     words = encoded(SIZES, seed)
@@ -108,7 +108,7 @@ def test_loss(encoded, decoder, kind, max_width, seed):
 
 @each_kind
 @pytest.mark.parametrize("ratio", [0.8, 5.0])
-def test_decoding_takes_the_best_spans_that_do_not_overlap(encoded, decoder, kind, ratio):
+def test_decoding_takes_the_best_spans_that_do_not_overlap(kind, ratio):
     sizes, several = [4, 1, 5, 3], 0
     for seed in range(3):
         task = decoder(SRL, {"roles": ROLES}, seed, argument_ratio=ratio, predicate_ratio=1.0, **OPTIONS | kind)
@@ -139,7 +139,7 @@ def best_set(scores: Scores, p: int) -> tuple[Span, ...]:
 
 
 @each_kind
-def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, kind):
+def test_a_batch_without_predicates_has_a_loss_and_a_gradient(kind):
     task, words = decoder(SRL, {"roles": ROLES}, **OPTIONS | kind), encoded([1, 1])
     words.words.requires_grad_()
     gold = [Sentence("1", ("a",), srl=()), Sentence("2", ("b",), srl=())]
@@ -149,7 +149,7 @@ def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, 
 
 
 @pytest.mark.parametrize("predicates", ["classified", "ranked"])
-def test_predicates_without_any_role(encoded, decoder, predicates):
+def test_predicates_without_any_role(predicates):
     """Where training sentences hold no argument there are no roles; predicates are still found."""
     sentences = [s.with_layers(srl=tuple(p._replace(arguments=()) for p in s.srl)) for s in GOLD]
     assert SRL.collect(sentences) == {"roles": []}
