@@ -2,11 +2,8 @@
 
 import pytest
 from by_hand import check_loss, decoder, encoded, surprise
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.corpora.formats.iob2 import spans_from_tags
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.linear import BIO, POS
 from mtlprune.tasks.ner import NER
@@ -34,6 +31,7 @@ def test_targets_are_iob2_and_lead_back() -> None:
     rows = [[labels["tags"][place] for place in task.target(s)["tags"]] for s in GOLD]
     assert rows == [["B-X", "I-X", "B-X"], ["O"], ["O", "B-Y"]]
     assert [task.value(tuple(row)) for row in rows] == [s.ner for s in GOLD]
+    assert task.value(("O", "I-X", "I-X", "I-Y")) == (Span(1, 3, "X"), Span(3, 4, "Y"))  # what continues nothing begins
 
 
 @pytest.mark.parametrize(("kind", "layer"), [(POS, "pos"), (BIO, "ner")])
@@ -44,18 +42,6 @@ def test_decoding_takes_the_best_tag_of_each_word(kind, layer) -> None:
     best = [labels[int((scores.weight @ vector + scores.bias).argmax())] for vector in words.words]
     tags = [tuple(best[a:b]) for a, b in ((0, 3), (3, 4), (4, 6))]
     assert task.decode(words) == (tags if kind is POS else [task.value(one) for one in tags])
-
-
-@given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
-def test_a_tag_that_continues_nothing_begins_a_span(tags: list[str]) -> None:
-    mended = list(tags)
-    for place, tag in enumerate(tags):
-        before = mended[place - 1][2:] if place else ""
-        if tag[0] == "I" and before != tag[2:]:
-            mended[place] = f"B-{tag[2:]}"
-    found = BIO({"tags": ["O"]}, 1, BIO.Options()).value(tuple(tags))
-    assert found == spans_from_tags(mended)
-    assert list(Sentence("1", ("w",) * len(tags), ner=found).validate().ner) == list(found)
 
 
 def config(**decoders):
