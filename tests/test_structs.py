@@ -38,6 +38,12 @@ def enumerate_constituency(scores, n):
     return totals.logsumexp(0), marginals, totals.max()
 
 
+def cky(scores, lengths):
+    """The best tree of each sentence."""
+    splits = structs.best_splits(scores, lengths)
+    return [structs.bracketing(row, n) for row, n in zip(splits, lengths.tolist(), strict=True)]
+
+
 def gold_charts(lengths, size):
     charts = torch.zeros(len(lengths), size, size, dtype=torch.bool)
     for b, n in enumerate(lengths.tolist()):
@@ -70,7 +76,7 @@ def test_constituency_equals_enumeration(seed):
     plain, expected_loss = scores.detach(), 0.0
     marginals = structs.constituency_marginals(plain, LENGTHS)
     torch.testing.assert_close(scores.grad, marginals)
-    trees = structs.constituency_cky(plain, LENGTHS)
+    trees = cky(plain, LENGTHS)
     for b, n in enumerate(LENGTHS.tolist()):
         expected_z, expected_marginals, best = enumerate_constituency(plain[b], n)
         torch.testing.assert_close(log_z[b].double(), expected_z, rtol=1e-5, atol=1e-5)
@@ -91,7 +97,7 @@ def test_constituency_equals_supar_on_long_sentences():
     oracle, marginals = ConstituencyCRF(scores.clone(), lengths), structs.constituency_marginals(scores, lengths)
     torch.testing.assert_close(structs.constituency_log_partition(scores, lengths), oracle.log_partition.detach())
     torch.testing.assert_close(marginals, oracle.marginals.float(), rtol=1e-4, atol=1e-4)
-    assert structs.constituency_cky(scores, lengths) == [[tuple(span) for span in tree] for tree in oracle.argmax]
+    assert cky(scores, lengths) == [[tuple(span) for span in tree] for tree in oracle.argmax]
 
 
 @pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), -1e30])
@@ -99,14 +105,14 @@ def test_constituency_alone_equals_in_a_padded_batch(rubbish):
     scores = random_scores(6, 6, 6)
     for b, n in enumerate(LENGTHS.tolist()):
         scores[b, n + 1 :], scores[b, :, n + 1 :] = rubbish, rubbish
-    log_z, trees = structs.constituency_log_partition(scores, LENGTHS), structs.constituency_cky(scores, LENGTHS)
+    log_z, trees = structs.constituency_log_partition(scores, LENGTHS), cky(scores, LENGTHS)
     marginals, loss = structs.constituency_marginals(scores, LENGTHS), torch.tensor(0.0)
     charts = gold_charts(LENGTHS, 6)
     for b, n in enumerate(LENGTHS.tolist()):
         alone, length = scores[b : b + 1, : n + 1, : n + 1], LENGTHS[b : b + 1]
         torch.testing.assert_close(log_z[b : b + 1], structs.constituency_log_partition(alone, length))
         torch.testing.assert_close(marginals[b, : n + 1, : n + 1], structs.constituency_marginals(alone, length)[0])
-        assert structs.constituency_cky(alone, length) == [trees[b]]
+        assert cky(alone, length) == [trees[b]]
         loss += structs.constituency_crf_loss(alone, charts[b : b + 1, : n + 1, : n + 1], length)
     torch.testing.assert_close(structs.constituency_crf_loss(scores, charts, LENGTHS), loss)
     assert torch.isfinite(marginals).all()
@@ -127,7 +133,7 @@ def test_half_precision_equals_its_fp32_cast_even_under_autocast(dtype):
     def everything(scores):
         floats = [getattr(structs, f"constituency_{name}")(scores, LENGTHS) for name in ("log_partition", "marginals")]
         floats.append(structs.constituency_crf_loss(scores, charts, LENGTHS))
-        return [*floats, structs.mst(scores, LENGTHS)], structs.constituency_cky(scores, LENGTHS)
+        return [*floats, structs.mst(scores, LENGTHS)], cky(scores, LENGTHS)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found, trees = everything(half)
@@ -137,7 +143,7 @@ def test_half_precision_equals_its_fp32_cast_even_under_autocast(dtype):
 
 
 def test_equal_scores_split_to_the_left():
-    trees = structs.constituency_cky(torch.zeros(1, 4, 4), torch.tensor([3]))
+    trees = cky(torch.zeros(1, 4, 4), torch.tensor([3]))
     assert trees == [[(0, 3), (0, 1), (1, 3), (1, 2), (2, 3)]]
 
 
