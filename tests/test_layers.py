@@ -1,10 +1,8 @@
 """Layers beside the five: whatever is done with a known layer gives the same with the same data under another name."""
 
 import json
-import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from random_sentences import corpora, sentences
@@ -133,19 +131,11 @@ def test_json_writes_the_five_as_ever_and_others_with_their_kind(sentence: Sente
     assert from_json(tree | {"comment": "of another tool", "odd": {"kind": 1}}) == doubled(sentence)
 
 
-@pytest.mark.parametrize(
-    ("layer", "message"),
-    [
-        ({"kind": "span", "value": []}, ".*expected a kind out of"),
-        ({"kind": "spans", "value": [[0, 1]]}, ""),
-        ({"kind": "spans", "value": [[0, 9, "X"]]}, "the span 0–9 .* does not lie within the 2 words"),
-    ],
-)
-def test_json_that_is_wrong(tmp_path: Path, layer: object, message: str) -> None:
+@pytest.mark.parametrize("layer", [{"kind": "span", "value": []}, {"kind": "spans", "value": [[0, 9, "X"]]}])
+def test_json_that_is_wrong(tmp_path: Path, layer: object) -> None:
     (tmp_path / "predictions").mkdir()
-    line = json.dumps(to_json(two()) | {"chunk": layer})
-    (tmp_path / "predictions" / "dev.jsonl").write_text(line + "\n")
-    with pytest.raises(RunError, match=f"line 1: .*in chunk: {message}"):
+    (tmp_path / "predictions" / "dev.jsonl").write_text(json.dumps(to_json(two()) | {"chunk": layer}) + "\n")
+    with pytest.raises(RunError, match=r"line 1: .*in chunk: "):
         RunFolder(tmp_path).read_predictions("dev")
 
 
@@ -195,18 +185,10 @@ def test_probe_items_are_those_of_the_known_name_with_shuffles_of_their_own(cont
             assert (new.label == old.label).all() and (new.offsets == old.offsets).all()
             assert same.shuffled.tolist() == old.shuffled.tolist()
             assert sorted(new.shuffled.tolist()) == sorted(old.shuffled.tolist())
-
-
-def test_shuffles_of_further_layers_follow_their_names_only() -> None:
-    """By hand, so that results can be had again; another layer beside it changes nothing."""
-    many = tuple("ABCDEFGH")
-    alone = two("a b c d e f g h", upos=Layer("tags", many))
-    beside = alone.with_layers(chunk=Layer("tags", many))
-    expected = np.random.default_rng([0, 7, 5 + zlib.crc32(b"upos"), 0]).permutation(8)
-    for sentence in (alone, beside):
-        items = {one.task: one for one in read_items({"test": [sentence]}, 0)["test"]}
-        assert items["upos"].shuffled.tolist() == expected.tolist()
-    assert items["chunk"].shuffled.tolist() != items["upos"].shuffled.tolist()
+    only = [s.bare().with_layers(upos=Layer("tags", s.pos)) for s in content]  # what is beside it changes nothing
+    for split, items in read_items({"train": only, "test": only[:1]}, 3).items():
+        found = {one.task: one.shuffled.tolist() for one in both[split]}
+        assert all(one.shuffled.tolist() == found["upos"] for one in items)
 
 
 @given(sentences())

@@ -222,17 +222,7 @@ def test_unknown_gold_is_not_counted_and_unknown_prediction_refused(layer, pairs
 def test_a_perfect_prediction_is_100(layer, pairs):
     perfect = score(layer, [count(layer, gold, gold) for gold, _ in pairs])
     assert perfect == dict.fromkeys(SCORES[kind_of(layer)], 100.0)
-
-
-@pytest.mark.parametrize("layer", ["ner", "con", "srl"])
-def test_gold_and_prediction_swapped_swap_precision_and_recall(layer, pairs):
-    pairs = [(g, p.with_layers(pos=g.pos)) for g, p in pairs]
-    forth = score(layer, [count(layer, g, p) for g, p in pairs])
-    back = score(layer, [count(layer, p, g) for g, p in pairs])
-    precision, recall = forth["precision"], forth["recall"]
-    assert (precision, recall, forth["f1"]) == (back["recall"], back["precision"], back["f1"])
-    assert forth["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
-    assert 30 < forth["f1"] < 95  # the corruption is real
+    assert 30 < score(layer, [count(layer, *pair) for pair in pairs])[MAIN[kind_of(layer)]] < 95  # others are not
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -305,9 +295,7 @@ OUTER, INNER = (3, 6, "ARG1"), (4, 5, "ARG2")
         ([OUTER, INNER], [OUTER, INNER], (2, 2, 2), (2, 2, 2)),
         ([OUTER, INNER], [OUTER], (1, 2, 1), (0, 2, 1)),
         ([OUTER, INNER], [INNER], (1, 2, 1), (1, 2, 1)),
-        ([OUTER, INNER], [OUTER, (4, 5, "ARG3")], (1, 2, 2), (1, 2, 2)),
         ([OUTER, INNER], [OUTER, (3, 4, "ARG2")], (1, 2, 2), (0, 2, 2)),
-        ([OUTER], [OUTER, INNER], (1, 1, 2), (0, 1, 2)),
         ([OUTER, (3, 6, "ARG2")], [OUTER, (3, 6, "ARG2")], (2, 2, 2), (1, 1, 1)),
     ],
 )

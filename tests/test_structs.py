@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -216,20 +215,6 @@ def test_a_chain_of_1500_words_with_a_circle_at_its_end():
     scores[0, n, 0] = 5.0
     heads = structs.mst(scores, torch.tensor([n]))
     assert heads[0].tolist() == [0, *range(2, n + 1), 0]
-
-
-def test_circles_within_circles():
-    """Words are leaves of a binary tree, an arc is dearer the higher it climbs: pairs circle, then pairs of pairs."""
-    levels = 8
-    n = 2**levels
-    place = np.arange(n)
-    climb = np.ceil(np.log2(1 + (place[:, None] ^ place)))  # 1 within a pair, 2 within a pair of pairs …
-    scores = torch.full((1, n + 1, n + 1), -1000.0)
-    scores[0, 1:, 1:] = -torch.tensor(climb)
-    heads = structs.mst(scores, torch.tensor([n]))[0].tolist()
-    assert not find_cycle(heads[1:]) and heads[1:].count(0) == 1
-    joins = sum(2 ** (levels - level) * level for level in range(1, levels + 1))  # every circle is left exactly once
-    assert tree_score(scores[0], heads) == -1000 - joins
 
 
 def test_scores_that_are_not_finite_are_refused():
