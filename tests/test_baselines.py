@@ -73,10 +73,7 @@ def test_predicates_and_their_arguments_relative_to_them():
     assert baseline.predict(said("cat sees rats .")).srl == (Predicate(1, None, (Span(2, 3, "ARG1"),)),)
 
 
-def test_only_known_layers_are_predicted_and_gold_is_not_looked_at():
-    gold = said("a b", pos=("X", "Y"), ner=(Span(0, 1, "PER"),))
-    predicted = Majority([gold.with_layers(ner=None)]).predict(gold.with_layers(pos=("Q", "Q")))
-    assert predicted == said("a b", pos=("X", "Y"))
+def test_without_train_there_is_no_baseline():
     with pytest.raises(SentenceError, match="no sentence"):
         Majority([])
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
-from mtlprune.config.config import PRESETS, Config, ConfigError, build_config, load_config, merged
+from mtlprune.config.config import ConfigError, build_config, load_config, merged
 from mtlprune.files import read_yaml
 from mtlprune.layers import LAYERS
 
@@ -119,14 +118,6 @@ def test_a_file_that_is_no_text(tmp_path):
         load_config(tmp_path / "latin.yaml")
 
 
-@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
-def test_presets_parse_and_survive_being_stored(preset):
-    config = load_config(preset)
-    assert config.name == preset
-    stored = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json")))
-    assert build_config(stored) == config and build_config(stored).digest() == config.digest()
-
-
 def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     """Sections 2 to 4 of the facts on He and Choi (2021), as a literal table."""
     expected = yaml.safe_load("""
@@ -158,10 +149,8 @@ def test_a_pruning_method_alone_may_be_followed_by_its_settings(tmp_path):
         assert (pruning.method, pruning.penalty, pruning.keep) == expected
 
 
-def test_configurations_are_frozen_and_told_apart():
+def test_configurations_are_told_apart():
     config = build_config(MINIMAL)
-    with pytest.raises(ValidationError):
-        config.train.epochs = 3
     other = build_config({**MINIMAL, "train": {"seed": 2}})
     assert config.digest() != other.digest() and len(config.digest()) == 8
-    assert isinstance(config, Config) and config.tasks == tuple(LAYERS)
+    assert config.tasks == tuple(LAYERS)

@@ -1,4 +1,4 @@
-"""What decoders share, against einsum, plain loops and unsplit layers; label rows, one a class."""
+"""What decoders share, against plain and unsplit layers; label rows, one a class."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from by_hand import encoded, span_layer, with_one
+from by_hand import encoded, span_layer
 from torch import nn
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
@@ -16,24 +16,12 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import SharedMLP, dropout_mask
 from mtlprune.tasks.con import binarise
-from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table
+from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import SplitSpanLayer, candidates
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def test_biaffine_forms():
-    left, weight, right = drawn(9, 4), drawn(5, 5, 7, seed=1), drawn(9, 6, seed=2)
-    by_row = torch.einsum("mi,lij,mj->ml", with_one(left), weight, with_one(right))
-    torch.testing.assert_close(biaffine_rows(left, weight, right), by_row, rtol=1e-4, atol=1e-5)
-    every = torch.einsum("si,lij,tj->slt", with_one(left), weight, with_one(right))
-    found = biaffine_table(left, weight, right, [3, 5, 1])
-    assert found.shape == (3, 5, 5, 5)
-    for place, (begin, size) in enumerate([(0, 3), (3, 5), (8, 1)]):
-        part = every[begin : begin + size, :, begin : begin + size]
-        torch.testing.assert_close(found[place, :size, :, :size], part, rtol=1e-4, atol=1e-5)
 
 
 def test_rounded_rows_change_neither_result_nor_gradient():
