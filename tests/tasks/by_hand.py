@@ -11,6 +11,7 @@ from mtlprune.tasks.base import Task
 from mtlprune.tasks.spans import BiaffinePairs
 
 HIDDEN = 8
+leaky = torch.nn.LeakyReLU(0.1)
 
 
 def encoded(sizes: Sequence[int], seed: int = 0) -> Encoded:
@@ -33,10 +34,6 @@ def decoder(task: type[Task], labels: dict[str, list[str]], seed: int = 0, scale
 def with_one(rows: torch.Tensor) -> torch.Tensor:
     """A one behind each row, for biases."""
     return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
-
-
-def leaky(values: torch.Tensor) -> torch.Tensor:
-    return torch.where(values > 0, values, 0.1 * values)
 
 
 def surprise(scores: torch.Tensor, gold: int) -> torch.Tensor:

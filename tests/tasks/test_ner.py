@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from by_hand import check_loss, decoder, encoded, surprise
+from by_hand import check_loss, decoder, encoded, surprise, with_one
 
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.ner import NER
@@ -21,8 +21,7 @@ def scores_of(task: NER, vectors: torch.Tensor, start: int, end: int) -> torch.T
     """(L,) scores of the span from word ``start`` to word ``end``, both inclusive."""
     size = task.options.size
     projected = vectors @ task.ends.weight.T + task.ends.bias
-    one = torch.ones(1)
-    left, right = torch.cat([projected[start, :size], one]), torch.cat([projected[end, size:], one])
+    left, right = with_one(projected[start, :size]), with_one(projected[end, size:])
     return torch.einsum("i,lij,j->l", left, task.weight, right)
 
 

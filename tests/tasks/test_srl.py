@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import check_loss, decoder, encoded, span_layer, surprise
+from by_hand import check_loss, decoder, encoded, span_layer, surprise, with_one
 
 from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.tasks.srl import SRL
@@ -61,9 +61,8 @@ class Scores:
         scorer: Any = task.argument
         if task.options.argument_scorer == "mlp":
             return two_layers(scorer.rest, span_layer(scorer.first, words, start, end, widths)).squeeze()
-        one, size = torch.ones(1), task.options.size
-        left = torch.cat([linear(scorer.ends, words[start])[:size], one])
-        right = torch.cat([linear(scorer.ends, words[end])[size:], one])
+        ends, size = [linear(scorer.ends, words[place]) for place in (start, end)], task.options.size
+        left, right = with_one(ends[0][:size]), with_one(ends[1][size:])
         return left @ scorer.weight[0] @ right + scorer.width[end - start]
 
 
