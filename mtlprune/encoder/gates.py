@@ -89,11 +89,6 @@ def probability_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
     return torch.sigmoid(shifted).clamp(law.epsilon, 1 - law.epsilon)
 
 
-def expected_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
-    """Expected number of gates that a sample leaves non-zero: the sum of `probability_open`, a scalar."""
-    return probability_open(logits, law).sum()
-
-
 def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
     """Sum over pairs of tasks and over heads of z_task · z_other, a scalar (He and Choi 2021, per-task gates).
 
@@ -196,7 +191,7 @@ class Gates(nn.Module):
         if self.is_fixed():
             return self.mask.sum()
         with torch.autocast(self.logits.device.type, enabled=False):
-            return expected_open(self.logits, self.law)
+            return probability_open(self.logits, self.law).sum()
 
     def is_fixed(self) -> bool:
         """Whether the gates are a mask now."""
