@@ -268,12 +268,20 @@ class Encoder(nn.Module):
         return sums / batch.piece_counts.unsqueeze(1)
 
     def save(self, folder: str | Path) -> None:
-        """Write config, tokenizer, weights (safetensors) and head map of an encoder from which heads were removed, for
-        :meth:`load`; an older save there is replaced as a whole."""
-        assert isinstance(self.transformer, PreTrainedModel) and self.head_map is not None
+        """Write config, tokenizer and weights (safetensors) for :meth:`load`, and which heads are left where some were
+        removed; an older save there is replaced as a whole.
+
+        Raises:
+            EncoderError: the encoder has no context, or has gates beside its weights.
+        """
+        if not isinstance(self.transformer, PreTrainedModel):
+            raise EncoderError("an encoder without context is kept with its run only; save one with context")
         with replacing_folder(Path(folder)) as fresh, quiet():
             self.tokenizer.save_pretrained(fresh)
-            save_pruned(self.transformer, self.head_map, fresh)
+            if self.head_map is None:
+                self.transformer.save_pretrained(fresh)
+            else:
+                save_pruned(self.transformer, self.head_map, fresh)
             if self.fusion is not None:
                 self.fusion.save(fresh)
             write_sums(fresh)

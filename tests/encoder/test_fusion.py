@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import HEADS, LAYERS, WORDS
+from tiny import LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.encoder.fusion import KINDS, Fusion
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.removal import remove_heads
 
 JOINED = KINDS[1:]
 
@@ -58,7 +57,6 @@ def test_without_fusion_nothing_is_new_and_concat_begins_as_the_last_layer(tiny_
 def test_saved_and_loaded_it_says_the_same(tiny_encoder: Callable[[str], Path], kind: str, tmp_path: Path) -> None:
     encoder, saved = Encoder.load(str(tiny_encoder("bert")), fusion=kind), str(tmp_path / "saved")
     scattered(encoder.fusion)
-    encoder.head_map = remove_heads(encoder.transformer, torch.ones(LAYERS, HEADS))
     encoder.save(saved)
     assert torch.equal(words(Encoder.load(saved, fusion=kind)), words(encoder))
     assert torch.equal(words(Encoder.load(saved)), words(Encoder.load(str(tiny_encoder("bert")))))

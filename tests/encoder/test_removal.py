@@ -147,8 +147,11 @@ def test_the_encoder_saves_and_restores_what_is_left(family, tiny_encoder, tmp_p
     torch.testing.assert_close(vectors(cut), both)
 
 
-def test_without_context_there_are_no_heads(pruned):
-    assert Encoder.load(str(pruned), context=False).head_map is None
+def test_without_context_there_are_no_heads(pruned, tmp_path):
+    encoder = Encoder.load(str(pruned), context=False)
+    with pytest.raises(EncoderError, match="without context is kept with its run only"):
+        encoder.save(tmp_path / "saved")
+    assert encoder.head_map is None
 
 
 def test_the_snippet_of_the_docs_runs(pruned):
