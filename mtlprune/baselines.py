@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import Layer, find_cycle, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span, declared
 
@@ -92,21 +93,12 @@ class SpansLearner:
         self._marks: Votes[str] = Votes(cased=True)
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
-        marks = ["O"] * len(words)
-        for start, end, label in value:
-            marks[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
-        for word, tag, mark in zip(words, tags, marks, strict=True):
+        for word, tag, mark in zip(words, tags, iob2_from_spans(value, len(words)), strict=True):
             self._marks.add(word, tag, mark)
 
     def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
-        spans: list[Span] = []
-        for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
-            mark, _, label = self._marks.ranked(word, tag)[0].partition("-")
-            if mark == "I" and spans and spans[-1].end == place and spans[-1].label == label:
-                spans[-1] = Span(spans[-1].start, place + 1, label)
-            elif mark != "O":
-                spans.append(Span(place, place + 1, label))
-        return tuple(spans)
+        marks = [self._marks.ranked(word, tag)[0] for word, tag in zip(words, tags, strict=True)]
+        return spans_from_tags(marks, repair=True)
 
 
 class TreesLearner:

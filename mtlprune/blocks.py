@@ -207,10 +207,7 @@ class HeadsConfig(Block):
             return {"rule": "all"}
         return {"named": given} if isinstance(given, str | list | tuple) else given
 
-    @field_validator("named", mode="before")
-    @classmethod
-    def _named(cls, heads: Any) -> Any:
-        return _as_heads(heads)
+    _named = field_validator("named", mode="before")(_as_heads)
 
     @field_validator("per_task", mode="before")
     @classmethod
@@ -362,11 +359,7 @@ class SyntaxConfig(Block):
     heads: tuple[str, ...] | None = None
     """Only these heads, such as 3-7,4-1 (layer 3, head 7, counted from 1); all, if not given."""
 
-    @field_validator("heads", mode="before")
-    @classmethod
-    def _as_heads(cls, heads: Any) -> Any:
-        """syntax.heads=3-7,4-1 needs no brackets; the order means nothing."""
-        return _as_heads(heads)
+    _heads = field_validator("heads", mode="before")(_as_heads)
 
     @model_validator(mode="after")
     def _has_effect(self) -> SyntaxConfig:

@@ -67,9 +67,7 @@ class Sentence:
 
     def kind(self, name: str) -> str | None:
         """The kind of the layer of any name; None where it is unknown."""
-        if name in LAYERS:
-            return None if getattr(self, name) is None else LAYERS[name]
-        return next((layer.kind for key, layer in self.further if key == name), None)
+        return self.kinds().get(name)
 
     def kinds(self) -> dict[str, str]:
         """The names of the layers that are known and their kinds: the five in their order, then others by name."""

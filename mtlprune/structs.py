@@ -148,21 +148,12 @@ def constituency_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def constituency_cky(scores: Tensor, lengths: Tensor) -> list[list[tuple[int, int]]]:
-    """The best-scoring binary tree of each sentence; over marginals, the minimum Bayes risk tree.
+def best_splits(scores: Tensor, lengths: Tensor) -> Tensor:
+    """The best split of every span (i, i + w), at [w, i], from which ``bracketing`` reads the best-scoring binary tree;
+    over marginals, the minimum Bayes risk tree. (B, T+1, T+1)
 
     Arguments as in ``constituency_log_partition``. Among equal trees the one that splits further left wins.
-
-    Returns:
-        for each sentence its 2n − 1 spans (start, end) in pre-order.
     """
-    tables = best_splits(scores, lengths).cpu()
-    return [bracketing(table, n) for table, n in zip(tables, lengths.tolist(), strict=True)]
-
-
-@torch.no_grad()
-def best_splits(scores: Tensor, lengths: Tensor) -> Tensor:
-    """For ``constituency_cky`` the best split of every span (i, i + w), at [w, i]: see ``bracketing``. (B, T+1, T+1)"""
     lengths = _checked_lengths(scores, lengths)
     with _full_precision(scores) as full:
         chart = _batch_last(full, lengths)
@@ -179,7 +170,11 @@ def best_splits(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 def bracketing(middles: Tensor, length: int) -> list[tuple[int, int]]:
-    """Follow the best splits from the whole sentence down; ``middles[w, i]`` + 1 is the width of the left child."""
+    """Follow the best splits from the whole sentence down; ``middles[w, i]`` + 1 is the width of the left child.
+
+    Returns:
+        2n − 1 spans (start, end) in pre-order.
+    """
     table = middles[: length + 1, :length].tolist()
     spans = []
     agenda = [(0, length)]

@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import io
 import os
 import signal
@@ -59,14 +60,7 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     """Ask for a family, get the folder of a tiny encoder; made once a session, so do not write into it."""
     from tiny import make_tiny
 
-    made: dict[str, Path] = {}
-
-    def folder(family: str) -> Path:
-        if family not in made:
-            made[family] = make_tiny(family, tmp_path_factory.mktemp(f"tiny-{family}"))
-        return made[family]
-
-    return folder
+    return functools.cache(lambda family: make_tiny(family, tmp_path_factory.mktemp(f"tiny-{family}")))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,23 +11,19 @@ The figures are recorded with the SHA-256 of the files they are of, so that neit
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from mtlprune.corpora.export import write_scorer_files
-from mtlprune.sentence import Sentence
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 SCORERS = Path(os.environ.get("MTLPRUNE_SCORERS") or HERE.parents[1] / "shared/scorers")
 RECORDED = HERE / "official_scorers.json"
-Figures = dict[str, Any]
+Figures = dict[str, float]
 
 
 def evalb(folder: Path, work: Path) -> Figures:
@@ -36,23 +32,22 @@ def evalb(folder: Path, work: Path) -> Figures:
         _run("gcc", "-w", "-O1", "-o", program, SCORERS / "evalb.c")
     files = folder / "con.gold", folder / "con.pred"
     summary = _run(program, "-p", SCORERS / "new.prm", "-e", "100000", *files).split("=== Summary ===")[1]
-    names = ("Number of Error sentence", "Bracketing Recall", "Bracketing Precision", "Bracketing FMeasure")
-    return {name: float(re.findall(rf"{name}\s*=\s*([\d.]+)", summary)[0]) for name in names}
+    found = dict(re.findall(r"(Error sentence|Recall|Precision|FMeasure)\s*=\s*([\d.]+)", summary.split("-- len")[0]))
+    assert int(found.pop("Error sentence")) == 0
+    return {name: float(value) for name, value in found.items()}
 
 
 def srl_eval(folder: Path, work: Path) -> Figures:
     report = _run("perl", SCORERS / "srl-eval.pl", folder / "srl.gold", folder / "srl.pred")
-    [overall] = re.findall(r"Overall\s+(\d+)\s+(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", report)
-    names = ("correct", "excess", "missed", "precision", "recall", "f1")
-    return {name: float(value) for name, value in zip(names, overall, strict=True)}
+    correct, excess, missed, *scores = map(float, re.findall(r"Overall(.*)", report)[0].split())
+    return _figures(correct, correct + missed, correct + excess, *scores)
 
 
 def conlleval(folder: Path, work: Path) -> Figures:
     report = _run("perl", SCORERS / "conlleval.pl", input=(folder / "ner.conlleval").read_text(encoding="utf-8"))
-    counts = re.findall(r"with (\d+) phrases; found: (\d+) phrases; correct: (\d+)", report)[0]
+    gold, predicted, correct = re.findall(r"with (\d+) phrases; found: (\d+) phrases; correct: (\d+)", report)[0]
     scores = re.findall(r"precision:\s*([\d.]+)%; recall:\s*([\d.]+)%; FB1:\s*([\d.]+)", report)[0]
-    names = ("gold", "predicted", "correct", "precision", "recall", "f1")
-    return {name: float(value) for name, value in zip(names, (*counts, *scores), strict=True)}
+    return _figures(correct, gold, predicted, *scores)
 
 
 def ud_eval(folder: Path, work: Path) -> Figures:
@@ -65,39 +60,44 @@ def ud_eval(folder: Path, work: Path) -> Figures:
     return found
 
 
-PROGRAMS: dict[str, tuple[str, tuple[str, ...], Callable[[Path, Path], Figures]]] = {
-    "evalb": ("gcc", ("con.gold", "con.pred"), evalb),
-    "srl-eval": ("perl", ("srl.gold", "srl.pred"), srl_eval),
-    "conlleval": ("perl", ("ner.conlleval",), conlleval),
-    "conll18_ud_eval": ("python", ("pos.gold", "pos.pred", "dep.gold", "dep.pred"), ud_eval),
+class Program(NamedTuple):
+    """An official program, what runs it, the files it reads, and how it is asked."""
+
+    source: str
+    tool: str
+    files: tuple[str, ...]
+    ask: Callable[[Path, Path], Figures]
+
+
+PROGRAMS = {
+    "evalb": Program("evalb.c", "gcc", ("con.gold", "con.pred"), evalb),
+    "srl-eval": Program("srl-eval.pl", "perl", ("srl.gold", "srl.pred"), srl_eval),
+    "conlleval": Program("conlleval.pl", "perl", ("ner.conlleval",), conlleval),
+    "conll18_ud_eval": Program(
+        "conll18_ud_eval.py", sys.executable, ("pos.gold", "pos.pred", "dep.gold", "dep.pred"), ud_eval
+    ),
 }
-"""What runs each program, the files it reads, and how it is asked."""
-SOURCES = {
-    "evalb": "evalb.c", "srl-eval": "srl-eval.pl", "conlleval": "conlleval.pl", "conll18_ud_eval": "conll18_ud_eval.py"
-}  # fmt: skip
 
 
 def missing(name: str) -> str:
     """Why a program cannot be asked here; empty where it can."""
-    if not (SCORERS / SOURCES[name]).is_file():
-        return f"no {SOURCES[name]} in {SCORERS}; set MTLPRUNE_SCORERS to a folder that holds it"
-    tool = PROGRAMS[name][0]
-    return "" if tool == "python" or shutil.which(tool) else f"there is no {tool} here"
-
-
-def write_pairs(pairs: Sequence[tuple[Sentence, Sentence]], folder: Path) -> None:
-    """The files of all programs, by the package's own writer."""
-    gold, predicted = zip(*pairs, strict=True)
-    write_scorer_files(gold, predicted, folder)
+    source, tool, *_ = PROGRAMS[name]
+    if not (SCORERS / source).is_file():
+        return f"no {source} in {SCORERS}; set MTLPRUNE_SCORERS to a folder that holds it"
+    return "" if shutil.which(tool) else f"there is no {tool} here"
 
 
 def digest(name: str, folder: Path) -> str:
     """SHA-256 over the files that a program reads."""
-    return hashlib.sha256(b"\0".join((folder / file).read_bytes() for file in PROGRAMS[name][1])).hexdigest()
+    return hashlib.sha256(b"\0".join((folder / file).read_bytes() for file in PROGRAMS[name].files)).hexdigest()
 
 
 def recorded() -> Mapping[str, Mapping[str, Any]]:
     return json.loads(RECORDED.read_text(encoding="utf-8"))
+
+
+def _figures(*values: Any) -> Figures:
+    return dict(zip(("correct", "gold", "predicted", "precision", "recall", "f1"), map(float, values), strict=True))
 
 
 def _run(*command: Any, input: str | None = None) -> str:
@@ -108,11 +108,14 @@ def _run(*command: Any, input: str | None = None) -> str:
 if __name__ == "__main__":
     from test_scores import random_pairs
 
+    from mtlprune.corpora.export import write_scorer_files
+
     with tempfile.TemporaryDirectory() as place:
-        write_pairs(random_pairs(random.Random(17)), Path(place) / "files")
+        folder = Path(place) / "files"
+        write_scorer_files(*zip(*random_pairs(), strict=True), folder)
         said = {
-            name: {"files": digest(name, Path(place) / "files"), "figures": ask(Path(place) / "files", Path(place))}
-            for name, (_, _, ask) in PROGRAMS.items()
+            name: {"files": digest(name, folder), "figures": program.ask(folder, Path(place))}
+            for name, program in PROGRAMS.items()
         }
     RECORDED.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     print(RECORDED.read_text(encoding="utf-8"))

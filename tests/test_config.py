@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
-from mtlprune.config.config import PRESETS, Config, ConfigError, build_config, find_config, load_config
+from mtlprune.config.config import ConfigError, build_config, load_config, merged
 from mtlprune.files import read_yaml
 from mtlprune.layers import LAYERS
 
@@ -21,15 +20,11 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 WRONG = [
-    (
-        {"encoder": {"checkpointing": True, "context": False}},
-        "checkpointing: layers are computed again, and context: f",
-    ),
+    ({"encoder": {"checkpointing": True, "context": False}}, "checkpointing: layers are computed again, and"),
     ({"trian": {}}, "mine.yaml: unknown key trian (did you mean 'train'?); known there: name, data, tasks"),
     ({"decoders": {"sRl": {}}}, "unknown key decoders.sRl (did you mean 'srl'?); known there: pos, ner, dep, con, srl"),
     ({"train": {"epochs": 0}}, "train.epochs: input should be greater than or equal to 1, found 0"),
     ({"train": {"encoder_rate": "fast"}}, "train.encoder_rate: input should be a valid number"),
-    ({"train": {"mixing": "all"}}, "train.mixing: input should be 'joint' or 'sampled', found 'all'"),
     ({"train": {"accumulate": 65}}, "train.accumulate: more mini-batches an update than train.batch_sentences"),
     ({"train": {"balance": "fixed", "weights": {"pos": -1}}}, "train.weights: the weight of pos is -1.0"),
     ({"train": {"balance": "fixed", "weights": {"psr": 1}}}, "train.weights: there is no task 'psr' (did you mean"),
@@ -76,11 +71,9 @@ def test_overrides(tmp_path, override, holds):
 
 PLAIN = "data: {path: c}\n"
 REFUSED = [
-    (PLAIN, "train.epochs", "expected key.path=value, found 'train.epochs'"),
     (PLAIN, "=3", "expected key.path=value, found '=3'"),
     (PLAIN, "train.epochs=[1", "train.epochs: the value '[1' is not readable as YAML"),
     (PLAIN, "data.path.more=3", "'data.path.more=3': path is a single value, nothing lies below it"),
-    (PLAIN, "train.epoch=3", "unknown key train.epoch (did you mean 'epochs'?)"),
     ("[1, 2]", None, "expected keys and values, found [1, 2]"),
     ("train: {epochs: 1}\ntrain: {seed: 3}\n", None, "line 2: train is given a second time (first in line"),
     ("grid: {seed: [1, 2]}\n", None, "is the file of a sweep, not of one run: mtlprune sweep "),
@@ -119,48 +112,30 @@ def test_merge_keys_may_be_overridden(tmp_path):
     assert read_yaml(path)["x"] == {"path": "c", "dev": "e"}
 
 
-def test_a_missing_file_names_the_nearest_preset(tmp_path):
-    with pytest.raises(ConfigError, match=r"neither a file nor a preset 'quikstart' \(did you mean 'quickstart'\?\)"):
-        load_config("quikstart")
-    assert find_config("quickstart") == PRESETS / "quickstart.yaml"
+def test_a_file_that_is_no_text(tmp_path):
+    (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"latin.yaml: expected UTF-8 text, found byte 0xe9 in line 1"):
-        (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
         load_config(tmp_path / "latin.yaml")
-
-
-@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
-def test_presets_parse_and_survive_being_stored(preset):
-    config = load_config(preset)
-    assert config.name == preset
-    stored = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json")))
-    assert build_config(stored) == config and build_config(stored).digest() == config.digest()
 
 
 def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     """Sections 2 to 4 of the facts on He and Choi (2021), as a literal table."""
-    config = load_config("he-choi-2021")
-    assert config.tasks == ("pos", "ner", "dep", "con", "srl")
-    encoder = """
-        {name: bert-base-cased, pooling: mean, word_dropout: 0.2, random: false, context: true, fusion: none,
-         revision: null, checkpointing: false}
-    """
-    assert config.encoder.model_dump() == yaml.safe_load(encoder)
-    decoders = """
-        pos: {}
-        ner: {size: 150, loss_per: span}
-        dep: {arc_size: 500, relation_size: 100, relation_scorer: biaffine, dropout: 0.33, score_punctuation: false,
-              projective: true}
-        con: {span_size: 500, label_size: 100, label_scorer: biaffine, dropout: 0.33}
-        srl: {size: 150, width_size: 20, max_width: 30, dropout: 0.2, argument_scorer: mlp, affinity: false,
-              argument_ratio: 0.8, predicate_ratio: 0.4, predicates: ranked}
-    """
-    assert config.decoders.model_dump() == yaml.safe_load(decoders)
-    training = yaml.safe_load("""
-        {epochs: 30, patience: 15, batch_sentences: 64, batch_tokens: 6400, accumulate: 4, mixing: sampled, tau: 0.8,
-         balance: running_mean, balance_window: 5, encoder_rate: 0.00005, decoder_rate: 0.001, weight_decay: 0.0,
-         warmup: 0.1, clip: 1.0}
+    expected = yaml.safe_load("""
+        tasks: [pos, ner, dep, con, srl]
+        encoder: {name: bert-base-cased, pooling: mean, word_dropout: 0.2, random: false, context: true, fusion: none}
+        decoders:
+          ner: {size: 150, loss_per: span}
+          dep: {arc_size: 500, relation_size: 100, relation_scorer: biaffine, dropout: 0.33, score_punctuation: false,
+                projective: true}
+          con: {span_size: 500, label_size: 100, label_scorer: biaffine, dropout: 0.33}
+          srl: {size: 150, width_size: 20, max_width: 30, dropout: 0.2, argument_scorer: mlp, affinity: false,
+                argument_ratio: 0.8, predicate_ratio: 0.4, predicates: ranked}
+        train: {epochs: 30, patience: 15, batch_sentences: 64, batch_tokens: 6400, accumulate: 4, mixing: sampled,
+                tau: 0.8, balance: running_mean, balance_window: 5, encoder_rate: 0.00005, decoder_rate: 0.001,
+                weight_decay: 0.0, warmup: 0.1, clip: 1.0}
     """)
-    assert {key: getattr(config.train, key) for key in training} == training
+    said = load_config("he-choi-2021").model_dump(mode="json")
+    assert merged(said, expected) == said
 
 
 def test_a_pruning_method_alone_may_be_followed_by_its_settings(tmp_path):
@@ -174,10 +149,8 @@ def test_a_pruning_method_alone_may_be_followed_by_its_settings(tmp_path):
         assert (pruning.method, pruning.penalty, pruning.keep) == expected
 
 
-def test_configurations_are_frozen_and_told_apart():
+def test_configurations_are_told_apart():
     config = build_config(MINIMAL)
-    with pytest.raises(ValidationError):
-        config.train.epochs = 3
     other = build_config({**MINIMAL, "train": {"seed": 2}})
     assert config.digest() != other.digest() and len(config.digest()) == 8
-    assert isinstance(config, Config) and config.tasks == tuple(LAYERS)
+    assert config.tasks == tuple(LAYERS)

@@ -62,27 +62,21 @@ def _bpe(words: Sequence[str], specials: Sequence[str]) -> tuple[dict[str, int],
     return state["vocab"], [tuple(pair) for pair in state["merges"]]
 
 
+_Tokenizer = Callable[[Sequence[str]], hf.PreTrainedTokenizerBase]
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
-def _bert_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
-    return hf.BertTokenizer(vocab=_wordpiece(words, BERT_SPECIALS), do_lower_case=True)
+def _wordpieces(kind: Any, specials: Sequence[str] = BERT_SPECIALS) -> _Tokenizer:
+    return lambda words: kind(vocab=_wordpiece(words, specials), do_lower_case=True)
 
 
-def _roberta_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
-    vocab, merges = _bpe(words, ROBERTA_SPECIALS)
-    return hf.RobertaTokenizer(vocab=vocab, merges=merges)  # the hub's default: no leading space on a lone word
+def _sentencepiece(kind: Any, specials: Sequence[str] = BERT_SPECIALS) -> _Tokenizer:
+    return lambda words: kind(vocab=_unigram(words, specials))
 
 
-def _deberta_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
-    vocab, merges = _bpe(words, BERT_SPECIALS)
-    return hf.DebertaTokenizer(vocab=vocab, merges=merges)
-
-
-def _mpnet_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
-    specials = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
-    return hf.MPNetTokenizer(vocab=_wordpiece(words, specials), do_lower_case=True)
+def _byte_pairs(kind: Any, specials: Sequence[str] = BERT_SPECIALS) -> _Tokenizer:
+    return lambda words: kind(**dict(zip(("vocab", "merges"), _bpe(words, specials), strict=True)))
 
 
 def _modernbert_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
@@ -97,95 +91,34 @@ def _modernbert_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
     return hf.PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
-def _sizes(tokenizer: hf.PreTrainedTokenizerBase) -> dict[str, Any]:
-    return {
-        "vocab_size": len(tokenizer),
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "intermediate_size": INNER,
-        "max_position_embeddings": POSITIONS,
-        "initializer_range": 0.2,  # ten times the usual: neighbours must matter for the equality tests to bite
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-
-
-def _config(kind: type[hf.PreTrainedConfig], tokenizer: hf.PreTrainedTokenizerBase, dropout: float, **more: Any) -> Any:
-    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return kind(**(_sizes(tokenizer) | rates | more))
-
-
-def _distilbert(tokenizer: hf.PreTrainedTokenizerBase, dropout: float) -> hf.DistilBertConfig:
-    named = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-    named |= {"intermediate_size": "hidden_dim"}
-    sizes = {named.get(name, name): value for name, value in _sizes(tokenizer).items()}
-    return hf.DistilBertConfig(**sizes, dropout=dropout, attention_dropout=dropout)
-
-
-def _modernbert(tokenizer: hf.PreTrainedTokenizerBase, dropout: float) -> hf.ModernBertConfig:
-    specials = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
-    rates = dict.fromkeys(("embedding_dropout", "mlp_dropout", "attention_dropout"), dropout)
-    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-    return hf.ModernBertConfig(
-        **_sizes(tokenizer), **specials, **rates, **ends, local_attention=16, global_attn_every_n_layers=2
-    )
-
-
-def _eurobert(tokenizer: hf.PreTrainedTokenizerBase, dropout: float) -> hf.EuroBertConfig:
-    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-    return hf.EuroBertConfig(
-        **_sizes(tokenizer), **ends, attention_dropout=dropout, mask_token_id=tokenizer.mask_token_id
-    )
-
-
-def _deberta(kind: type[hf.PreTrainedConfig], **more: Any) -> Callable[[hf.PreTrainedTokenizerBase, float], Any]:
-    relative = {
-        "relative_attention": True,
-        "position_biased_input": False,
-        "max_relative_positions": -1,
-        "pos_att_type": ["c2p", "p2c"],
-        "type_vocab_size": 0,
-    }
-    return lambda tokenizer, dropout: _config(kind, tokenizer, dropout, **relative, **more)
-
-
-def _plain(kind: type[hf.PreTrainedConfig], **more: Any) -> Callable[[hf.PreTrainedTokenizerBase, float], Any]:
-    return lambda tokenizer, dropout: _config(kind, tokenizer, dropout, **more)
-
-
-def _sentencepiece(kind: Any, specials: Sequence[str]) -> Callable[[Sequence[str]], hf.PreTrainedTokenizerBase]:
-    return lambda words: kind(vocab=_unigram(words, specials))
-
-
-_MAKERS: dict[str, tuple[Callable[[Sequence[str]], hf.PreTrainedTokenizerBase], Callable[..., Any]]] = {
-    "bert": (_bert_tokenizer, _plain(hf.BertConfig)),
-    # counting starts after the padding id, 1, so two rows of the table are never reached
-    "roberta": (_roberta_tokenizer, _plain(hf.RobertaConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1)),
-    "electra": (_bert_tokenizer, _plain(hf.ElectraConfig, embedding_size=HIDDEN // 2)),
-    "deberta-v2": (
-        _sentencepiece(hf.DebertaV2Tokenizer, BERT_SPECIALS),
-        _deberta(hf.DebertaV2Config, share_att_key=True, position_buckets=16, norm_rel_ebd="layer_norm"),
-    ),
-    "distilbert": (_bert_tokenizer, _distilbert),
-    "modernbert": (_modernbert_tokenizer, _modernbert),
-    "deberta": (_deberta_tokenizer, _deberta(hf.DebertaConfig)),
-    "xlm-roberta": (
-        _sentencepiece(hf.XLMRobertaTokenizer, ("<s>", "<pad>", "</s>", "<unk>")),
-        _plain(hf.XLMRobertaConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
-    ),
-    "albert": (
-        _sentencepiece(hf.AlbertTokenizer, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
-        _plain(hf.AlbertConfig, embedding_size=HIDDEN // 2),
-    ),
-    "mpnet": (_mpnet_tokenizer, _plain(hf.MPNetConfig, max_position_embeddings=POSITIONS + 2)),
-    "camembert": (
-        _sentencepiece(hf.CamembertTokenizer, ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")),
-        _plain(hf.CamembertConfig, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
-    ),
+# counting starts after the padding id, 1, so two rows of the table are never reached
+FROM_TWO = {"max_position_embeddings": POSITIONS + 2}
+LIKE_ROBERTA, NARROW = FROM_TWO | {"type_vocab_size": 1}, {"embedding_size": HIDDEN // 2}
+BY_TURNS = {"local_attention": 16, "global_attn_every_n_layers": 2}
+RELATIVE = {"relative_attention": True, "position_biased_input": False, "max_relative_positions": -1}
+RELATIVE |= {"pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}
+BUCKETS = {"share_att_key": True, "position_buckets": 16, "norm_rel_ebd": "layer_norm"}
+_XLMR = ("<s>", "<pad>", "</s>", "<unk>")
+_CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+_ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+_MPNET = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
+_MAKERS: dict[str, tuple[_Tokenizer, type[hf.PreTrainedConfig], dict[str, Any]]] = {
+    "bert": (_wordpieces(hf.BertTokenizer), hf.BertConfig, {}),
+    # the hub's default: no leading space on a lone word
+    "roberta": (_byte_pairs(hf.RobertaTokenizer, ROBERTA_SPECIALS), hf.RobertaConfig, LIKE_ROBERTA),
+    "electra": (_wordpieces(hf.BertTokenizer), hf.ElectraConfig, NARROW),
+    "deberta-v2": (_sentencepiece(hf.DebertaV2Tokenizer), hf.DebertaV2Config, RELATIVE | BUCKETS),
+    "distilbert": (_wordpieces(hf.BertTokenizer), hf.DistilBertConfig, {"hidden_dim": INNER}),
+    "modernbert": (_modernbert_tokenizer, hf.ModernBertConfig, BY_TURNS),
+    "deberta": (_byte_pairs(hf.DebertaTokenizer), hf.DebertaConfig, RELATIVE),
+    "xlm-roberta": (_sentencepiece(hf.XLMRobertaTokenizer, _XLMR), hf.XLMRobertaConfig, LIKE_ROBERTA),
+    "albert": (_sentencepiece(hf.AlbertTokenizer, _ALBERT), hf.AlbertConfig, NARROW),
+    "mpnet": (_wordpieces(hf.MPNetTokenizer, _MPNET), hf.MPNetConfig, FROM_TWO),
+    "camembert": (_sentencepiece(hf.CamembertTokenizer, _CAMEMBERT), hf.CamembertConfig, LIKE_ROBERTA),
     # the hub's are BPE on bytes within special tokens, as ModernBERT's
-    "eurobert": (_modernbert_tokenizer, _eurobert),
+    "eurobert": (_modernbert_tokenizer, hf.EuroBertConfig, {}),
     # RoFormer's own tokenizer first cuts Chinese with a package of its own; what follows is BERT's
-    "roformer": (_bert_tokenizer, _plain(hf.RoFormerConfig, embedding_size=HIDDEN // 2)),
+    "roformer": (_wordpieces(hf.BertTokenizer), hf.RoFormerConfig, NARROW),
 }
 
 HEAD_FAMILIES = list(_MAKERS)  # those whose heads are known
@@ -194,11 +127,24 @@ FAMILIES = [family for family in HEAD_FAMILIES if family != "roformer"]
 CONTRACT_FAMILIES = FAMILIES[:6]  # those every task is tested with
 
 
+def _made(family: str, words: Sequence[str], dropout: float, **more: Any) -> tuple[hf.PreTrainedTokenizerBase, Any]:
+    """A tokenizer and the config of a model for it."""
+    tokenizer_of, kind, own = _MAKERS[family]
+    tokenizer = tokenizer_of(list(dict.fromkeys(words)))
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep", "mask")}
+    ids |= {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    stated = vars(kind())
+    config = {name: place for name, place in ids.items() if name in stated}
+    config |= {name: dropout for name in stated if "dropout" in name}
+    config |= {"vocab_size": len(tokenizer), "hidden_size": HIDDEN, "num_hidden_layers": LAYERS}
+    config |= {"num_attention_heads": HEADS, "intermediate_size": INNER, "max_position_embeddings": POSITIONS}
+    config["initializer_range"] = 0.2  # ten times the usual: neighbours must matter for the equality tests to bite
+    return tokenizer, kind(**config | own | more)
+
+
 def make_config(family: str, *, dropout: float = 0.0, **more: Any) -> Any:
     """The config of a tiny encoder of ``family``, with ``more`` changed, for models that need no tokenizer."""
-    tokenizer_of, config_of = _MAKERS[family]
-    config = config_of(tokenizer_of(list(dict.fromkeys(WORDS))), dropout)
-    return type(config)(**(config.to_dict() | more))
+    return _made(family, WORDS, dropout, **more)[1]
 
 
 def make_tiny(
@@ -211,14 +157,11 @@ def make_tiny(
         dropout: of the transformer itself.
         positions: tokens, special ones included, it can see at once.
     """
-    tokenizer_of, config_of = _MAKERS[family]
-    tokenizer = tokenizer_of(list(dict.fromkeys(words)))
-    config = config_of(tokenizer, dropout)
+    tokenizer, config = _made(family, words, dropout)
     config.max_position_embeddings += positions - POSITIONS
     with torch.random.fork_rng():
         torch.manual_seed(HEAD_FAMILIES.index(family))
-        model = hf.AutoModel.from_config(config)
-        model.save_pretrained(folder)
+        hf.AutoModel.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -275,13 +275,9 @@ class Encoded:
         """(N,) int64, the sentence of each word."""
         return placed(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
 
-    def padded(self, flat: Tensor | None = None) -> Tensor:
-        """Lay words out by sentence: (N, ...) to (B, T, ...), zero where a sentence has no word; gradients pass.
-
-        Args:
-            flat: something by word, ``words`` if not given.
-        """
-        return table(self.words if flat is None else flat, self.sizes, max(self.sizes))
+    def padded(self) -> Tensor:
+        """Words laid out by sentence: (B, T, H), zero where a sentence has no word; gradients pass."""
+        return table(self.words, self.sizes, max(self.sizes))
 
     def select(self, sentences: Sequence[int]) -> "Encoded":
         """Only these sentences, in this order.

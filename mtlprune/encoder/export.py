@@ -92,16 +92,16 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
         )
     config, family = transformer.config, family_of(transformer)
     whole = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
-    width, group = HeadPlaces(whole).width, HeadPlaces(whole).group
+    places = HeadPlaces(whole)
     shapes = {name: value.shape for name, value in whole.state_dict().items()}
     same = {name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape}
     whole.load_state_dict(same, strict=False)
     parts = [by_layer(model, path) for model in (whole, transformer) for path in (family.attention, family.output)]
     for row, attention, output, cut, cut_output in zip(heads.kept, *parts, strict=True):
-        for name, places in family.keep(row, heads.heads, width, group).items():
-            _fill(getattr(attention, name, None), getattr(cut, name, None), places)
+        for name, rows in family.keep(row, heads.heads, places.width, places.group).items():
+            _fill(getattr(attention, name, None), getattr(cut, name, None), rows)
         output.weight.zero_()
-        output.weight.index_copy_(1, family.columns(row, width), cut_output.weight)
+        output.weight.index_copy_(1, family.columns(row, places.width), cut_output.weight)
     return whole.eval()
 
 

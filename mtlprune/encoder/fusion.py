@@ -39,15 +39,13 @@ class Fusion(nn.Module):
         hidden: H.
 
     Raises:
-        EncoderError: another kind, or no layer.
+        EncoderError: another kind.
     """
 
     def __init__(self, kind: Kind, layers: int, hidden: int) -> None:
         super().__init__()
         if kind not in KINDS or kind == "none":
             raise EncoderError(f"fusion: expected one of {', '.join(KINDS[1:])}, found {kind!r}")
-        if layers < 1:
-            raise EncoderError(f"fusion: expected a layer or more to join, found {layers}")
         self.kind, self.layers, self.hidden = kind, layers, hidden
         if kind == "concat":
             last = torch.zeros(hidden, layers * hidden)

@@ -89,11 +89,6 @@ def probability_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
     return torch.sigmoid(shifted).clamp(law.epsilon, 1 - law.epsilon)
 
 
-def expected_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
-    """Expected number of gates that a sample leaves non-zero: the sum of `probability_open`, a scalar."""
-    return probability_open(logits, law).sum()
-
-
 def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
     """Sum over pairs of tasks and over heads of z_task · z_other, a scalar (He and Choi 2021, per-task gates).
 
@@ -135,17 +130,11 @@ def first_logits(layers: int, heads: int, init: Init = "paper", seed: int = 0) -
     ``paper``: uniform in ±sqrt(6 / (A + 1)), which is Xavier's on the shape (1, A, 1, 1); evaluated gates then lie
     around 0.5 (0.30 to 0.70 for 12 heads), so that the encoder starts damped. ``open``: all `OPEN_LOGIT`, evaluated
     gates 1, so that the encoder starts as it was pretrained; the seed changes nothing.
-
-    Raises:
-        ValueError: another ``init``.
     """
     if init == "open":
         return torch.full((layers, heads), OPEN_LOGIT)
-    if init == "paper":
-        bound = math.sqrt(6 / (heads + 1))
-        generator = torch.Generator().manual_seed(seed)
-        return (torch.rand((layers, heads), generator=generator) * 2 - 1) * bound
-    raise ValueError(f"expected init 'paper' or 'open', found {init!r}")
+    bound = math.sqrt(6 / (heads + 1))
+    return (torch.rand((layers, heads), generator=torch.Generator().manual_seed(seed)) * 2 - 1) * bound
 
 
 class Gates(nn.Module):
@@ -202,7 +191,7 @@ class Gates(nn.Module):
         if self.is_fixed():
             return self.mask.sum()
         with torch.autocast(self.logits.device.type, enabled=False):
-            return expected_open(self.logits, self.law)
+            return probability_open(self.logits, self.law).sum()
 
     def is_fixed(self) -> bool:
         """Whether the gates are a mask now."""

@@ -12,8 +12,8 @@ Mean ablation (Bhaskar, Friedman and Chen 2024): a head at gate z contributes z 
 tokens included and padding left out, with all heads open.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch, by_length
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.heads import by_layer, family_of
+from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
@@ -97,19 +97,14 @@ def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tenso
 def _recorded(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[list[_Call], tuple[Tensor, ...]]:
     """One pass, with what each layer was called with, and its hidden states."""
     calls: list[_Call] = []
-    with _watched(cast(PreTrainedModel, encoder.transformer), calls.append):
-        return calls, _whole(encoder, batch, values)
 
-
-@contextmanager
-def _watched(transformer: PreTrainedModel, take: Callable[[_Call], None]) -> Iterator[None]:
     def record(block: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-        take(_Call(block, args, dict(options), _hidden(output)))
+        calls.append(_Call(block, args, dict(options), _hidden(output)))
 
     with ExitStack() as hooks:
-        for block in dict.fromkeys(by_layer(transformer, family_of(transformer).blocks)):
+        for block in dict.fromkeys(by_layer(cast(PreTrainedModel, encoder.transformer), encoder.places.family.blocks)):
             hooks.enter_context(block.register_forward_hook(record, with_kwargs=True))
-        yield
+        return calls, _whole(encoder, batch, values)
 
 
 def _hidden(output: Any) -> Tensor:

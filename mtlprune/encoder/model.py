@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, cast
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -31,16 +30,13 @@ from mtlprune.encoder.sources import (
     locate,
     positions,
     quiet,
-    read_weights,
 )
-from mtlprune.files import read_json, reading, replacing_folder, write_json, write_sums
+from mtlprune.files import replacing_folder, write_sums
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
 ASKS = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
 """Families that make the mask of scaled dot-product attention by asking whether it masks anything."""
-SETTINGS = "encoder.json"
-EMBEDDINGS = "embeddings.safetensors"
 
 
 def input_embeddings(transformer: PreTrainedModel | nn.Embedding) -> nn.Embedding:
@@ -53,7 +49,7 @@ def input_embeddings(transformer: PreTrainedModel | nn.Embedding) -> nn.Embeddin
 class Encoder(nn.Module):
     """A transformer (or only its input embeddings) and its tokenizer, from words to word vectors.
 
-    Made by :meth:`load` and :meth:`restore`.
+    Made by :meth:`load`.
 
     Attributes:
         transformer: the Hugging Face model; without context only its table of input embeddings.
@@ -272,42 +268,20 @@ class Encoder(nn.Module):
         return sums / batch.piece_counts.unsqueeze(1)
 
     def save(self, folder: str | Path) -> None:
-        """Write config, tokenizer, weights (safetensors) and settings; an older save there is replaced as a whole."""
-        settings: dict[str, object] = {
-            "pooling": self.pooling,
-            "word_dropout": self.word_dropout,
-            "context": self.context,
-        }
-        with replacing_folder(Path(folder)) as fresh, quiet():
-            self.tokenizer.save_pretrained(fresh)
-            if isinstance(self.transformer, PreTrainedModel):
-                if self.head_map is None:
-                    self.transformer.save_pretrained(fresh)
-                else:
-                    save_pruned(self.transformer, self.head_map, fresh)
-            else:
-                self.config.save_pretrained(fresh)
-                save_file({"weight": self.transformer.weight.detach().contiguous()}, fresh / EMBEDDINGS)
-            if self.fusion is not None:
-                settings["fusion"] = self.fusion.kind
-                self.fusion.save(fresh)
-            write_json(fresh / SETTINGS, settings)
-            write_sums(fresh)
-
-    @classmethod
-    def restore(cls, folder: str | Path, *, attention: str = "sdpa") -> "Encoder":
-        """Load what :meth:`save` wrote, with its pooling, word dropout and context.
+        """Write config, tokenizer and weights (safetensors) for :meth:`load`, and which heads are left where some were
+        removed; an older save there is replaced as a whole.
 
         Raises:
-            EncoderError: the folder does not hold a saved encoder, or not a whole one.
+            EncoderError: the encoder has no context, or has gates beside its weights.
         """
-        folder = Path(folder).absolute()
-        name, remedy = str(folder), f"{folder} does not hold a whole saved encoder"
-        settings = read_json(folder / SETTINGS, EncoderError, remedy)
-        with reading(folder / SETTINGS, EncoderError, remedy):
-            if settings.pop("context"):
-                return cls.load(name, attention=attention, **settings)
-            config = load_config(name)  # first of all: it verifies the folder's files
-            weights = read_weights(folder / EMBEDDINGS, EncoderError, remedy)
-            table = nn.Embedding.from_pretrained(weights["weight"], freeze=False, padding_idx=None)
-            return cls(table, config, load_tokenizer(name), limit=None, **settings).eval()
+        if not isinstance(self.transformer, PreTrainedModel):
+            raise EncoderError("an encoder without context is kept with its run only; save one with context")
+        with replacing_folder(Path(folder)) as fresh, quiet():
+            self.tokenizer.save_pretrained(fresh)
+            if self.head_map is None:
+                self.transformer.save_pretrained(fresh)
+            else:
+                save_pruned(self.transformer, self.head_map, fresh)
+            if self.fusion is not None:
+                self.fusion.save(fresh)
+            write_sums(fresh)

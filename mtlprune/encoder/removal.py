@@ -373,12 +373,11 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
     for layer, row in enumerate(heads.kept):
         ones[layer, list(row)] = 1
     found = remove_heads(model, ones)
-    for layer, (row, there) in enumerate(zip(heads.kept, found.kept, strict=True)):
-        if row != there:
-            raise EncoderError(
-                f"{Path(where) / FILE} does not fit the model: layer {layer} shares its weights with others, expected "
-                f"heads {list(there)} as there, found {list(row)}"
-            )
+    if found.kept != heads.kept:
+        raise EncoderError(
+            f"{Path(where) / FILE} does not fit the model: expected the same heads in all layers that share their "
+            f"weights, {_short(found.kept)}, found {_short(heads.kept)}"
+        )
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)
         for output in dict.fromkeys(outputs):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.base import WordLabels, vocabulary
 
@@ -39,10 +39,4 @@ class BIO(WordLabels):
         return iob2_from_spans(sentence.get(self.layer), len(sentence))
 
     def value(self, tags: tuple[str, ...]) -> tuple[Span, ...]:
-        spans: list[Span] = []
-        for place, tag in enumerate(tags):
-            if tag[0] == "I" and spans and spans[-1].end == place and spans[-1].label == tag[2:]:
-                spans[-1] = spans[-1]._replace(end=place + 1)
-            elif tag != "O":
-                spans.append(Span(place, place + 1, tag[2:]))
-        return tuple(spans)
+        return spans_from_tags(tags, repair=True)

@@ -7,6 +7,8 @@ from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_config
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
+from mtlprune.encoder.heads import HeadPlaces
+
 WIDTH = HIDDEN // HEADS
 WITH_SDPA = [name for name in HEAD_FAMILIES if name not in ("deberta", "deberta-v2", "mpnet", "roformer")]
 CASES = [(name, "eager") for name in HEAD_FAMILIES] + [(name, "sdpa") for name in WITH_SDPA]
@@ -35,3 +37,15 @@ def run(model: PreTrainedModel, seed: int = 0) -> Tensor:
     torch.manual_seed(seed)
     hidden = model(input_ids=IDS, attention_mask=MASK)[0]
     return hidden[MASK.bool()]  # what padding says is nobody's concern
+
+
+@torch.no_grad()
+def gated(model: PreTrainedModel, gates: Tensor, kept: Any = None) -> Tensor:
+    """What it says under gates."""
+    with HeadPlaces(model, kept).gated(gates):
+        return run(model)
+
+
+def drawn(layers: int) -> Tensor:
+    """Gates strictly between 0 and 1, all different."""
+    return torch.linspace(0.2, 0.9, layers * HEADS).view(layers, HEADS)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from head_models import WITH_SDPA, build, run
-from tiny import FAMILIES, HEAD_FAMILIES, HEADS
+from head_models import WITH_SDPA, build, drawn, gated, run
+from tiny import FAMILIES, HEAD_FAMILIES, HEADS, HIDDEN
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
@@ -20,18 +20,13 @@ from mtlprune.encoder.sources import quiet
 from mtlprune.tasks.products import Linear
 
 
-def drawn(layers: int, closed: bool = True) -> Tensor:
-    """Gates all different but for the first layer's, which the second one has too (in ALBERT they are one module)."""
-    gates = torch.linspace(0.05, 0.95, layers * HEADS).view(layers, HEADS)
+def in_pairs(layers: int) -> Tensor:
+    """Gates all different but for the first layer's, which the second one has too (in ALBERT they are one module); two
+    heads of each are closed."""
+    gates = drawn(layers)
     gates[1::2] = gates[::2]
-    gates[:, [0, 2]] *= not closed
+    gates[:, [0, 2]] = 0
     return gates
-
-
-@torch.no_grad()
-def gated(model, gates: Tensor) -> Tensor:
-    with HeadPlaces(model).gated(gates):
-        return run(model)
 
 
 @torch.no_grad()
@@ -42,14 +37,14 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_transformers_alone_compute_what_gates_make_of_it(family: str, tmp_path: Path) -> None:
     model = build(family, "sdpa" if family in WITH_SDPA else "eager")
-    gates = drawn(model.config.num_hidden_layers)
+    gates = in_pairs(model.config.num_hidden_layers)
     wanted = gated(model, gates)
     assert apart(run(model), wanted) > 1e-3  # gates matter
     fold_gates(model, gates, HeadPlaces(model).kept)
     with quiet():
         model.save_pretrained(tmp_path)
         again = AutoModel.from_pretrained(tmp_path).eval()
-    assert apart(run(again).detach(), wanted) <= 1e-6
+    assert apart(run(again), wanted) <= 1e-6
 
 
 @torch.no_grad()
@@ -57,20 +52,16 @@ def test_transformers_alone_compute_what_gates_make_of_it(family: str, tmp_path:
 def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_path: Path) -> None:
     """Folded ≡ mean ablation, with heads closed and with heads removed; refused in words where there is no bias."""
     encoder = Encoder.load(str(tiny_encoder(family)))
-    gates, places = drawn(encoder.places.layers), encoder.places
-    gates[:, [0, 2]] = 0
-    batch = encoder.collate([encoder.tokenize(["the", "old", "dog", "saw", "it"]), encoder.tokenize(["cats"])])
-    means = torch.randn(places.layers, places.heads, places.width, generator=torch.Generator().manual_seed(1))
+    gates, places = in_pairs(encoder.places.layers), encoder.places
+    batch = encoder.collate(encoder.tokenize_all([["the", "old", "dog", "saw", "it"], ["cats"]]))
     zero = encoder(batch, gates).words
-    encoder.head_means = means
+    encoder.head_means = torch.randn(*gates.shape, places.width, generator=torch.Generator().manual_seed(1))
     wanted = encoder(batch, gates).words
     assert apart(wanted, zero) > 1e-3
-    before = {name: weight.clone() for name, weight in encoder.transformer.state_dict().items()}
     if family in ("albert", "modernbert", "eurobert"):
         why = "layers 1 and 2 share their weights" if family == "albert" else "projection has no bias"
         with pytest.raises(EncoderError, match=f"cannot be folded into the biases of this {family}: .*{why}"):
             fold_means(encoder, gates)
-        assert all(torch.equal(weight, before[name]) for name, weight in encoder.transformer.state_dict().items())
         assert torch.equal(encoder(batch, gates).words, wanted)
         return
     removed = copy.deepcopy(encoder)
@@ -84,20 +75,18 @@ def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_
 
 def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
     model = build("albert")  # layers 0 and 1 are one module
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    gates = drawn(4)
-    gates[1, 1] = 0.5
+    gates, before = drawn(4), run(model)
     with pytest.raises(EncoderError, match=r"layers 1 and 2 share their weights, but their gates differ.*--remove"):
         fold_gates(model, gates, HeadPlaces(model).kept)
-    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    assert torch.equal(run(model), before)
     wanted = gated(model, gates)
     with quiet():
         save_pruned(model, remove_heads(model, gates), tmp_path)
-        assert apart(run(load_pruned(tmp_path, attention="eager")).detach(), wanted) <= 1e-6
+        assert apart(run(load_pruned(tmp_path, attention="eager")), wanted) <= 1e-6
         with pytest.raises(OSError, match=r"model\.safetensors"):
             AutoModel.from_pretrained(tmp_path)  # the gates would be lost without a word
         (tmp_path / "model.gated.safetensors").rename(tmp_path / "model.safetensors")  # as earlier versions named it
-        assert apart(run(load_pruned(tmp_path, attention="eager")).detach(), wanted) <= 1e-6
+        assert apart(run(load_pruned(tmp_path, attention="eager")), wanted) <= 1e-6
     with pytest.raises(EncoderError, match="export with --remove"):
         with_all_heads(model, remove_heads(model, torch.ones(4, HEADS), KeptHeads.read(tmp_path).kept))
 
@@ -105,29 +94,24 @@ def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", [family for family in HEAD_FAMILIES if family != "deberta"])
 def test_heads_put_back_are_closed_heads(family: str) -> None:
     model = build(family)
-    layers = model.config.num_hidden_layers
-    gates = drawn(layers)
+    gates = in_pairs(model.config.num_hidden_layers)
     gates[-2:] = 0  # two layers (in ALBERT one module) without any head
     cut = copy.deepcopy(model)
-    heads = remove_heads(cut, gates)
-    whole = with_all_heads(cut, heads)
+    whole = with_all_heads(cut, remove_heads(cut, gates))
     shapes = [{n: p.shape for n, p in one.state_dict().items() if "pooler" not in n} for one in (whole, model)]
-    assert shapes[0] == shapes[1]
-    with torch.no_grad():
-        assert apart(run(whole), run(cut)) <= 1e-6
+    assert shapes[0] == shapes[1] and apart(run(whole), run(cut)) <= 1e-6
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_a_linear_layer_goes_on_top_where_transformers_have_no_more(family: str) -> None:
-    model, scores = build(family), Linear(32, 3)
+    model, scores, labels = build(family), Linear(HIDDEN, 3), ["O", "B-X", "I-X"]
     if family == "modernbert":
         with pytest.raises(EncoderError, match="is not one linear layer on the last hidden states"):
-            with_classifier(model, scores, ["O", "B-X", "I-X"])
+            with_classifier(model, scores, labels)
         return
-    classifier = with_classifier(model, scores, ["O", "B-X", "I-X"])
-    assert classifier.config.id2label == {0: "O", 1: "B-X", 2: "I-X"}
-    with torch.no_grad():
-        assert apart(run(classifier), scores(run(model))) <= 1e-6
+    classifier = with_classifier(model, scores, labels)
+    assert classifier.config.id2label == dict(enumerate(labels))
+    assert apart(run(classifier), scores(run(model))) <= 1e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)

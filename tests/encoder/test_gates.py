@@ -1,16 +1,13 @@
-"""Closed forms against samples, end-point masses, gradients, limits; a module that never rounds and can be fixed."""
+"""Closed forms against samples, end-point masses, limits; a module that never rounds and can be fixed."""
 
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mtlprune.encoder.gates import (
-    OPEN_LOGIT,
     PAPER,
     Gates,
     HardConcrete,
@@ -33,23 +30,19 @@ LAWS = {
 }
 
 
-def draws(logit: float, law: HardConcrete) -> Tensor:
-    noise = torch.rand(DRAWS, generator=torch.Generator().manual_seed(7))
-    return sample(torch.full((DRAWS,), logit), noise, law)
-
-
 def cdf(law: HardConcrete, logit: float, value: float) -> float:
     """P(sample ≤ value) for 0 ≤ value < 1, from inverting the sample by hand."""
     soft = (value - law.low) / (law.high - law.low)
     return 1 / (1 + math.exp(logit - law.temperature * math.log(soft / (1 - soft))))
 
 
-@pytest.mark.parametrize("logit", [-3.0, -0.8, 0.0, 0.5, 2.5])
+@pytest.mark.parametrize("logit", [-3.0, 0.5, 2.5])
 @pytest.mark.parametrize("name", LAWS)
 def test_closed_forms_are_what_samples_show(name: str, logit: float):
     """P(z ≠ 0), P(z = 1) and P(z ≤ value) against shares; without a temperature (blog) too."""
     law, at = LAWS[name], torch.tensor(logit)
-    values = draws(logit, law)
+    noise = torch.rand(DRAWS, generator=torch.Generator().manual_seed(7))
+    values = sample(at.expand(DRAWS), noise, law)
     tolerance = 5 * math.sqrt(0.25 / DRAWS)  # five standard errors of a share, at its widest
     assert ((values >= 0) & (values <= 1)).all()
     assert (values != 0).float().mean() == pytest.approx(probability_open(at, law).item(), abs=tolerance)
@@ -64,20 +57,6 @@ def test_evaluation_shuts_and_opens_where_the_original_does():
     assert values[0] == 0 and 0 < values[1] < 1e-3 and values[2] == 0.5 and 0.999 < values[3] < 1 and values[4] == 1
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_gradients_agree_with_finite_differences(name: str):
-    law, step = LAWS[name], 1e-2
-    noise = torch.rand(200, generator=torch.Generator().manual_seed(1))
-    logits = torch.linspace(-5, 5, 200)
-    for function in (lambda a, law: sample(a, noise, law), deterministic, probability_open):
-        above, below = function(logits + step, law), function(logits - step, law)
-        smooth = ((above > 0) & (above < 1) & (below > 0) & (below < 1)) | ((above == below) & (above % 1 == 0))
-        at = logits.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(function(at, law).sum(), at)
-        assert smooth.sum() > 150
-        torch.testing.assert_close(gradient[smooth], ((above - below) / (2 * step))[smooth], atol=2e-3, rtol=0)
-
-
 def test_limits_give_numbers_and_gradients():
     logits = torch.tensor([-math.inf, -1e30, -200.0, 200.0, 1e30, math.inf], requires_grad=True)
     for noise in (0.0, 0.5, 1.0):
@@ -89,52 +68,41 @@ def test_limits_give_numbers_and_gradients():
         assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("heads, bound", [(12, 0.679), (16, 0.594)])
-def test_paper_starts_half_open_and_depends_on_the_seed(heads: int, bound: float):
-    logits = first_logits(200, heads, "paper", seed=3)
-    assert logits.abs().max() <= bound + 5e-4 and logits.abs().max() > bound * 0.99
+@pytest.mark.parametrize("heads", [12, 16])
+def test_paper_starts_half_open_by_its_seed_and_open_as_pretrained(heads: int):
+    """Xavier's uniform distribution over a weight of (1, heads, 1, 1), which has one input and as many outputs."""
+    logits, bound = first_logits(200, heads, "paper", seed=3), math.sqrt(6 / (heads + 1))
+    assert bound * 0.99 < logits.abs().max() <= bound
     assert abs(logits.mean()) < 0.03 and logits.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
     assert torch.equal(logits, first_logits(200, heads, "paper", seed=3))
     assert not torch.equal(logits, first_logits(200, heads, "paper", seed=4))
-    reference = nn.init.xavier_uniform_(torch.empty(1, heads, 1, 1)).abs().max()
-    assert reference <= bound + 5e-4
+    assert torch.equal(Gates(2, heads, "open").eval()(), torch.ones(2, heads))
 
 
-def test_open_starts_as_pretrained():
-    gates = Gates(2, 3, "open").eval()
-    assert torch.equal(gates(), torch.ones(2, 3)) and (gates.logits == OPEN_LOGIT).all()
-    with pytest.raises(ValueError, match="'paper' or 'open'"):
-        first_logits(2, 3, "wide")  # type: ignore[arg-type]
+def sampled(gates: nn.Module) -> Tensor:
+    torch.manual_seed(5)
+    return gates()
 
 
 def test_samples_while_training_and_values_in_evaluation():
     gates = Gates(4, 6, seed=1)
-    torch.manual_seed(5)
-    first, second = gates(), gates()
-    torch.manual_seed(5)
-    assert torch.equal(gates(), first) and not torch.equal(first, second)
-    assert torch.equal(gates.evaluated(), deterministic(gates.logits))
+    assert torch.equal(sampled(gates), sampled(gates)) and not torch.equal(sampled(gates), gates())
     gates.eval()
     state = torch.get_rng_state()
-    assert torch.equal(gates(), gates.evaluated()) and torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(gates(), deterministic(gates.logits)) and torch.equal(torch.get_rng_state(), state)
 
 
 def test_never_rounded_by_casts_nor_by_autocast():
     gates = Gates(4, 6, seed=1)
-    logits, parameter = gates.logits.detach().clone(), gates.logits
+    logits, parameter, plain, count = gates.logits.detach().clone(), gates.logits, sampled(gates), gates.expected_open()
     host = nn.ModuleDict({"gates": gates, "linear": nn.Linear(2, 2)})
-    for cast in (host.bfloat16, host.half, host.double, host.float, lambda: host.to("cpu", torch.bfloat16)):
+    for cast in (host.half, host.double, host.float, lambda: host.to("cpu", torch.bfloat16)):
         cast()
         assert gates.logits.dtype == torch.float32 and torch.equal(gates.logits, logits)
         assert gates.mask.dtype == torch.float32 and gates.fixed.dtype == torch.bool
     assert host["linear"].weight.dtype == torch.bfloat16 and gates.logits is parameter
-    torch.manual_seed(0)
-    plain = gates()
-    torch.manual_seed(0)
     with torch.autocast("cpu", torch.bfloat16):
-        inside, expected = gates(), gates.expected_open()
-    assert inside.dtype == torch.float32 and torch.equal(inside, plain)
-    assert torch.equal(expected, gates.expected_open())
+        assert torch.equal(sampled(gates), plain) and torch.equal(gates.expected_open(), count)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -145,36 +113,29 @@ def test_a_fixed_mask_is_what_comes_out_in_both_modes(training: bool):
     gates.fix(mask)
     assert torch.equal(gates(), mask.float()) and gates().dtype == torch.float32 and not gates().requires_grad
     assert gates.open_count() == 3 and gates.expected_open() == 3 and torch.equal(gates.logits, before)
-    gates().zero_()
-    assert torch.equal(gates(), mask.float())  # what is handed out is no door to what is inside
+    gates().zero_()  # what is handed out is no door to what is inside
     half = torch.full((2, 3), 0.5)
     for wrong, words in ((torch.ones(3, 2), r"\(2, 3\), found \(3, 2\)"), (half, r"only 0 and 1, found \[0\.5\]")):
         with pytest.raises(EncoderError, match=words):
             gates.fix(wrong)
     assert torch.equal(gates(), mask.float())
     gates.fix(mask.bool().logical_not())
-    assert gates.open_count() == 3 and gates()[0, 1] == 1
+    assert torch.equal(gates(), 1.0 - mask)
 
 
 def test_the_top_heads_with_ties_in_reading_order():
     values = torch.tensor([[1.0, 3.0, 2.0], [2.0, 0.0, 2.0]])
     assert top_mask(values, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
-    assert top_mask(values, 0).sum() == 0 and top_mask(values, 6).sum() == 6
     assert top_mask(torch.zeros(50, 50), 1234).flatten()[:1234].all()
     for keep in (-1, 7):
         with pytest.raises(EncoderError, match=f"between 0 and 6 .2 layers of 3 heads., found {keep}"):
             top_mask(values, keep)
 
 
-@given(tasks=st.integers(1, 5), seed=st.integers(0, 99))
-def test_overlap_counts_every_pair_once(tasks: int, seed: int):
-    sets = list(torch.rand(tasks, 3, 4, generator=torch.Generator().manual_seed(seed)).requires_grad_().unbind())
-    pairs = sum(float((sets[i] * sets[j]).detach().sum()) for i in range(tasks) for j in range(i))
-    total = overlap(sets)
-    assert total.item() == pytest.approx(pairs, abs=1e-4)
-    (gradient,) = torch.autograd.grad(total, sets[0])
-    others = sum(sets[1:], torch.zeros(3, 4))
-    torch.testing.assert_close(gradient, others)  # as the original's, which sums over the other tasks
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_overlap_counts_every_pair_once(tasks: int):
+    sets = list(torch.rand(tasks, 3, 4, generator=torch.Generator().manual_seed(0)))
+    assert float(overlap(sets)) == pytest.approx(sum(float((one * two).sum()) for one, two in combinations(sets, 2)))
 
 
 # -- exactly so many ---------------------------------------------------------------------------------------------------
@@ -224,8 +185,7 @@ def test_the_relaxed_subset_adds_up_and_becomes_the_draw():
 
 def test_top_k_gradients_are_those_of_the_relaxed_subset_of_the_same_noise():
     gates, weights = top_k([[0.0, 1.0], [2.0, 0.5]], 2, temperature=0.5), torch.tensor([[1.0, -2.0], [0.5, 3.0]])
-    torch.manual_seed(5)
-    values = gates()
+    values = sampled(gates)
     (values * weights).sum().backward()
     torch.manual_seed(5)
     noise = -torch.log(-torch.log(torch.rand(2, 2).double()))
@@ -250,6 +210,3 @@ def test_top_k_at_its_limits(keep: int, temperature: float):
         assert gates.logits.grad.isfinite().all()
     gates.logits.data = torch.tensor([[0.1, 0.9, 0.2], [0.8, 0.3, 0.7]])
     assert torch.equal(gates.eval()(), top_mask(gates.logits, keep))  # no noise
-    again = TopKGates(2, 3, keep)
-    again.load_state_dict(gates.state_dict())
-    assert again.temperature == gates.temperature and torch.equal(again.evaluated(), gates.evaluated())

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from head_models import CASES, IDS, MASK, SHARED, WIDTH, build, run
+from head_models import CASES, IDS, MASK, SHARED, WIDTH, build, drawn, gated, run
 from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -14,17 +14,6 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
-
-PARTLY_FLOAT32 = ("deberta", "modernbert", "eurobert")  # soft-max or norms there are in float32 also for float64
-
-
-def ones(places: HeadPlaces) -> Tensor:
-    return torch.ones(places.layers, places.heads)
-
-
-def drawn(places: HeadPlaces) -> Tensor:
-    """Gates strictly between 0 and 1, all different."""
-    return torch.linspace(0.2, 0.9, places.layers * places.heads).view(places.layers, places.heads)
 
 
 def silence(model: PreTrainedModel, layer: int, head: int) -> None:
@@ -41,62 +30,44 @@ def silence(model: PreTrainedModel, layer: int, head: int) -> None:
             getattr(attention, family.value_bias)[family.columns([head], WIDTH)] = 0
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize(("family", "attention"), CASES)
-def test_open_gates_change_no_bit(family, attention, training):
-    model = build(family, attention, dropout=0.1).train(training)
-    before = run(model)
-    before.square().sum().backward()
-    slopes = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
-    model.zero_grad()
+@pytest.mark.parametrize(
+    ("family", "attention", "mode"),
+    [(*case, mode) for case in CASES for mode in ("eval", "train", "autocast")[: 2 + (case[0] not in FLOAT32_ONLY)]],
+)
+def test_open_gates_change_no_bit(family, attention, mode):
+    model = build(family, attention, dropout=0.1).train(mode != "eval")
     places = HeadPlaces(model)
     assert model.config._attn_implementation == attention
     assert (places.layers, places.heads, places.width) == (model.config.num_hidden_layers, HEADS, WIDTH)
-    with places.gated(ones(places)), places.watched():
-        after = run(model)
-    assert torch.equal(before, after)
-    after.square().sum().backward()
-    assert all(torch.equal(slope, model.get_parameter(name).grad) for name, slope in slopes.items())
-    with places.gated(drawn(places)):
-        assert not torch.allclose(before, run(model), atol=1e-3)
-
-
-@pytest.mark.parametrize(("family", "attention"), [case for case in CASES if case[0] not in FLOAT32_ONLY])
-def test_open_gates_change_no_bit_under_autocast(family, attention):
-    model = build(family, attention, dropout=0.1).train()
-    places = HeadPlaces(model)
-    with torch.autocast("cpu", torch.bfloat16):
+    gates = drawn(places.layers).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
         before = run(model)
-        with places.gated(ones(places)), places.watched() as seen:
-            assert torch.equal(before, run(model))
-        assert {heads.dtype for heads in seen} <= {torch.bfloat16, torch.float32}
-        gates = drawn(places).requires_grad_()
-        with places.gated(gates):
+        with places.gated(torch.ones(places.layers, HEADS)), places.watched():
             after = run(model)
-    after.float().square().sum().backward()
-    assert not torch.equal(before, after) and gates.grad.dtype == torch.float32 and gates.grad.abs().min() > 0
+        with places.gated(gates):
+            changed = run(model)
+    assert torch.equal(before, after) and not torch.allclose(before, changed, atol=1e-3)
+    learnt = [weight for weight in model.parameters() if weight.requires_grad]
+    slopes = [torch.autograd.grad(out.float().square().sum(), learnt, allow_unused=True) for out in (before, after)]
+    assert all(one is other or torch.equal(one, other) for one, other in zip(*slopes, strict=True))
+    changed.float().square().sum().backward()
+    assert gates.grad.dtype == torch.float32 and gates.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_a_closed_gate_equals_zeroed_value_rows(family, attention):
     model = build(family, attention)
-    places = HeadPlaces(model)
+    places, modules = HeadPlaces(model), by_layer(model, family_of(model).attention)
     open_ = run(model)
     for layer in range(places.layers):
         for head in range(HEADS):
-            gates = ones(places)
-            gates[[other for other in range(places.layers) if same(model, layer, other)], head] = 0
-            with places.gated(gates):
-                closed = run(model)
+            gates = torch.ones(places.layers, HEADS)
+            gates[[other for other, module in enumerate(modules) if module is modules[layer]], head] = 0
+            closed = gated(model, gates)
             oracle = copy.deepcopy(model)
             silence(oracle, layer, head)
             assert torch.equal(closed, run(oracle)), (layer, head)
             assert not torch.allclose(closed, open_, atol=1e-4), (layer, head)
-
-
-def same(model: PreTrainedModel, layer: int, other: int) -> bool:
-    attentions = by_layer(model, family_of(model).attention)
-    return attentions[layer] is attentions[other]
 
 
 @pytest.mark.parametrize(("family", "attention"), CASES)
@@ -106,10 +77,10 @@ def test_a_closed_head_contributes_its_mean(family, attention):
     open_, places = run(model), HeadPlaces(model)
     means = torch.randn(places.layers, HEADS, WIDTH, generator=torch.Generator().manual_seed(2))
     means[1::2] = means[::2]  # in ALBERT two layers are one module
-    with places.gated(ones(places), means):
+    with places.gated(torch.ones(places.layers, HEADS), means):
         assert torch.equal(run(model), open_)
     for head in range(HEADS):
-        gates, share = ones(places), 0.0 if head else 0.25
+        gates, share = torch.ones(places.layers, HEADS), 0.0 if head else 0.25
         gates[:, head] = share
         with places.gated(gates, means):
             closed = run(model)
@@ -134,38 +105,14 @@ def replaced(head: int, share: float, mean: Tensor):
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_gradient_reaches_exactly_the_gates_used(family):
-    model = build(family).double()
-    places = HeadPlaces(model)
-    gates = drawn(places).double().requires_grad_()
-    torch.manual_seed(1)
-    target = torch.randn(int(MASK.sum()), HIDDEN, dtype=torch.float64)
-
-    def loss(values: Tensor) -> Tensor:
-        with places.gated(values):
-            return (run(model) * target).sum()
-
-    (slope,) = torch.autograd.grad(loss(gates), gates)
-    size, tolerance = (2e-3, 1e-2) if family in PARTLY_FLOAT32 else (1e-5, 1e-6)
-    for layer in range(places.layers):
-        for head in range(HEADS):
-            step = torch.zeros_like(gates)
-            step[layer, head] = size
-            with torch.no_grad():
-                measured = (loss(gates + step) - loss(gates - step)) / (2 * size)
-            assert measured.abs() > 1e-6
-            torch.testing.assert_close(slope[layer, head], measured, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
-    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads; what
-    is watched, times its gates, is what the projection makes the output of attention of."""
+    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads. That
+    what is watched, times its gates, is what the projection reads, is shown where heads are observed."""
     model = build(family)
     places = HeadPlaces(model)
     torch.manual_seed(1)
     target = torch.randn(int(MASK.sum()), HIDDEN)
-    gates = ones(places).requires_grad_()
+    gates = torch.ones(places.layers, HEADS).requires_grad_()
     with places.watched() as seen, places.gated(gates):
         assert seen == []
         loss = (run(model) * target).sum()
@@ -174,28 +121,15 @@ def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
     through = torch.stack([(heads * slope).sum((0, 1, 3)) for heads, slope in zip(seen, slopes[1:], strict=True)])
     torch.testing.assert_close(slopes[0], through, rtol=1e-4, atol=1e-4)
 
-    outputs, said = by_layer(model, family_of(model).output), []
-    for part in dict.fromkeys(outputs):
-        part.register_forward_hook(lambda _, __, out: said.append(out))
-    gates = drawn(places)
-    with torch.no_grad(), places.watched() as plain, places.gated(gates):
-        run(model)
-        run(model)
-    assert len(plain) == places.layers  # of the last pass
-    for layer, (heads, out) in enumerate(zip(plain, said[-places.layers :], strict=True)):
-        gated = (heads * gates[layer][:, None]).flatten(-2)
-        assert torch.equal(nn.functional.linear(gated, outputs[layer].weight, outputs[layer].bias), out)
-
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_contexts_leave_no_trace_nor_do_passes_that_break_off(family):
     model = build(family)
     names, before = list(model.state_dict()), run(model)
-    places = HeadPlaces(model)
-    with places.gated(drawn(places)):
-        expected = run(model)
+    places, gates = HeadPlaces(model), drawn(model.config.num_hidden_layers)
+    expected = gated(model, gates)
     breaker = by_layer(model, family_of(model).output)[0]
-    with pytest.raises(KeyboardInterrupt), places.gated(drawn(places)), places.watched() as seen:
+    with pytest.raises(KeyboardInterrupt), places.gated(gates), places.watched() as seen:
         handle = breaker.register_forward_hook(lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(model)
@@ -206,20 +140,6 @@ def test_contexts_leave_no_trace_nor_do_passes_that_break_off(family):
     last = seen[-1]
     assert torch.equal(before, run(model)) and seen[-1] is last
     assert list(model.state_dict()) == names
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_copies_have_places_of_their_own(family):
-    holder = nn.ModuleDict({"transformer": build(family)})
-    holder.places = HeadPlaces(holder["transformer"])
-    before = run(holder["transformer"])
-    with holder.places.gated(drawn(holder.places).requires_grad_()):
-        after = run(holder["transformer"])
-        duplicate = copy.deepcopy(holder)
-        assert torch.equal(before, run(duplicate["transformer"]))
-    with duplicate.places.gated(drawn(duplicate.places)):
-        assert torch.equal(before, run(holder["transformer"]))
-        assert torch.equal(after, run(duplicate["transformer"]))
 
 
 CHECKPOINTED = [name for name in HEAD_FAMILIES if name not in ("albert", "mpnet")]  # transformers has none for these
@@ -239,7 +159,7 @@ def test_checkpointing_runs_layers_again_with_the_same_gates_and_dropout(family,
         by_layer(one.transformer, family_of(one.transformer).attention)[0].register_forward_hook(
             lambda *_, runs=runs: runs.append(1)
         )
-        first, second = drawn(one.places).requires_grad_(), (1 - drawn(one.places)).requires_grad_()
+        first, second = drawn(one.places.layers).requires_grad_(), (1 - drawn(one.places.layers)).requires_grad_()
         torch.manual_seed(1)
         loss = sum(one(batch, gates).words.square().sum() for gates in (first, second, None))
         with one.places.watched() as seen:
@@ -270,14 +190,10 @@ def test_albert_layers_have_gates_of_their_own():
     apart.encoder.embedding_hidden_mapping_in.load_state_dict(shared.encoder.embedding_hidden_mapping_in.state_dict())
     one, four = HeadPlaces(shared), HeadPlaces(apart)
     assert one.layers == four.layers == 4
-    gates = drawn(one)
-    with one.gated(gates), four.gated(gates):
-        assert torch.equal(run(shared), run(apart))
-        assert torch.equal(run(shared), run(apart))
-    closed = ones(one)
-    closed[2] = 0
-    with one.gated(closed), four.gated(closed):
-        assert torch.equal(run(shared), run(apart))
+    for gates in (drawn(4), drawn(4).round()):
+        with one.gated(gates), four.gated(gates):
+            assert torch.equal(run(shared), run(apart))
+            assert torch.equal(run(shared), run(apart))
 
 
 def test_every_row_is_proved_here():
@@ -301,7 +217,6 @@ def test_unknown_families_and_layouts_are_refused():
     [
         ([[0, 1, 2, 3]], "expected 2 layers, found 1"),
         ([[0, 1, 2, 3], [0, 1, 2, 2]], "different heads from 0 to 3 in layer 1"),
-        ([[0, 1, 2, 4], [0, 1, 2, 3]], r"in layer 0, found \[0, 1, 2, 4\]"),
         ([[0, 1, 2, 3], [0, 1]], "layer 1 keeps 2 heads of width 8, expected 16 inputs.*found 32.*give the head map"),
     ],
 )

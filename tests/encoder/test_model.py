@@ -15,7 +15,6 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.model import Encoded, Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
-from mtlprune.files import SUMS, RunError
 
 ROWS = 10_000
 
@@ -57,32 +56,21 @@ def test_a_word_that_looks_like_a_special_token_is_spelled(pieces, word):
     assert "".join(spelled).replace("##", "").lstrip("Ġ").lower() == word.lower()
 
 
-def test_one_by_one_equals_all_at_once(pieces):
-    sentences = [["dogs", "walked"], ["Paris"], ["dogs", "the", "qxz"]]
-    fresh = WordPieces(pieces.tokenizer, ROWS)
-    for one, other in zip(pieces.tokenize(sentences), (fresh.tokenize([s])[0] for s in sentences), strict=True):
-        assert one.ids.tolist() == other.ids.tolist() and one.counts.tolist() == other.counts.tolist()
-
-
-def test_wrong_inputs_are_refused(tiny_encoder):
+def test_wrong_inputs_and_tokenizers_that_cannot_serve_are_refused(tiny_encoder):
     tokenizer = AutoTokenizer.from_pretrained(tiny_encoder("bert"))
-    with pytest.raises(EncoderError, match="sentence 1 of 2 has no words"):
-        WordPieces(tokenizer, ROWS).tokenize([["a"], []])
-    with pytest.raises(EncoderError, match="only 5 input embeddings"):
-        WordPieces(tokenizer, 5).tokenize([["dogs"]])
-
-
-def test_tokenizers_that_cannot_serve_are_refused(tiny_encoder):
     backend = AutoTokenizer.from_pretrained(tiny_encoder("modernbert")).backend_tokenizer
     bare = Tokenizer.from_str(backend.to_str())
     bare.post_processor = processors.ByteLevel()
-    with pytest.raises(EncoderError, match="0 special tokens before"):
-        WordPieces(PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]"), ROWS)
-    with pytest.raises(EncoderError, match="neither an unknown nor a mask"):
-        WordPieces(PreTrainedTokenizerFast(tokenizer_object=backend), ROWS)
     empty = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
-    with pytest.raises(EncoderError, match="no vocabulary"):
-        WordPieces(PreTrainedTokenizerFast(tokenizer_object=empty, unk_token="[UNK]"), ROWS)
+    for tokens, rows, message in (
+        (tokenizer, ROWS, "sentence 1 of 2 has no words"),
+        (tokenizer, 5, "only 5 input embeddings"),
+        (PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]"), ROWS, "0 special tokens before"),
+        (PreTrainedTokenizerFast(tokenizer_object=backend), ROWS, "neither an unknown nor a mask"),
+        (PreTrainedTokenizerFast(tokenizer_object=empty, unk_token="[UNK]"), ROWS, "no vocabulary"),
+    ):
+        with pytest.raises(EncoderError, match=message):
+            WordPieces(tokens, rows).tokenize([["dogs"], []])
 
 
 @given(
@@ -91,28 +79,34 @@ def test_tokenizers_that_cannot_serve_are_refused(tiny_encoder):
     st.integers(1, 2),
     st.integers(1, 2),
 )
-def test_every_piece_comes_from_exactly_one_place(counts, capacity, front, back):
+def test_long_sentences_are_overlapping_windows(counts, capacity, front, back):
+    """As the original has them: stride half the window, of each the central part, of the ends head and tail too."""
     frame = Frame([900 + i for i in range(front)], [950 + i for i in range(back)], 0, capacity)
-    made, total = [], 0
+    made, total, places = [], 0, []  # of each piece the first one of the window that gives it, and its column there
     for row in counts:
-        ids = np.arange(total, total + sum(row), dtype=np.int32)  # 0, a real piece here, is also the padding id
-        total += sum(row)
+        size = sum(row)
+        ids = np.arange(total, total + size, dtype=np.int32)  # 0, a real piece here, is also the padding id
         made.append(Pieces(ids, np.array(row, np.int32)))
+        stride, starts = (capacity or 0) // 2, [0]
+        while capacity is not None and starts[-1] + capacity < size:
+            starts.append(starts[-1] + stride)
+        for start in starts:
+            begin = start + (stride // 2 if start else 0)
+            end = size if start == starts[-1] else start + stride // 2 + stride
+            places += [(total + start, front + piece - start) for piece in range(begin, end)]
+        total += size
     batch = collate(made, frame)
     width = batch.input_ids.shape[1]
-    every = [count for row in counts for count in row]
     flat, mask = batch.input_ids.flatten(), batch.attention_mask
     assert capacity is None or width <= capacity + front + back
     assert flat[batch.piece_slot].tolist() == list(range(total)) == batch.source.flatten()[batch.piece_slot].tolist()
-    assert batch.piece_word.tolist() == [word for word, n in enumerate(every) for _ in range(n)]
-    assert batch.piece_word[batch.first_piece].tolist() == list(range(sum(map(len, counts))))
-    assert batch.piece_counts.tolist() == every
-    assert batch.sizes == [len(row) for row in counts] == batch.lengths.tolist()
+    firsts = batch.source[batch.piece_slot // width, front]
+    assert list(zip(firsts.tolist(), (batch.piece_slot % width).tolist(), strict=True)) == places
     assert (batch.cls_slot == torch.arange(len(counts)) * width).all()
     assert flat[batch.cls_slot].tolist() == [900] * len(counts)
     assert flat[batch.sep_slot].tolist() == [950 + back - 1] * len(counts)
-    # the row of the last special token holds the last piece; the row of the first holds the first
-    ends = batch.piece_word.new_tensor(np.cumsum([sum(row) for row in counts]) - 1)
+    # the row of the last special token holds the last piece
+    ends = torch.tensor(np.cumsum([sum(row) for row in counts]) - 1)
     assert torch.equal(batch.piece_slot[ends] // width, batch.sep_slot // width)
     # the mask covers a prefix of each row: special tokens and pieces, whatever their ids
     assert torch.equal(mask.sum(1), (batch.source >= 0).sum(1) + front + back)
@@ -126,11 +120,6 @@ SENTENCES = [
     ["(", "nobody", "gave", "qxz", "the", "letters", "!", ")"],
     ["everybody", "wrote", "two", "letters", "and", "a", "zyx"],
 ]
-
-
-@pytest.fixture
-def encoder(family: str, tiny_encoder) -> Encoder:
-    return Encoder.load(str(tiny_encoder(family)))
 
 
 def encode(encoder: Encoder, sentences: list[list[str]]) -> Encoded:
@@ -149,9 +138,10 @@ def bare(encoder: Encoder, ids: list[int]) -> Tensor:
         return encoder.transformer(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state[0]
 
 
-def test_words_are_the_mean_of_their_pieces(encoder):
+@pytest.mark.parametrize(("family", "pooling"), [*((family, "mean") for family in FAMILIES), ("bert", "first")])
+def test_words_are_the_mean_or_the_first_of_their_pieces(family, pooling, tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder(family)), pooling=pooling)
     got = encode(encoder, SENTENCES)
-    assert got.words.shape == (sum(map(len, SENTENCES)), encoder.hidden_size)
     expected, cls, sep = [], [], []
     for words in SENTENCES:
         pieces = encoder.tokenize(words)
@@ -160,93 +150,38 @@ def test_words_are_the_mean_of_their_pieces(encoder):
         sep.append(hidden[-1])
         at = len(encoder.frame.before)
         for count in pieces.counts.tolist():
-            expected.append(hidden[at : at + count].mean(0))
+            expected.append(hidden[at : at + count].mean(0) if pooling == "mean" else hidden[at])
             at += count
     assert close(got.words, torch.stack(expected))
     assert close(got.cls, torch.stack(cls)) and close(got.sep, torch.stack(sep))
     assert got.sizes == [len(words) for words in SENTENCES] == got.lengths.tolist()
 
 
-def test_first_pooling_takes_the_first_piece(tiny_encoder):
-    encoder = Encoder.load(str(tiny_encoder("bert")), pooling="first")
-    words = SENTENCES[0]
-    pieces = encoder.tokenize(words)
-    assert pieces.counts.max() > 1
-    hidden = bare(encoder, pieces.ids.tolist())[1:]
-    firsts = np.cumsum(pieces.counts) - pieces.counts
-    assert close(encode(encoder, [words]).words, hidden[firsts.tolist()])
-
-
 @pytest.mark.parametrize("context", [True, False])
 def test_alone_equals_in_a_padded_batch_in_any_order(family, tiny_encoder, context):
     encoder = Encoder.load(str(tiny_encoder(family)), context=context)
     sentences = [*SENTENCES, ["dogs", "walked", "unbelievably"] * 40]  # the last needs windows
-    whole = encode(encoder, sentences)
-    turned = encode(encoder, sentences[::-1])
-    padded, padded_turned = whole.padded(), turned.padded()
-    for place, words in enumerate(sentences):
-        alone = encode(encoder, [words])
-        back = len(sentences) - 1 - place
-        for batch, table, row in ((whole, padded, place), (turned, padded_turned, back)):
-            assert close(alone.words, table[row, : len(words)])
-            assert close(alone.cls[0], batch.cls[row]) and close(alone.sep[0], batch.sep[row])
-            assert not table[row, len(words) :].any()
+    for batch in (sentences, sentences[::-1]):
+        whole = encode(encoder, batch)
+        for row, words in enumerate(batch):
+            alone = encode(encoder, [words])
+            assert close(alone.words, whole.padded()[row, : len(words)])
+            assert close(alone.cls[0], whole.cls[row]) and close(alone.sep[0], whole.sep[row])
+            assert not whole.padded()[row, len(words) :].any()
 
 
-def test_neighbours_matter_with_context_only(family, tiny_encoder):
-    one, two = ["the", "old", "dog"], ["nobody", "old", "parcel"]
-    for context in (True, False):
-        encoder = Encoder.load(str(tiny_encoder(family)), context=context)
-        same = close(encode(encoder, [one]).words[1], encode(encoder, [two]).words[1])
-        assert same is not context
-
-
-def by_hand(encoder: Encoder, ids: list[int], capacity: int) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Windows as the original describes them: stride half the window, central part kept, head and tail added."""
-    stride, front = capacity // 2, len(encoder.frame.before)
-    starts = [0]
-    while starts[-1] + capacity < len(ids):
-        starts.append(starts[-1] + stride)
-    vectors: list[Tensor] = []
-    hidden = torch.empty(0)
-    for place, start in enumerate(starts):
-        hidden = bare(encoder, ids[start : start + capacity])
-        if place == 0:
-            cls = hidden[0]
-        begin = 0 if place == 0 else stride // 2
-        end = len(ids) - start if place == len(starts) - 1 else stride // 2 + stride
-        assert len(vectors) == start + begin
-        vectors += list(hidden[front + begin : front + end])
-    return vectors, cls, hidden[-1]
-
-
-@pytest.mark.parametrize(
-    ("family", "positions", "lengths"),
-    [*((family, 64, (62, 63, 94, 200)) for family in FAMILIES), *(("bert", size, range(1, 30)) for size in (7, 8))],
-)
-def test_long_sentences_use_overlapping_windows(family, positions, lengths, tmp_path):
-    encoder, capacity = Encoder.load(str(make_tiny(family, tmp_path, positions=positions))), positions - 2
-    assert encoder.limit == positions and encoder.frame.capacity == capacity
-    for length in lengths:
-        ids = np.resize(encoder.tokenize(["dogs", "walked", "the", "of", "parcel"]).ids, length)
-        single = Pieces(ids, np.ones(length, np.int32))  # one piece a word, so that words are piece vectors
-        batch = encoder.collate([encoder.tokenize(["the"]), single])
-        assert len(batch.input_ids) == 2 + max(0, -(-(length - capacity) // (capacity // 2)))
-        with torch.no_grad():
-            got = encoder(batch)
-        vectors, cls, sep = by_hand(encoder, ids.tolist(), capacity)
-        assert close(got.words[-length:], torch.stack(vectors))
-        assert close(got.cls[1], cls) and close(got.sep[1], sep)
+@pytest.mark.parametrize("positions", [7, 64])
+def test_a_row_is_as_long_as_the_model_can_see(family, positions, tmp_path):
+    encoder = Encoder.load(str(make_tiny(family, tmp_path, positions=positions)))
+    assert encoder.frame.capacity == positions - 2
+    encode(encoder, [["dogs", "the"] * 40])
 
 
 def test_padded_and_select_round_trip(tiny_encoder):
-    encoder = Encoder.load(str(tiny_encoder("bert")))
-    got = encode(encoder, SENTENCES)
+    got = encode(Encoder.load(str(tiny_encoder("bert"))), SENTENCES)
     table = got.padded()
     keep = torch.arange(table.shape[1]) < got.lengths.unsqueeze(1)
-    assert torch.equal(table[keep], got.words) and not table[~keep].any()
-    labels = torch.arange(len(got.words))
-    assert torch.equal(got.padded(labels)[keep], labels)
+    assert torch.equal(table[keep], got.words)
     assert torch.equal(got.words[got.starts], table[:, 0])
     some = got.select([3, 1])
     assert torch.equal(some.padded(), table[[3, 1], : len(SENTENCES[3])]) and some.sizes == [7, 1]
@@ -257,97 +192,53 @@ def test_padded_and_select_round_trip(tiny_encoder):
             got.select(wrong)
 
 
-def test_gradients_reach_every_weight(encoder):
-    encoder.train()
+def test_gradients_reach_every_weight(family, tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder(family))).train()
     got = encoder(encoder.collate(encoder.tokenize_all(SENTENCES)))
-    chosen = got.select([0, 2])
-    target = torch.randn_like(chosen.padded())
-    ((chosen.padded() - target).square().sum() + got.cls[1].square().sum() + got.sep[3].square().sum()).backward()
-    lacking = [name for name, weight in encoder.named_parameters() if weight.requires_grad and weight.grad is None]
-    assert not lacking
+    (got.select([0, 2]).padded().square().sum() + got.cls[1].square().sum() + got.sep[3].square().sum()).backward()
+    assert not [name for name, weight in encoder.named_parameters() if weight.requires_grad and weight.grad is None]
     assert encoder.transformer.get_input_embeddings().weight.grad.any()
 
 
 def test_autocast_gives_float32_words(family, tiny_encoder):
-    for context in (True, False):
-        encoder = Encoder.load(str(tiny_encoder(family)), context=context)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            got = encode(encoder, SENTENCES)
-        assert got.words.dtype == got.cls.dtype == got.sep.dtype == torch.float32
-        reference = encode(encoder, SENTENCES).words
-        assert (got.words - reference).norm() < 0.1 * reference.norm()
-
-
-def seen_ids(encoder: Encoder, sentences: list[list[str]], seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The ids before and after word dropout, and which piece stands where."""
-    caught: list[Tensor] = []
-    hook = encoder.transformer.register_forward_pre_hook(
-        lambda module, args, named: caught.append(named["input_ids"]), with_kwargs=True
-    )
-    batch = encoder.collate(encoder.tokenize_all(sentences))
-    torch.manual_seed(seed)
-    encoder(batch)
-    hook.remove()
-    return batch.input_ids, caught[0], batch.source
+    encoder = Encoder.load(str(tiny_encoder(family)))
+    reference = encode(encoder, SENTENCES).words
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = encode(encoder, SENTENCES)
+    assert got.words.dtype == got.cls.dtype == got.sep.dtype == torch.float32
+    assert (got.words - reference).norm() < 0.1 * reference.norm()
 
 
 def test_word_dropout_masks_pieces_only(family, tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder(family)), word_dropout=0.5)
-    sentences = [["dogs", "walked"] * 50, *SENTENCES]
-    before, after, source = seen_ids(encoder, sentences, 0)
-    assert torch.equal(before, after)  # evaluation
+    batch = encoder.collate(encoder.tokenize_all([["dogs", "walked"] * 50, *SENTENCES]))
+    before, source, caught = batch.input_ids, batch.source, []
+    encoder.transformer.register_forward_pre_hook(
+        lambda module, args, named: caught.append(named["input_ids"]), with_kwargs=True
+    )
+
+    def seen_ids(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        encoder(batch)
+        return caught[-1]
+
+    assert torch.equal(seen_ids(0), before)  # evaluation
     encoder.train()
-    before, after, source = seen_ids(encoder, sentences, 0)
+    after = seen_ids(0)
     changed = before != after
-    assert torch.equal(after[changed], torch.full_like(after[changed], encoder.tokenizer.mask_token_id))
-    assert not changed[source < 0].any()
+    assert (after[changed] == encoder.tokenizer.mask_token_id).all() and not changed[source < 0].any()
     assert 0.35 < changed[source >= 0].float().mean() < 0.65
     fallen = {}
     for piece, value in zip(source[source >= 0].tolist(), changed[source >= 0].tolist(), strict=True):
         assert fallen.setdefault(piece, value) == value  # the same in every window
-    assert torch.equal(seen_ids(encoder, sentences, 0)[1], after)
-    assert not torch.equal(seen_ids(encoder, sentences, 1)[1], after)
+    assert torch.equal(seen_ids(0), after) and not torch.equal(seen_ids(1), after)
     encoder.word_dropout = 0.0
-    assert torch.equal(seen_ids(encoder, sentences, 0)[1], before)
-
-
-@pytest.mark.parametrize(("context", "pooling"), [(True, "mean"), (False, "first")])
-def test_saved_and_restored(family, tiny_encoder, tmp_path, context, pooling):
-    encoder = Encoder.load(str(tiny_encoder(family)), context=context, pooling=pooling, word_dropout=0.1)
-    with torch.no_grad():
-        for weight in encoder.parameters():
-            weight.add_(0.01)
-    folder = tmp_path / "run" / "encoder"
-    Encoder.load(str(tiny_encoder("bert"))).save(folder)  # replaced as a whole by the next
-    encoder.save(folder)
-    assert f"  {'model' if context else 'embeddings'}.safetensors" in (folder / SUMS).read_text()
-    again = Encoder.restore(folder)
-    assert (again.pooling, again.word_dropout, again.context) == (pooling, 0.1, context)
-    assert again.limit == encoder.limit and again.frame == encoder.frame
-    assert torch.equal(encode(again, SENTENCES).words, encode(encoder, SENTENCES).words)
-    assert [path.name for path in folder.parent.iterdir()] == ["encoder"]
-    assert not [path for path in folder.rglob("*") if path.suffix in {".bin", ".pkl", ".pt"}]
-
-
-def test_restore_refuses_what_is_not_whole(tiny_encoder, tmp_path):
-    with pytest.raises(EncoderError, match="does not hold a whole saved encoder"):
-        Encoder.restore(tiny_encoder("bert"))
-    for context, weights in ((True, "model.safetensors"), (False, "embeddings.safetensors")):
-        folder = tmp_path / str(context)
-        Encoder.load(str(tiny_encoder("bert")), context=context).save(folder)
-        file = folder / weights
-        file.write_bytes(file.read_bytes()[:1000])
-        with pytest.raises(RunError, match="SHA-256"):
-            Encoder.restore(folder)
-        (folder / SUMS).unlink()  # as an earlier release left it
-        with pytest.raises(EncoderError, match=r"folder|whole|readable"):
-            Encoder.restore(folder)
+    assert torch.equal(seen_ids(0), before)
 
 
 def test_without_context_only_the_embeddings_remain(tiny_encoder):
     encoder = Encoder.load(str(tiny_encoder("electra")), context=False)
-    assert isinstance(encoder.transformer, nn.Embedding) and len(list(encoder.parameters())) == 1
-    assert encoder.hidden_size == 16 and encode(encoder, SENTENCES).words.shape[1] == 16
+    assert isinstance(encoder.transformer, nn.Embedding) and encode(encoder, SENTENCES).words.shape[1] == 16
     table = AutoModel.from_pretrained(tiny_encoder("electra")).get_input_embeddings().weight
     assert torch.equal(encoder.transformer.weight, table)
 
@@ -359,7 +250,6 @@ def test_random_initialisation_is_seeded_and_leaves_the_generator_alone(family, 
     assert torch.equal(state, torch.random.get_rng_state())
     first, second, third, trained = (encode(e, SENTENCES).words for e in (one, same, other, Encoder.load(name)))
     assert torch.equal(first, second) and not close(first, third) and not close(first, trained)
-    assert all(weight.dtype == torch.float32 for weight in one.parameters())
 
 
 def test_minilm_equals_a_plain_call_of_transformers():

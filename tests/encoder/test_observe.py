@@ -1,6 +1,7 @@
 """Observation: nothing changes, words get what their sub-words have, gates and removed heads are respected."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from tiny import FAMILIES, LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.heads import HeadPlaces, by_layer
+from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
@@ -23,11 +24,6 @@ GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
 @pytest.fixture(scope="module", params=FAMILIES)
 def encoder(request: pytest.FixtureRequest, tiny_encoder: Callable[[str], Path]) -> Encoder:
     return Encoder.load(str(tiny_encoder(request.param)), attention="eager")
-
-
-@pytest.fixture(scope="module")
-def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
-    return Encoder.load(str(tiny_encoder("bert")), attention="eager")
 
 
 def batch_of(encoder: Encoder, sentences: Sequence[Sequence[str]] = SENTENCES) -> EncoderBatch:
@@ -53,29 +49,22 @@ def test_observing_changes_nothing(encoder: Encoder, gates: Tensor | None) -> No
 
 def test_word_vectors_are_those_the_encoder_gives(encoder: Encoder) -> None:
     batch = batch_of(encoder)
-    seen = observe(encoder, batch, want={"hidden"})
+    seen = observe(encoder, batch, want={"hidden", "heads"})
     words, cls, sep = output(encoder, batch)
     torch.testing.assert_close(seen.word_vectors(seen.last), words)
     assert len(seen.hidden) == LAYERS + 1 and torch.equal(seen.hidden[-1], seen.last)
-    everything = seen.word_vectors(seen.last, "kept")
-    ends = np.cumsum(np.array(batch.sizes) + 2)
-    parts = [everything[end - size - 2 : end] for end, size in zip(ends, batch.sizes, strict=True)]
-    torch.testing.assert_close(torch.cat([part[1:-1] for part in parts]), words)
-    if len(encoder.frame.before) == len(encoder.frame.after) == 1:
-        torch.testing.assert_close(torch.stack([part[0] for part in parts]), cls)
-        torch.testing.assert_close(torch.stack([part[-1] for part in parts]), sep)
+    framed = [row for b, own in enumerate(words.split(batch.sizes)) for row in (cls[b], *own, sep[b])]
+    torch.testing.assert_close(seen.word_vectors(seen.last, "kept"), torch.stack(framed))
+    heads = seen.heads[1]
+    assert torch.equal(seen.word_vectors(heads).flatten(1), seen.word_vectors(heads.flatten(2)))
 
 
 def slowly(seen: Observation, encoder: Encoder, layer: int) -> list[Tensor]:
     """Word attention by its definition, one sentence and pair of words at a time, specials kept."""
     found = []
-    pieces = iter(encoder.tokenize_all(SENTENCES))
-    for attention in seen.attention[layer]:
-        slots, at = [[0]], 1
-        for count in next(pieces).counts:
-            slots.append(list(range(at, at + count)))
-            at += count
-        slots.append([at])
+    for attention, pieces in zip(seen.attention[layer], encoder.tokenize_all(SENTENCES), strict=True):
+        ends = np.cumsum([1, *pieces.counts, 1])
+        slots = [range(start, end) for start, end in pairwise([0, *ends])]
         rows = [
             [sum(attention[:, i, j] for i in those for j in others) / len(those) for others in slots] for those in slots
         ]
@@ -125,16 +114,13 @@ def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
     assert not gated.heads[1][:, :, 1].any()
 
 
-def test_norms_are_found_in_every_layer_and_leave_no_hook(encoder: Encoder) -> None:
+def test_norms_are_found_in_every_layer(encoder: Encoder) -> None:
     batch = batch_of(encoder)
-    assert encoder.places  # whose hooks stay
-    hooks = [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     seen = observe(encoder, batch, want={"norms"})
     kind = encoder.config.model_type
     found = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
     assert [len(norms) for norms in found] == ([1, 2] if kind == "modernbert" else [2, 2])
     assert [norm.layer for norm in seen.norms] == sorted(norm.layer for norm in seen.norms)
-    assert hooks == [len(module._forward_pre_hooks) for module in encoder.transformer.modules()]
     hidden = observe(encoder, batch, want={"hidden"}).hidden
     if kind in ("modernbert", "eurobert"):  # normalised before: the first norm reads the layer's input
         assert torch.equal(found[1][0].values, hidden[1])
@@ -145,40 +131,17 @@ def test_norms_are_found_in_every_layer_and_leave_no_hook(encoder: Encoder) -> N
             torch.testing.assert_close(norm(norms[-1].values), hidden[layer + 1])
 
 
-def test_padding_changes_nothing(encoder: Encoder) -> None:
-    together = observe(encoder, batch_of(encoder), want={"attention", "heads"})
-    starts = np.cumsum([0, *map(len, SENTENCES)])
-    for b, sentence in enumerate(SENTENCES):
-        alone = observe(encoder, batch_of(encoder, [sentence]), want={"attention", "heads"})
-        n = len(sentence) + 2
-        torch.testing.assert_close(
-            together.word_attention(1)[b, :, :n, :n], alone.word_attention(1)[0], atol=1e-5, rtol=1e-4
-        )
-        words = together.word_vectors(together.heads[1])[starts[b] : starts[b + 1]]
-        torch.testing.assert_close(words, alone.word_vectors(alone.heads[1]), atol=1e-5, rtol=1e-4)
-
-
-def test_fused_attention_is_refused_until_it_is_made_eager(tiny_encoder: Callable[[str], Path]) -> None:
+def test_what_cannot_be_observed_is_refused_in_words(tiny_encoder: Callable[[str], Path]) -> None:
     encoder = Encoder.load(str(tiny_encoder("bert")))
     batch = batch_of(encoder)
     with pytest.raises(EncoderError, match="'sdpa', which never holds it"):
         observe(encoder, batch)
     before = output(encoder, batch)
     seen = observe(use_eager(encoder), batch)
-    assert len(seen.attention) == LAYERS
     torch.testing.assert_close(seen.word_vectors(seen.last), before[0])
-
-
-def test_what_cannot_be_observed_is_refused_in_words(bert: Encoder) -> None:
-    batch = batch_of(bert)
     with pytest.raises(EncoderError, match="different windows"):
-        observe(bert, batch_of(bert, [WORDS * 3]))
+        observe(encoder, batch_of(encoder, [WORDS * 3]))
     with pytest.raises(EncoderError, match="attention was not observed"):
-        observe(bert, batch, want={"heads"}).word_attention(0)
-    bert.train()
-    try:
-        with pytest.raises(EncoderError, match="eval"):
-            observe(bert, batch)
-    finally:
-        bert.eval()
-    assert isinstance(bert.places, HeadPlaces)
+        observe(encoder, batch, want={"heads"}).word_attention(0)
+    with pytest.raises(EncoderError, match="eval"):
+        observe(encoder.train(), batch)

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from by_hand import check_loss, leaky, pair_scores, surprise, with_one
-from hypothesis import given, settings
+from by_hand import check_loss, decoder, encoded, leaky, pair_scores, surprise, with_one
+from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import nested_spans
-from test_structs import binary_trees
+from test_structs import binary_trees, enumerate_constituency
 
+from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.con import CON, binarise, debinarise
 
@@ -25,53 +26,22 @@ def test_binarised_and_back(tree):
         assert end - start == 1 or sum((start, m) in places and (m, end) in places for m in range(start + 1, end)) == 1
 
 
-def test_by_hand():
-    rows = ((0, 5, "S"), (0, 1, "NP"), (1, 4, "VP"), (2, 4, "S"), (2, 4, "VP"), (3, 4, "NP"))
-    assert set(binarise([Span(*row) for row in rows], 5)) == {  # "She enjoys playing tennis .", supar's own example
-        (0, 5, "S"), (0, 4, "S|<>"), (0, 1, "NP"), (1, 4, "VP"), (1, 2, "VP|<>"), (2, 4, "S+VP"), (2, 3, "VP|<>"),
-        (3, 4, "NP"), (4, 5, "S|<>"),
-    }  # fmt: skip
+def test_where_no_bracket_covers_the_sentence_top_does():
     assert binarise((), 1) == [(0, 1, "TOP")] and debinarise([(0, 1, "TOP")]) == ()
     assert set(binarise((Span(0, 1, "NP"),), 2)) == {(0, 2, "TOP"), (0, 1, "NP"), (1, 2, "TOP|<>")}
 
 
-def as_nltk(brackets: tuple[Span, ...], n: int):
-    """The tree under TOP, with a pre-terminal above every word."""
-    import nltk
-
-    root = nltk.Tree("TOP", [])
-    stack, place = [(root, n)], 0
-
-    def words_up_to(end: int) -> None:
-        nonlocal place
-        while place < end:
-            while stack[-1][1] <= place:
-                stack.pop()
-            stack[-1][0].append(nltk.Tree("_", [f"w{place}"]))
-            place += 1
-
-    for start, end, label in brackets:
-        words_up_to(start)
-        while stack[-1][1] <= start:
-            stack.pop()
-        node = nltk.Tree(label, [])
-        stack[-1][0].append(node)
-        stack.append((node, end))
-    words_up_to(n)
-    return root
-
-
-@settings(deadline=None)
 @given(sized_trees)
 def test_equal_to_supar(tree):
     """Where one bracket covers the sentence, as in every treebank tree; supar joins chains by '::'."""
-    pytest.importorskip("supar")
+    import nltk
     from supar.utils.transform import Tree
 
     n, brackets = tree
     letters = [Span(0, n, "ROOT"), *brackets]
     letters = [Span(start, end, label.replace(":", "c").replace("-", "d")) for start, end, label in letters]
-    made = Tree.binarize(as_nltk(tuple(letters), n))
+    text = format_tree(Sentence("s", ("w",) * n, con=tuple(letters)))
+    made = Tree.binarize(nltk.Tree.fromstring(text))
     expected = {(i, j, label.replace("::", "+")) for i, j, label in Tree.factorize(made[0])}
     assert set(binarise(letters, n)) == expected
 
@@ -99,7 +69,7 @@ def tables(task: CON, words, number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("label_scorer", SCORERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(encoded, decoder, label_scorer, seed):
+def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(label_scorer, seed):
     task = decoder(CON, CON.collect(GOLD), seed, span_size=6, label_size=4, label_scorer=label_scorer)
     names = task.labels["labels"]
     assert names == sorted({label for s in GOLD for _, _, label in binarise(s.con, len(s))}) and "VP+VP" in names
@@ -107,28 +77,22 @@ def test_loss_is_that_of_the_tree_among_all_trees_and_of_its_labels(encoded, dec
     crf, labels = [], []
     for number, sentence in enumerate(GOLD):
         spans, table = tables(task, words, number)
-        all_trees = [sum(spans[i, j] for i, j in tree) for tree in binary_trees(0, len(sentence))]
         gold = binarise(sentence.con, len(sentence))
-        crf.append(torch.logsumexp(torch.stack(all_trees), 0) - sum(spans[i, j] for i, j, _ in gold))
+        crf.append(enumerate_constituency(spans, len(sentence))[0] - sum(spans[i, j] for i, j, _ in gold))
         labels += [surprise(table[i, j], names.index(label)) for i, j, label in gold]
-    check_loss(task, words, GOLD, sum(crf) / sum(SIZES) + torch.stack(labels).mean())
+    check_loss(task, words, GOLD, (sum(crf) / sum(SIZES) + torch.stack(labels).mean()).float())
 
 
 @pytest.mark.parametrize("label_scorer", SCORERS)
-def test_decoding_is_the_tree_of_highest_expected_overlap(encoded, decoder, label_scorer):
+def test_decoding_is_the_tree_of_highest_expected_overlap(label_scorer):
     sizes = [5, 1, 4, 2, 5]
     for seed in range(3):
         task = decoder(CON, CON.collect(GOLD), seed, span_size=6, label_size=4, label_scorer=label_scorer)
         words = encoded(sizes, seed)
         for number, found in enumerate(task.decode(words)):
             spans, table = tables(task, words, number)
-            trees = list(binary_trees(0, sizes[number]))
-            chance = torch.stack([sum(spans[i, j] for i, j in tree) for tree in trees]).softmax(0).tolist()
-            marginal: dict[tuple[int, int], float] = {}
-            for tree, p in zip(trees, chance, strict=True):
-                for span in tree:
-                    marginal[span] = marginal.get(span, 0.0) + p
-            best = max(trees, key=lambda tree: sum(marginal[span] for span in tree))
+            marginal = enumerate_constituency(spans.detach(), sizes[number])[1].tolist()
+            best = max(binary_trees(0, sizes[number]), key=lambda tree: sum(marginal[i][j] for i, j in tree))
             names = task.labels["labels"]
             labelled = [(i, j, names[int(table[i, j].argmax())]) for i, j in best]
             assert found == debinarise(labelled)

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from by_hand import check_loss, leaky, pair_scores, surprise, with_one
-from test_structs import dependency_trees
+from by_hand import check_loss, decoder, encoded, leaky, pair_scores, surprise, with_one
+from test_structs import dependency_trees, tree_score
 
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.dep import DEP
@@ -18,33 +18,25 @@ NAMES = ["nsubj", "obj", "root"]
 SCORERS = ["biaffine", "mlp"]
 
 
-def rows_of(words, number: int) -> torch.Tensor:
-    """(n + 1, H): the root's vector, then the words' of one sentence."""
-    return torch.cat([words.cls[number][None], words.words.split(words.sizes)[number]])
-
-
-def arc_table(task: DEP, rows: torch.Tensor) -> torch.Tensor:
-    """(n + 1, n + 1) score of every head (column) for every dependent (row)."""
+def tables(task: DEP, words, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of one sentence the (n + 1, n + 1) score of every head (column) for every dependent (row), and (n + 1, n + 1, R)
+    of every relation for both: all, where the decoder asks for few."""
+    rows = torch.cat([words.cls[number][None], words.words.split(words.sizes)[number]])  # the root's vector first
     size = task.options.arc_size
     hidden = leaky(rows @ task.mlp.linear.weight.T + task.mlp.linear.bias)
-    return torch.einsum("di,ij,hj->dh", with_one(hidden[:, :size]), task.arc, hidden[:, size:])
-
-
-def relation_table(task: DEP, rows: torch.Tensor) -> torch.Tensor:
-    """(n + 1, n + 1, R) scores of every relation for every dependent and head: all, where the decoder asks for few."""
-    return pair_scores(task.relation, rows, task.options.relation_size)
+    arcs = torch.einsum("di,ij,hj->dh", with_one(hidden[:, :size]), task.arc, hidden[:, size:])
+    return arcs, pair_scores(task.relation, rows, task.options.relation_size)
 
 
 @pytest.mark.parametrize("relation_scorer", SCORERS)
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(encoded, decoder, relation_scorer, seed):
+def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(relation_scorer, seed):
     task = decoder(DEP, DEP.collect(GOLD), seed, arc_size=6, relation_size=4, relation_scorer=relation_scorer)
     assert task.labels == {"relations": NAMES}
     words = encoded(SIZES, seed)
     heads, relations = [], []
     for number, sentence in enumerate(GOLD):
-        rows = rows_of(words, number)
-        arcs, labels = arc_table(task, rows), relation_table(task, rows)
+        arcs, labels = tables(task, words, number)
         for dependent, (head, relation) in enumerate(zip(*sentence.dep, strict=True), 1):
             heads.append(surprise(arcs[dependent], head))
             relations.append(surprise(labels[dependent, head], NAMES.index(relation)))
@@ -53,7 +45,7 @@ def test_loss_is_that_of_heads_and_of_relations_at_gold_heads(encoded, decoder, 
 
 @pytest.mark.parametrize("projective", [False, True])
 @pytest.mark.parametrize("relation_scorer", SCORERS)
-def test_decoding_finds_the_best_tree_of_all(encoded, decoder, relation_scorer, projective):
+def test_decoding_finds_the_best_tree_of_all(relation_scorer, projective):
     sizes = [4, 1, 5, 2, 5, 4]
     options = {"arc_size": 6, "relation_size": 4, "relation_scorer": relation_scorer, "projective": projective}
     greedy = 0
@@ -61,12 +53,11 @@ def test_decoding_finds_the_best_tree_of_all(encoded, decoder, relation_scorer, 
         task = decoder(DEP, {"relations": NAMES}, seed, **options)
         words = encoded(sizes, seed)
         for number, found in enumerate(task.decode(words)):
-            rows = rows_of(words, number)
-            arcs, labels = arc_table(task, rows).tolist(), relation_table(task, rows)
+            arcs, labels = tables(task, words, number)
             trees = dependency_trees(sizes[number], projective)
-            best = max(trees, key=lambda tree: sum(arcs[d][h] for d, h in enumerate(tree) if d))[1:]
+            best = max(trees, key=lambda tree: tree_score(arcs.detach(), tree))[1:]
             assert found.heads == best
             names = [NAMES[int(labels[dependent, head].argmax())] for dependent, head in enumerate(best, 1)]
             assert found.relations == tuple(names)
-            greedy += all(arcs[d][h] == max(arcs[d]) for d, h in enumerate(best, 1))
+            greedy += all(arcs[d, h] == arcs[d].max() for d, h in enumerate(best, 1))
     assert greedy < 3 * len(sizes)  # some trees were not simply the best head of each word

@@ -1,12 +1,9 @@
 """One tag a word: POS, and entities by IOB2."""
 
 import pytest
-from by_hand import check_loss, surprise
-from hypothesis import given
-from hypothesis import strategies as st
+from by_hand import check_loss, decoder, encoded, surprise
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.corpora.formats.iob2 import spans_from_tags
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.linear import BIO, POS
 from mtlprune.tasks.ner import NER
@@ -18,7 +15,7 @@ GOLD = [
 ]
 
 
-def test_loss_word_by_word(encoded, decoder) -> None:
+def test_loss_word_by_word() -> None:
     task, words = decoder(POS, POS.collect(GOLD)), encoded([3, 1, 2])
     scores = [task.scores.weight @ vector + task.scores.bias for vector in words.words]
     flat = [tag for s in GOLD for tag in s.pos]
@@ -26,7 +23,7 @@ def test_loss_word_by_word(encoded, decoder) -> None:
     check_loss(task, words, GOLD, sum(losses) / 6, rtol=1.3e-6)
 
 
-def test_targets_are_iob2_and_lead_back(decoder) -> None:
+def test_targets_are_iob2_and_lead_back() -> None:
     labels = BIO.collect(GOLD, "ner")
     assert labels == {"tags": ["O", "B-X", "I-X", "B-Y", "I-Y"]}
     task = decoder(BIO, labels)
@@ -34,28 +31,17 @@ def test_targets_are_iob2_and_lead_back(decoder) -> None:
     rows = [[labels["tags"][place] for place in task.target(s)["tags"]] for s in GOLD]
     assert rows == [["B-X", "I-X", "B-X"], ["O"], ["O", "B-Y"]]
     assert [task.value(tuple(row)) for row in rows] == [s.ner for s in GOLD]
+    assert task.value(("O", "I-X", "I-X", "I-Y")) == (Span(1, 3, "X"), Span(3, 4, "Y"))  # what continues nothing begins
 
 
 @pytest.mark.parametrize(("kind", "layer"), [(POS, "pos"), (BIO, "ner")])
-def test_decoding_takes_the_best_tag_of_each_word(encoded, decoder, kind, layer) -> None:
+def test_decoding_takes_the_best_tag_of_each_word(kind, layer) -> None:
     task = decoder(kind, kind.collect(GOLD, layer), scale=1.0)
     words = encoded([3, 1, 2])
     scores, labels = task.linear()
     best = [labels[int((scores.weight @ vector + scores.bias).argmax())] for vector in words.words]
     tags = [tuple(best[a:b]) for a, b in ((0, 3), (3, 4), (4, 6))]
     assert task.decode(words) == (tags if kind is POS else [task.value(one) for one in tags])
-
-
-@given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
-def test_a_tag_that_continues_nothing_begins_a_span(tags: list[str]) -> None:
-    mended = list(tags)
-    for place, tag in enumerate(tags):
-        before = mended[place - 1][2:] if place else ""
-        if tag[0] == "I" and before != tag[2:]:
-            mended[place] = f"B-{tag[2:]}"
-    found = BIO({"tags": ["O"]}, 1, BIO.Options()).value(tuple(tags))
-    assert found == spans_from_tags(mended)
-    assert list(Sentence("1", ("w",) * len(tags), ner=found).validate().ner) == list(found)
 
 
 def config(**decoders):

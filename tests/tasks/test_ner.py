@@ -4,12 +4,10 @@ import itertools
 
 import pytest
 import torch
-from by_hand import check_loss, surprise
-from hypothesis import given
-from hypothesis import strategies as st
+from by_hand import check_loss, decoder, encoded, surprise, with_one
 
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.ner import NER, flat_entities
+from mtlprune.tasks.ner import NER
 
 GOLD = [
     Sentence("1", tuple("abcd"), ner=(Span(0, 2, "LOC"), Span(3, 4, "PER"))),
@@ -23,14 +21,13 @@ def scores_of(task: NER, vectors: torch.Tensor, start: int, end: int) -> torch.T
     """(L,) scores of the span from word ``start`` to word ``end``, both inclusive."""
     size = task.options.size
     projected = vectors @ task.ends.weight.T + task.ends.bias
-    one = torch.ones(1)
-    left, right = torch.cat([projected[start, :size], one]), torch.cat([projected[end, size:], one])
+    left, right = with_one(projected[start, :size]), with_one(projected[end, size:])
     return torch.einsum("i,lij,j->l", left, task.weight, right)
 
 
 @pytest.mark.parametrize(("loss_per", "count"), [("word", sum(SIZES)), ("span", 10 + 1 + 6)])
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_is_that_of_all_spans(encoded, decoder, seed, loss_per, count):
+def test_loss_is_that_of_all_spans(seed, loss_per, count):
     task = decoder(NER, NER.collect(GOLD), seed, size=5, loss_per=loss_per)
     assert task.labels == {"types": ["LOC", "PER"]}
     words = encoded(SIZES, seed)
@@ -44,7 +41,7 @@ def test_loss_is_that_of_all_spans(encoded, decoder, seed, loss_per, count):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_decoding_is_greedy_by_score(encoded, decoder, seed):
+def test_decoding_is_greedy_by_score(seed):
     task = decoder(NER, {"types": ["LOC", "PER"]}, seed, size=5)
     sizes = [6, 1, 4, 7]
     words = encoded(sizes, seed)
@@ -64,18 +61,3 @@ def test_decoding_is_greedy_by_score(encoded, decoder, seed):
         expected.append(tuple(sorted(taken)))
     assert task.decode(words) == expected
     assert any(len(spans) > 1 for spans in expected)
-
-
-spans = st.builds(
-    lambda a, n, label: Span(a, a + n, label), st.integers(0, 9), st.integers(1, 4), st.sampled_from("XY")
-)
-
-
-@given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, 2.0, 3.0]), spans), max_size=12))
-def test_flat_entities_do_not_depend_on_the_order_given(scored):
-    chosen = flat_entities(scored)
-    assert chosen == flat_entities(scored[::-1])
-    assert all(left.end <= right.start for left, right in itertools.pairwise(chosen))
-    for score, span in scored:  # what was left out overlaps something that scores at least as much
-        better = [other for value, other in scored if value >= score and other in chosen]
-        assert span in chosen or any(o.start < span.end and span.start < o.end for o in better)

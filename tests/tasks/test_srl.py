@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import check_loss, surprise
+from by_hand import check_loss, decoder, encoded, span_layer, surprise, with_one
 
 from mtlprune.sentence import Predicate, Sentence, Span
 from mtlprune.tasks.srl import SRL
@@ -19,14 +19,9 @@ GOLD = [
     Sentence("4", tuple("ij"), srl=(Predicate(0),)),
 ]
 ROLES = ["A0", "A1"]
-KINDS = [  # the first are the defaults, the last the paper's
-    ("classified", "biaffine", True),
-    ("classified", "mlp", False),
-    ("ranked", "biaffine", True),
-    ("ranked", "mlp", False),
-]
-NAMES = ("predicates", "argument_scorer", "affinity")
 OPTIONS: dict[str, Any] = {"size": 6, "width_size": 3, "max_width": 3}
+RANKED, MLP = {"predicates": "ranked"}, {"argument_scorer": "mlp", "affinity": False}
+each_kind = pytest.mark.parametrize("kind", [{}, MLP, RANKED, RANKED | MLP], ids=["defaults", "mlp", "ranked", "paper"])
 
 
 def linear(layer: torch.nn.Linear, vector: torch.Tensor) -> torch.Tensor:
@@ -35,15 +30,6 @@ def linear(layer: torch.nn.Linear, vector: torch.Tensor) -> torch.Tensor:
 
 def two_layers(rest: torch.nn.Sequential, hidden: torch.Tensor) -> torch.Tensor:
     return linear(rest[5], linear(rest[2], hidden.relu()).relu())
-
-
-def span_layer(layer: Any, words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:
-    """The unsplit first layer over [start; end; pooled; width], the pooled words summed and divided by max_width."""
-    by_start, by_end, by_pooled = layer.words.weight.chunk(3)
-    bias = layer.words.bias.chunk(3)
-    summed = sum((by_pooled @ words[t] + bias[2] for t in range(start, end + 1)), torch.zeros(6))
-    ends = by_start @ words[start] + bias[0] + by_end @ words[end] + bias[1]
-    return ends + summed / len(widths) + layer.width.weight @ widths[end - start]
 
 
 class Scores:
@@ -75,9 +61,8 @@ class Scores:
         scorer: Any = task.argument
         if task.options.argument_scorer == "mlp":
             return two_layers(scorer.rest, span_layer(scorer.first, words, start, end, widths)).squeeze()
-        one, size = torch.ones(1), task.options.size
-        left = torch.cat([linear(scorer.ends, words[start])[:size], one])
-        right = torch.cat([linear(scorer.ends, words[end])[size:], one])
+        ends, size = [linear(scorer.ends, words[place]) for place in (start, end)], task.options.size
+        left, right = with_one(ends[0][:size]), with_one(ends[1][size:])
         return left @ scorer.weight[0] @ right + scorer.width[end - start]
 
 
@@ -94,20 +79,18 @@ def binary(score: torch.Tensor, gold: bool) -> torch.Tensor:
     return surprise(torch.stack([torch.tensor(0.0), score]), int(gold))
 
 
-@pytest.mark.parametrize(NAMES, KINDS)
+@each_kind
 @pytest.mark.parametrize("max_width", [3, 2])
 @pytest.mark.parametrize("seed", range(2))
-def test_loss(encoded, decoder, predicates, argument_scorer, affinity, max_width, seed):
-    options = {**OPTIONS, "max_width": max_width, "predicates": predicates, "argument_scorer": argument_scorer}
-    options["affinity"] = affinity
-    task = decoder(SRL, SRL.collect(GOLD), seed, **options)
+def test_loss(kind, max_width, seed):
+    task = decoder(SRL, SRL.collect(GOLD), seed, **OPTIONS | kind | {"max_width": max_width})
     assert task.labels == {"roles": ROLES}
     words = encoded(SIZES, seed)
     word_losses, span_losses, pair_losses = [], [], []
     for sentence, vectors in zip(GOLD, words.words.split(SIZES), strict=True):
         scores, gold = Scores(task, vectors), gold_roles(sentence, max_width)
         kept, chosen = set(scores.kept), set(scores.chosen)
-        if predicates == "classified":
+        if not task.ranked:
             spans, places = {span for span, _ in gold}, {p.index for p in sentence.srl}
             word_losses += [binary(score, p in places) for p, score in enumerate(scores.predicate)]
             span_losses += [binary(score, span in spans) for span, score in scores.argument.items()]
@@ -115,36 +98,27 @@ def test_loss(encoded, decoder, predicates, argument_scorer, affinity, max_width
             chosen |= places
         pairs = itertools.product(kept, chosen)
         pair_losses += [surprise(scores.pair[pair], gold.get(pair, 0)) for pair in pairs]
-    if predicates == "ranked":
+    if task.ranked:
         expected = torch.stack(pair_losses).mean()
     else:
         expected = torch.stack(word_losses).mean() + (sum(span_losses) + sum(pair_losses)) / sum(SIZES)
     check_loss(task, words, GOLD, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(NAMES, KINDS)
+@each_kind
 @pytest.mark.parametrize("ratio", [0.8, 5.0])
-def test_decoding_takes_the_best_spans_that_do_not_overlap(
-    encoded, decoder, predicates, argument_scorer, affinity, ratio
-):
-    sizes = [4, 1, 5, 3]
-    options = {**OPTIONS, "predicates": predicates, "argument_scorer": argument_scorer, "argument_ratio": ratio}
-    options |= {"predicate_ratio": 1.0, "affinity": affinity}
-    several = 0
+def test_decoding_takes_the_best_spans_that_do_not_overlap(kind, ratio):
+    sizes, several = [4, 1, 5, 3], 0
     for seed in range(3):
-        task = decoder(SRL, {"roles": ROLES}, seed, **options)
+        task = decoder(SRL, {"roles": ROLES}, seed, argument_ratio=ratio, predicate_ratio=1.0, **OPTIONS | kind)
         words = encoded(sizes, seed)
         for n, vectors, found in zip(sizes, words.words.split(sizes), task.decode(words), strict=True):
             Sentence("x", tuple("abcde"[:n]), srl=found).validate()
             scores = Scores(task, vectors)
-            by_index = {predicate.index: predicate for predicate in found}
-            for p in range(n):
-                best = best_set(scores, p) if p in scores.chosen else ()
-                expected = p in scores.chosen and (bool(best) or predicates == "classified")
-                assert (p in by_index) == expected
-                if expected:
-                    assert by_index[p].arguments == best
-                several += len(best) > 1
+            best = {p: best_set(scores, p) for p in range(n) if p in scores.chosen}
+            expected = {p: spans for p, spans in best.items() if spans or not task.ranked}
+            assert {predicate.index: predicate.arguments for predicate in found} == expected
+            several += any(len(spans) > 1 for spans in best.values())
     assert several or ratio < 1
 
 
@@ -163,11 +137,9 @@ def best_set(scores: Scores, p: int) -> tuple[Span, ...]:
     return tuple(Span(i, j + 1, ROLES[int(scores.pair[(i, j), p][1:].argmax())]) for i, j in best)
 
 
-@pytest.mark.parametrize(NAMES, KINDS)
-def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, predicates, argument_scorer, affinity):
-    options = {**OPTIONS, "predicates": predicates, "argument_scorer": argument_scorer, "affinity": affinity}
-    task = decoder(SRL, {"roles": ROLES}, **options)
-    words = encoded([1, 1])
+@each_kind
+def test_a_batch_without_predicates_has_a_loss_and_a_gradient(kind):
+    task, words = decoder(SRL, {"roles": ROLES}, **OPTIONS | kind), encoded([1, 1])
     words.words.requires_grad_()
     gold = [Sentence("1", ("a",), srl=()), Sentence("2", ("b",), srl=())]
     loss = task.loss(words, task.collate([task.target(s) for s in gold], [1, 1]))
@@ -176,7 +148,7 @@ def test_a_batch_without_predicates_has_a_loss_and_a_gradient(encoded, decoder, 
 
 
 @pytest.mark.parametrize("predicates", ["classified", "ranked"])
-def test_predicates_without_any_role(encoded, decoder, predicates):
+def test_predicates_without_any_role(predicates):
     """Where training sentences hold no argument there are no roles; predicates are still found."""
     sentences = [s.with_layers(srl=tuple(p._replace(arguments=()) for p in s.srl)) for s in GOLD]
     assert SRL.collect(sentences) == {"roles": []}
