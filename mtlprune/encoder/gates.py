@@ -130,9 +130,14 @@ def first_logits(layers: int, heads: int, init: Init = "paper", seed: int = 0) -
     ``paper``: uniform in ±sqrt(6 / (A + 1)), which is Xavier's on the shape (1, A, 1, 1); evaluated gates then lie
     around 0.5 (0.30 to 0.70 for 12 heads), so that the encoder starts damped. ``open``: all `OPEN_LOGIT`, evaluated
     gates 1, so that the encoder starts as it was pretrained; the seed changes nothing.
+
+    Raises:
+        ValueError: another ``init``.
     """
     if init == "open":
         return torch.full((layers, heads), OPEN_LOGIT)
+    if init != "paper":
+        raise ValueError(f"expected init 'paper' or 'open', found {init!r}")
     bound = math.sqrt(6 / (heads + 1))
     return (torch.rand((layers, heads), generator=torch.Generator().manual_seed(seed)) * 2 - 1) * bound
 
