@@ -40,8 +40,7 @@ def test_a_table_of_tests(tmp_path):
     assert pos.significant and pos.difference.high < 0 and pos.p_holm == 2 * pos.difference.p
     assert not con.significant and con.p_holm == con.difference.p  # the larger of two is not corrected
     rows = details(comparison).rows
-    assert [row[:2] for row in rows] == [["POS", "MTL-2 − STL"], ["CON", "MTL-2 − STL"]]
-    assert [row[-1] for row in rows] == ["2, 2", "2, 2"]
+    assert [(*row[:2], row[-1]) for row in rows] == [(task, "MTL-2 − STL", "2, 2") for task in ("POS", "CON")]
 
 
 def test_what_is_tested_is_what_is_printed(tmp_path):
@@ -50,11 +49,10 @@ def test_what_is_tested_is_what_is_printed(tmp_path):
     for task in ("pos", "con"):
         means = [np.mean(comparison.columns[place].values(task)) for place in (MTL, STL)]
         assert comparison.tests[MTL, task].difference.delta == pytest.approx(means[0] - means[1])
-    names = count_names("brackets", "f1")
+    names, order = count_names("brackets", "f1"), sorted(range(SENTENCES), key=lambda i: f"s{i}")
     systems = []
     for skill in (0.701, 0.7):
         runs = [counts("con", skill, seed) for seed in (1, 2, 3)]
-        order = sorted(range(SENTENCES), key=lambda i: f"s{i}")
         rows = [[[run[name][i] for name in names] for i in order] for run in runs]
         systems.append(System(np.array(rows), names, SCORES["brackets"]["f1"], (1, 2, 3)))
     assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
@@ -90,24 +88,19 @@ def reasons(comparison: Comparison) -> list[str]:
 
 def test_missing_counts_are_told(tmp_path):
     folders = study(tmp_path)
-    (folders[0].path / "counts/test.json").unlink()
+    path = folders[0].path
+    (path / "counts/test.json").unlink()
     comparison = with_tests(compare(folders, "test"), 500)
     (reason,) = reasons(comparison)
-    path = folders[0].path
     assert reason == f"{path} has no counts of pos on test; `mtlprune evaluate {path} --split test` writes them"
-    text = markdown(comparison)
-    assert f"- Not tested, POS in MTL-2: {reason}.\n" in text
-    assert "p (Holm) is corrected for 1 difference," in text
+    assert f"- Not tested, POS in MTL-2: {reason}.\n" in markdown(comparison)
 
 
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
         ({"ids": [f"t{i}" for i in range(SENTENCES)]}, "were not scored on the same sentences (60 and 60, of which 0"),
-        (
-            {"ids": ["s0", *(f"s{i}" for i in range(SENTENCES - 1))]},
-            "several sentences of test have the id s0, so none",
-        ),
+        ({"ids": ["s0"] * SENTENCES}, "several sentences of test have the id s0, so none"),
         ({"pos": lambda values: [None, *values[1:]]}, "were not scored on the same sentences (59 and 60, of which 59"),
         ({"pos": lambda values: [v + 1 for v in values]}, "were scored against different gold, by their counts"),
         ({"pos": lambda values: values[1:]}, " of pos for 60 sentences"),
@@ -125,14 +118,14 @@ def test_what_cannot_be_paired_is_told(edit, reason, tmp_path):
 def test_counts_that_do_not_give_the_score_are_told(tmp_path):
     folders = study(tmp_path, 1)
     folders[2].write_json("scores/test.json", {"pos": {"accuracy": 99.0}, "con": {"f1": 1.0}})
-    assert all(
-        "the counts of" in reason and "its scores say" in reason
-        for reason in reasons(with_tests(compare(folders, "test"), 99))
-    )
-    (folders[2].path / "counts/test.json").write_text("[")
-    assert all("line 1: not readable as JSON" in reason for reason in reasons(with_tests(compare(folders, "test"), 99)))
-    (folders[2].path / "counts/test.json").write_text(json.dumps({"ids": [], "counts": {"pos": {}, "con": {}}}))
-    assert all("has no counts of" in reason for reason in reasons(with_tests(compare(folders, "test"), 99)))
+    for text, reason in (
+        (None, "the counts of .* its scores say"),
+        ("[", "line 1: not readable as JSON"),
+        (json.dumps({"ids": [], "counts": {"pos": {}, "con": {}}}), "has no counts of"),
+    ):
+        if text is not None:
+            (folders[2].path / "counts/test.json").write_text(text)
+        assert all(re.search(reason, found) for found in reasons(with_tests(compare(folders, "test"), 99)))
 
 
 def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path):
@@ -161,13 +154,11 @@ def test_one_run_a_side_is_never_called_significant(tmp_path):
 
 def test_equivalence_stands_in_the_table(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 2000, margin=15.0)
+    tests = [comparison.tests[MTL, task] for task in ("pos", "con")]
+    assert [test.equivalence_p for test in tests] == [test.difference.equivalence_p(15.0) for test in tests]
+    assert tests[0].equivalence_p > 0.5 > 0.05 > tests[1].equivalence_p
     place = details(comparison).header.index("p (within ±15)")
-    for row, task in zip(details(comparison).rows, ("pos", "con"), strict=True):
-        test = comparison.tests[MTL, task]
-        assert test.equivalence_p == test.difference.equivalence_p(15.0) and row[place] == probability(
-            test.equivalence_p
-        )
-    assert comparison.tests[MTL, "pos"].equivalence_p > 0.5 > 0.05 > comparison.tests[MTL, "con"].equivalence_p
+    assert [row[place] for row in details(comparison).rows] == [probability(test.equivalence_p) for test in tests]
 
 
 SKILLS = {"pos": 0.9, "ner": 0.7, "dep": 0.8}
@@ -203,15 +194,11 @@ def test_the_first_statement(seeds, tmp_path):
     first = re.sub(r" [+−][\d.]+ \[.*?\]", "", first)
     who = "seeds 1, 2, 3" if seeds == 3 else "seed 1"
     joint = f"MTL-3 (joint) ({who}, 252 updates, joint mixing) beside STL ({who}, 252 updates): of 3 tasks "
-    assert first.startswith(joint)
     assert second.startswith(f"MTL-3 (sampled) ({who}, 1,260 updates, sampled mixing) beside STL ")
     assert "seen more training" in second and "seen more training" not in first
-    if seeds == 1:
-        told = "over sentences only, of these runs, worse on 3 (POS, NER, DEP) and better on none"
-        assert first == joint + f"{told}; with one seed each, nothing is known of other seeds."
-        assert "significantly" not in first + second
-    else:
-        assert first == joint + "significantly worse on 3 (POS, NER, DEP) and better on none."
+    over = "over sentences only, of these runs, worse" if seeds == 1 else "significantly worse"
+    end = "; with one seed each, nothing is known of other seeds." if seeds == 1 else "."
+    assert first == joint + f"{over} on 3 (POS, NER, DEP) and better on none{end}"
 
 
 def test_rows_with_more_training_are_marked_on_the_page(tmp_path):
