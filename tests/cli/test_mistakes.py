@@ -69,26 +69,16 @@ PATHS = {
     "smoothing": ("analyze", "smoothing", "minilm", "--corpus", "{}", "--out", "{}/out"),
     "evaluate": ("evaluate", "RUN", "--split", "dev"),
 }
-SAID = """
-import sys
-from mtlprune.cli import main
-sys.argv = ["mtlprune", *sys.argv[1:]]
-try:
-    main()
-finally:
-    print([name for name in ("torch", "transformers", "datasets") if name in sys.modules])
-"""
 
 
 @pytest.mark.parametrize("command", PATHS)
-def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, tmp_path):
+def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, tmp_path):
     wrong = tmp_path / "nowhere"
-    tree = {"data": {"path": str(wrong)}, "tasks": ["pos"]}
-    RunFolder(tmp_path / "run").write_config(tree)
+    RunFolder(tmp_path / "run").write_config({"data": {"path": str(wrong)}, "tasks": ["pos"]})
     words = [word.format(wrong).replace("RUN", str(tmp_path / "run")) for word in PATHS[command]]
-    done = subprocess.run([sys.executable, "-c", SAID, *words], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2 and str(wrong) in done.stderr and done.stderr.count("\n") == 1
-    assert done.stdout == "[]\n"
+    code, out, error, loaded = apart(*words)
+    assert (code, out, error.count("\n")) == (2, "", 1) and str(wrong) in error
+    assert not {"torch", "transformers", "datasets"} & loaded
 
 
 TARGET = "check tiny.yaml pruning.method=gates pruning.penalty=target pruning.keep=4"
@@ -96,15 +86,12 @@ STABLE = "check tiny.yaml pruning.method=stable pruning.keep=2"
 PLOT, TEXT = "probe --plot", "--text 'a b c'"
 ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cross")
 MISTAKES: list[tuple[str, str]] = [
-    ("bench tiny.yaml data.path=none --analyses --out new", "none"),
     ("bench tiny.yaml --sentences 9 --analyses --out new", "expected 9 sentences in dev, found 8"),
     ("bench tiny.yaml --probes --analyses --out new", "one at a time"),
     ("claims gates same --out new", "are both runs of POS with seed 1"),
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
     ("maps plain --out new", "run without gates"),
     ("maps gates other --out new", "different encoders"),
-    ("maps gates --out thesis.txt", "is a file"),
-    ("maps gates --out thesis.txt/below", "cannot be written"),
     ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, plain, found 'gif'"),
     ("heads --out new", "nothing to join"),
     ("heads --analyses . --out new", "holds none of"),
@@ -117,25 +104,20 @@ MISTAKES: list[tuple[str, str]] = [
     (f"head encoder 1 1 {TEXT} --claims plain", "without gates"),
     (f"head encoder 1 2 {TEXT} --claims small", "so there is no head 2 in layer 1"),
     (f"head own 2 1 {TEXT}", "expected --gates-of pos or ner, found none"),
-    (f"head own 2 1 {TEXT} --gates-of dep", "found 'dep'"),
     (f"head pos 2 1 {TEXT} --gates-of pos", "has no gates or clones of its own for each task"),
     ("probe none --corpus corpus --out new", "none is no run either"),
     ("probe encoder roberta --corpus corpus --out new", "could not be told apart"),
     ("probe roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
     ("probe pos --corpus . --out new", "corpus.json"),
-    (f"{PLOT} none --out new", "probes.json is missing"),
     (f"{PLOT} run --out new", "run is a run; name the folder of its results, that `mtlprune probe` made"),
     (f"{PLOT} sound --out new --mode as-released", "no results of the mode as-released (there: sound)"),
-    (f"{PLOT} probes --out new --against folklore", "--against: expected paper"),
     (f"{PLOT} probes --out new --maps MTL-9", "--maps: found 'MTL-9'; expected all, none"),
-    (f"{PLOT} probes sound --out new", "hold different results of pretrained"),
     ("pretrain small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
     ("pretrain small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("pretrain --plot corpus --out new", "expected the folder of a pretraining"),
     ("pretrain small.yaml data.dev=tset --out new", "no split 'tset'"),
     ("pretrain small.yaml model.positions=8 --out new", "fits into 8 tokens"),
     ("pretrain small.yaml watch.blimp=nowhere --out new", "data_scripts/blimp.py"),
-    ("pretrain small.yaml sintax={{}} --out new", "unknown key sintax (did you mean 'syntax'?)"),
     ("pretrain small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
     ("pretrain small.yaml model.hidden=10 model.heads=4 --out new", "cannot be shared out among 4 heads"),
     ("pretrain small.yaml model.start=x --out new", "has no effect with model.start"),
@@ -148,7 +130,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("check tiny.yaml syntax.strength=1 syntax.heads=L3H7", "expected heads such as 3-7"),
     ("analyze breaks two.jsonl", "at least 3 points, and none of the 1 curves has more than 2"),
     ("analyze breaks few.jsonl", "line 1: expected an object with a number step"),
-    ("analyze breaks none.jsonl", "there is no such log"),
     ("analyze breaks pairs/empty", "found none"),
     ("analyze breaks two.jsonl two.jsonl", "named twice"),
     ("evaluate corpus --split test", "is no run folder (it has no config.yaml); `mtlprune train` makes one"),
@@ -166,7 +147,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("prune own --out new", "expected --task with one of pos, ner"),
     ("export fused --out new", "encoder.fusion: gate"),
     ("export words --out new", "without context"),
-    ("export own --out new", "expected --task with one of pos, ner"),
     ("export linear --head pos --task ner --out new", "expected --task pos, found ner"),
     ("export masked --task pos --out new", "one gate set that all tasks share; leave --task out"),
     ("export pos --task pos --out new", "has no gates; leave --task out"),
@@ -178,12 +158,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("report run --probes none --out new", "probes.json is missing"),
     ("report run --analyses . --out new", "holds no results of an analysis"),
     ("report run --latency none --out new", "`mtlprune prune RUN --out DIR` measures and writes it"),
-    ("report run none --out new", "is no run folder"),
-    ("table run --split train", "is not scored on 'train' (scored: dev, test); run: mtlprune evaluate"),
     ("table run --majority bare", "give --majority the corpus of the runs"),
     ("quickstart pruning=gates --out new", "sets pruning itself"),
-    ("quickstart tasks=pos --out new", "sets tasks itself"),
-    ("quickstart train.epoch=1 --out new", "did you mean 'epochs'?"),
     ("quickstart encoder.name=./nowhere --out new", "no such folder"),
     ("quickstart train.device=meta --out new", "cannot be used here"),
     ("sweep sweep.yaml --out new --seeds x", "--seeds: expected whole numbers"),
@@ -191,17 +167,12 @@ MISTAKES: list[tuple[str, str]] = [
     ("sweep sweep.yaml --out new --only on", "--only: sweep.yaml has no cell on"),
     ("sweep sweep.yaml --out new --submit timeout_min=1", "--submit is for a cluster"),
     ("sweep sweep.yaml --out new --adopt nowhere", "nowhere is no run folder, and holds none"),
-    ("sweep sweep.yaml --out new train.epoch=3", "unknown key train.epoch (did you mean 'epochs'"),
-    ("train nowhere.yaml", "there is neither a file nor a preset 'nowhere.yaml'"),
     ("train quikstart", "did you mean 'quickstart'?"),
     ("train tiny.yaml data.path=none", "expected a corpus made by 'mtlprune data build', found no such folder"),
-    ("train tiny.yaml data.dev=validation", "has no split 'validation'; it has train, dev, test"),
     ("train tiny.yaml train.device=cuda:77", "the device cuda:77 (train.device, --device) cannot"),
-    ("train thesis.yaml", "not readable as YAML"),
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
     ("train tiny.yaml --seeds 1,x --out new", "found '1,x'"),
     ("train tiny.yaml --seeds 2,2 --out new", "found '2,2'"),
-    ("train tiny.yaml --seeds '' --out new", "found ''"),
     ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),
     ("train tiny.yaml pruning.method=random pruning.keep=9 --out new", "at most the encoder's 8 heads (2 layers × 4)"),
     (f"{TARGET} pruning.warmup=0.5 pruning.settle=0.3", "expected at least the warm-up's 0.5, found 0.3"),
@@ -222,31 +193,18 @@ MISTAKES: list[tuple[str, str]] = [
     ("check tiny.yaml pruning.method=random pruning.layers_like=run", "is a run without gates"),
     ("check tiny.yaml pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
-    (
-        "train tiny.yaml pruning.method=importance pruning.keep=2 pruning.importance_of=new --out new",
-        "pruning.importance_of: expected another run than",
-    ),
-    (
-        "train tiny.yaml pruning.method=random pruning.layers_like=new --out new",
-        "pruning.layers_like: expected another run than",
-    ),
     ("data build wsj --out new", "expected a format or a corpus out of conllu, columns, brackets, "),
     ("data merge corpus . --out new", "expected a corpus made by 'mtlprune data build'"),
     ("data build grammar --out corpus", "expected a folder yet to be made, found one"),
     ("data build grammar --out gates --overwrite", "only a corpus is ever overwritten"),
-    ("data build grammar --train 1000000000000 --out new", ""),
-    ("data build grammar --train -1 --out new", ""),
     (f"data build grammar --train {'9' * 5000} --out new", ""),
     ("data build grammar --train 0 --dev 0 --test 0 --out new", ""),
-    ("data build grammar --seed -1 --out new", ""),
     ("data build ewt5 --sources nowhere --out new", ""),
     ("data show corpus nobody", "expected the id of a sentence, found 'nobody'; ids are like"),
     ("data export corpus --split tset --layer con --out new", "splits train, dev, test, found 'tset'"),
     ("data export corpus --split dev --layer tags --out new", "expected a layer out of pos"),
     ("data build conllu --out new", "expected files, found none; name them with --train, --dev and --test"),
-    ("data build conllu --train none.conllu --out new", "none.conllu: expected a file, a folder of files or a pattern"),
     ("data build conllu good.conllu --train good.conllu --out new", "found good.conllu beside --train; put patterns"),
-    ("data build conllu good.conllu --split 90/10 --out new", "--split: expected percents of train, dev and test such"),
     ("data build conllu good.conllu --out new", "--split: 1 sentences are too few for 10 % of dev"),
     ("data build conllu --train good.conllu --pos tag --out new", "from the column xpos or upos, or from a feature"),
     ("data build conllu --train good.conllu --pos xpos --out new", "expected xpos at some word, found it at none"),
@@ -262,7 +220,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze dissect encoder --tasks pos,chess --corpus corpus --out new", "found chess"),
     ("analyze syntax encoder --blimp pairs --corpus corpus --out new", "none of these can judge minimal pairs"),
     ("analyze syntax encoder --corpus bare --out new", "sentences has one; give a corpus with the layer dep"),
-    ("analyze syntax encoder --corpus corpus --out thesis.txt", "is a file"),
     ("analyze cross pos --corpus corpus --out new", "--claims"),
     ("analyze show {root}/results/syntax/gates --format gif --out new", "gif"),
     ("analyze show {root}/results/syntax/gates --width 2 --out new", "cm"),
@@ -378,13 +335,10 @@ ALIASES = "[&a [x, x, x, x, x, x, x, x], &b [*a, *a, *a, *a, *a, *a, *a, *a], " 
     f"&{new} [{', '.join([f'*{old}'] * 8)}]" for old, new in zip("bcdef", "cdefg", strict=True)
 )
 OVERRIDES = [
-    *("train.device=nowhere", "train.device=cuda:99", "train.threads=0", "train.threads=1e30", "train.threads=true"),
-    *("train.threads=1:30", "train.threads=1.5", "train.threads=!!float x", "train.epochs=100000000"),
-    *("train.epochs=2001-99-99", "train.epochs=!!timestamp 2001-99-99", "train.epochs=!!bool perhaps"),
-    *(f"train.epochs={'9' * 5000}", f"train.epochs=-{'9' * 5000}", "train.epochs=.nan", f"train.seed={10**30}"),
-    *("train.encoder_rate=true", "train.encoder_rate=!!binary x", "train.checkpoint_minutes=.nan", "max_steps=3"),
-    *("train=3", "train=[]", "train.epochs=", "tasks=[3]", "tasks={}", "name=", "pruning.rate=1:30", "data.train=''"),
-    *('name="\\ud800"', 'encoder.name="\\ud800"', 'data.path="\\ud800"', 'data.path="\\0"', 'encoder.name="\\0"'),
+    *("train.device=nowhere", "train.threads=1e30", "train.threads=true", "train.threads=!!float x"),
+    *("train.epochs=2001-99-99", "train.epochs=!!timestamp 2001-99-99", f"train.epochs=-{'9' * 5000}"),
+    *("train.epochs=.nan", f"train.seed={10**30}", "train.encoder_rate=!!binary x", "max_steps=3", "train=[]"),
+    *("train.epochs=", "tasks=[3]", "name=", "data.train=''", 'encoder.name="\\ud800"', 'data.path="\\0"'),
     *(f"train.weights={ALIASES}]", "name=&a [*a]", "name=[" + "[" * 3000, "name={a: 1, a: 2}", "=3", "train.epochs"),
 ]
 
@@ -400,14 +354,13 @@ def test_a_wrong_override_is_named_and_nothing_is_written(override, refused):
 def test_an_encoder_that_we_wrote_is_the_one_we_wrote(mtlprune, lab, tmp_path, tiny_encoder):
     folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
     write_sums(folder)
-    asked = "check", lab.config, f"encoder.name={folder}"
+    path, sums, asked = folder / "model.safetensors", folder / SUMS, ("check", lab.config, f"encoder.name={folder}")
     mtlprune(*asked).done()
-    path = folder / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-5] ^= 1  # a bit of a weight
     path.write_bytes(content)
     mtlprune(*asked).refuses(str(path))
-    (folder / SUMS).write_text("no sum\n")
-    mtlprune(*asked).refuses(f"{folder / SUMS}, line 1")
-    (folder / SUMS).unlink()
-    assert mtlprune(*asked).code == 0
+    sums.write_text("no sum\n")
+    mtlprune(*asked).refuses(f"{sums}, line 1")
+    sums.unlink()
+    mtlprune(*asked).done()
