@@ -117,14 +117,8 @@ def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     assert table in first.out and "p (Holm)" in table
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "report.html").resolve().as_uri() in first.out
-    for section in (
-        "Labels lost and gained",
-        "Gate maps",
-        "Overlap of claims",
-        "Gradients on heads",
-        "What heads know",
-    ):
-        assert f">{section}</h2>" in page
+    for title in ("Labels lost and gained", "Gate maps", "Overlap of claims", "Gradients on heads", "What heads know"):
+        assert f">{title}</h2>" in page
     short = page.partition('id="in-short"')[2].partition("</section>")[0]
     assert "<svg" in short and "beside STL" in short and "by all 5 tasks" in short and "What to do next" in short
     for claim in load_claims(sorted((out / "runs").glob("gates-*"))):
