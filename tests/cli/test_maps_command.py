@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gated_runs import scattered, write_run, write_selection
-from PIL import Image
 
 from mtlprune import read_results
 from mtlprune.claimed_heads import load_claims
@@ -77,8 +76,6 @@ def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers
     written = {path.name for path in out.iterdir()}
     assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | animations | {"maps.json"}
     assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems) + len(animations)} pictures" in answer.out
-    with Image.open(out / "training-POS-seed1.gif") as animation:
-        assert animation.n_frames == 3
     contents = json.loads((out / "maps.json").read_text())
     assert (contents["encoder"], contents["layers"], contents["heads"]) == ("minilm", 3, 4)
     entries = {Path(entry["files"][0]).stem: entry for entry in contents["maps"]}
@@ -95,8 +92,8 @@ def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers
 
 def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make, tmp_path):
     runs = [make("pos+ner+dep", 1, own=True), make("pos", 1)]
-    assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "png").code == 0
-    names = {path.stem for path in (tmp_path / "m").glob("*.png")}
+    mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "plain").done()
+    names = {path.name.removesuffix("-plain.png") for path in (tmp_path / "m").glob("*.png")}
     assert {"run-MTL-3_POS-seed1", "difference-POS-MTL-3_POS", "difference-MTL-3_POS-MTL-3_NER"} <= names
     assert "difference-POS-MTL-3_NER" not in names
 

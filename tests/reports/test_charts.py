@@ -62,22 +62,6 @@ def test_a_forest_shows_a_dozen_and_lines_have_no_limit_of_rows():
     assert text.count("<circle") >= 6000
 
 
-def gates(layers: int, heads: int, seed: int = 0) -> np.ndarray:
-    """Gates as training leaves them: many exactly 0 or 1, some between."""
-    return np.clip(np.random.default_rng(seed).normal(0.5, 0.8, (layers, heads)), 0, 1)
-
-
-def gate_map(kind: str, palette: str = "", **numbers: np.ndarray) -> maps.GateMap:
-    return maps.GateMap(kind, "name", ("run",), "POS", ("<b>&",), "Gate", numbers, palette)
-
-
-def shown_maps(layers: int, heads: int) -> dict[str, maps.GateMap]:
-    z = [gates(layers, heads, seed) for seed in range(3)]
-    seeds = {f"seed {name}": values for name, values in zip("123", z, strict=True)}
-    made = {palette: gate_map("seeds", palette, **seeds) for palette in maps.PALETTES}
-    return made | {"grey": gate_map("run", gate=z[0]), "difference": gate_map("difference", gate=z[0] - z[1])}
-
-
 def test_known_gates_have_these_colours():
     known = [np.array([[1, 0, 0, 0.25, 0.5]]), np.array([[1, 0, 1, 0.25, 0]]), np.array([[1, 0, 1, 0.25, 1]])]
     expected = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (191, 191, 191), (128, 255, 0)]
@@ -86,6 +70,9 @@ def test_known_gates_have_these_colours():
     half = [tuple(round((255 + end) / 2) for end in ends) for ends in (maps.NEGATIVE, maps.POSITIVE)]
     found = maps.diverging(np.array([-1, -0.5, 0, 0.5, 1])).tolist()
     assert list(map(tuple, found)) == [maps.NEGATIVE, half[0], maps.WHITE, half[1], maps.POSITIVE]
+    shown = maps.GateMap("run", "name", ("run",), "POS", ("<b>&",), "Gate", {"gate": known[0]})
+    assert np.array_equal(np.array(maps.plain(shown.colours, 5))[2::5, 2::5], shown.colours)
+    assert "&lt;b&gt;&amp;" in charts.svg(shown.spec())
 
 
 def linear(colour: np.ndarray) -> np.ndarray:
@@ -118,19 +105,6 @@ def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye):
     assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
 
 
-@pytest.mark.parametrize("kind", [*maps.PALETTES, "grey", "difference"])
-def test_a_chart_has_the_same_colours_as_the_plain_picture(kind):
-    shown = shown_maps(3, 4)[kind]
-    fills = set(re.findall(r'h26v26h-26Z" fill="(?:rgb\()?([^")]*)\)?"', charts.svg(shown.spec())))
-    drawn = np.array([[*bytes.fromhex(fill[1:])] if fill[0] == "#" else [*map(int, fill.split(","))] for fill in fills])
-    picture = maps.plain(shown.colours, 5)
-    assert np.array_equal(np.array(picture)[2::5, 2::5], shown.colours)  # layer 1 above, head 1 on the left
-    gaps = np.abs(shown.colours.reshape(-1, 1, 3).astype(int) - drawn).max(-1)
-    assert (gaps.min(1) <= 1).all()
-    with Image.open(io.BytesIO(maps.packed(picture))) as read:
-        assert read.convert("RGB").tobytes() == picture.tobytes()
-
-
 def claim(label: str, seed: int, z: np.ndarray, history: list[tuple[int, np.ndarray]] | None = None) -> Claim:
     return Claim(f"runs/{label}-{seed}", label, seed, "minilm", z, history or [(10, z)])
 
@@ -146,20 +120,19 @@ def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
     assert shown["grey-MTL-5"].numbers["gate"].item() == 0
     assert shown["difference-POS-MTL-5"].numbers["gate"].item() == 1
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
-    many = [claim("POS", seed, gates(1, 2, seed)) for seed in (1, 2, 3, 4, 5)]
+    many = [claim("POS", seed, one) for seed in (1, 2, 3, 4, 5)]
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
     assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
-    assert not any(name.startswith("rgb") for name in made(many[:1]))
-    assert "one seed only" in maps.left_out(group(many[:1]))[0]
+    assert "rgb-POS" not in made(many[:1]) and "one seed only" in maps.left_out(group(many[:1]))[0]
 
 
 def test_an_animation_has_a_frame_an_evaluation_even_where_nothing_changes():
-    z = [gates(3, 4, 1), gates(3, 4, 1), gates(3, 4, 2), np.zeros((3, 4))]
+    one, other = np.clip(np.random.default_rng(0).normal(0.5, 0.8, (2, 3, 4)), 0, 1)
+    z = [one, one, other, np.zeros((3, 4))]
     animation = maps.Animation(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
     with Image.open(io.BytesIO(animation.gif(1))) as picture:
         assert picture.n_frames == len(z) and picture.info["loop"] == 0
         for number, values in enumerate(z):
             picture.seek(number)
-            assert {*maps.opacity(values)[..., 0].ravel().tolist()} <= {
-                *np.array(picture.convert("L")).ravel().tolist()
-            }
+            shown = {*np.array(picture.convert("L")).ravel().tolist()}
+            assert {*maps.opacity(values)[..., 0].ravel().tolist()} <= shown

@@ -64,8 +64,7 @@ def test_what_earlier_versions_wrote_is_read(folder, found):
         assert (result["layer"], result["head"]) == (best["layer"], best["head"])
         assert result["test"] == pytest.approx(best["test"], abs=1e-4)
         heads = known(found, mode, encoder, seed).query("task == 'dep' and label == @label")
-        assert len(heads) == 12 and heads["best"].sum() == 1 and set(heads["there"]) == {12}
-        assert {(r.layer, r.head): r.test for r in heads.itertuples()} == {
+        assert heads["best"].sum() == 1 and {(r.layer, r.head): r.test for r in heads.itertuples()} == {
             (r["layer"], r["head"]): r["test"] for r in mine if r["control"] == "none"
         }
         for control in (r for r in mine if r["control"] != "none"):
@@ -146,9 +145,6 @@ def test_tables_hold_means_deviations_and_signed_differences(found):
     mine, theirs = panel.values("MTL-5", "nsubj"), panel.values("STL", "nsubj")
     assert row[2] == f"{statistics.mean(theirs):.2f} ± {statistics.stdev(theirs):.2f}"
     assert row[-1].replace("−", "-") == f"{statistics.mean(mine) - statistics.mean(theirs):+.2f}"
-    bold = [cell for cell in row if type(cell) is not str]
-    numbers = {cell: float(cell.split(" ")[0]) for cell in row[2:] if not cell.startswith(("+", "−"))}
-    assert len(bold) == 1 and numbers[bold[0]] == max(numbers.values())
     assert "csubj°" in [row[0] for row in made["dep-changes"].rows]  # of few items
     assert made["dep-changes"].rows[-1][0] == "root (apart)" and "root" not in panel.labels
     controls = next(row for row in made["dep-pretrained-controls"].rows if row[0] == "obj")
