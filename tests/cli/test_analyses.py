@@ -46,8 +46,6 @@ FIGURES = {
     "cross": ("matrix",),
 }
 STORED = [
-    pytest.param("smoothing", "", "", marks=pytest.mark.slow),
-    pytest.param("degeneration", "", "", marks=pytest.mark.slow),
     pytest.param("dissection", "tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow),
     ("dissection", "gates", "15 of 36 open heads"),
     ("syntax", "runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),

@@ -25,8 +25,6 @@ from mtlprune.errors import printable_lines
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 
-TASKS = "pos,dep"
-
 
 class Place(NamedTuple):
     """Runs to break: one that is finished, one that a checkpoint resumes; and how it was begun."""
@@ -39,29 +37,12 @@ class Place(NamedTuple):
 @pytest.fixture(scope="module")
 def place(lab: Any, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Place:
     root = tmp_path_factory.mktemp("broken")
-    begin = (str(lab.config), f"tasks={TASKS}", "pruning=gates", "pruning.rate=0.1", "train.epochs=2")
-    assert mtlprune("train", *begin, "--out", root / "finished").code == 0
+    begin = (str(lab.config), "tasks=pos,dep", "pruning=gates", "pruning.rate=0.1", "train.epochs=2")
+    mtlprune("train", *begin, "--out", root / "finished").done()
     updates = iter(range(100))
     train(load_config(begin[0], begin[1:]), RunFolder(root / "stopped"), stop=lambda: next(updates) == 3)
     assert (root / "stopped" / "checkpoint.safetensors").is_file()
     return Place(root / "finished", root / "stopped", begin)
-
-
-def commands(run: Path, begin: tuple[str, ...], corpus: Path, words: Path, out: Path) -> dict[str, tuple[Any, ...]]:
-    """Every command that reads a run folder."""
-    return {
-        "table": ("table", run, "--split", "dev"),
-        "claims": ("claims", run, "--permutations", 10, "--out", out / "claims"),
-        "maps": ("maps", run, "--out", out / "maps", "--format", "svg"),
-        "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
-        "evaluate": ("evaluate", run, "--split", "dev"),
-        "predict": ("predict", run, words),
-        "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
-        "train": ("train", *begin, "--out", run),
-        "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
-        "head": ("head", run, 1, 1, "--sentences", 1),
-        "record": ("runs", "record", run, "--out", out / "records"),
-    }
 
 
 TEXTS = (
@@ -119,15 +100,26 @@ def changed(content: bytes, name: str, where: tuple[Any, ...], kind: str) -> byt
 
 
 class Broken:
-    """A copy of a run with one file changed, on which commands are run."""
+    """A copy of a run with one file changed, on which every command that reads a run folder can be run."""
 
     def __init__(self, source: Path, begin: tuple[str, ...], corpus: Path, root: Path, call: Callable[..., Any]):
-        self.run, self.out, self.call = root / "run", root / "out", call
-        shutil.copytree(source, self.run)
-        words = root / "words.txt"
+        run, out, words = self.run, self.out, _ = root / "run", root / "out", root / "words.txt"
+        self.whole, self.call = source, call
+        shutil.copytree(source, run)
         words.write_text("The cat saw the dog .\n")
-        self.whole = source
-        self.commands = commands(self.run, begin, corpus, words, self.out)
+        self.commands: dict[str, tuple[Any, ...]] = {
+            "table": ("table", run, "--split", "dev"),
+            "claims": ("claims", run, "--permutations", 10, "--out", out / "claims"),
+            "maps": ("maps", run, "--out", out / "maps", "--format", "svg"),
+            "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
+            "evaluate": ("evaluate", run, "--split", "dev"),
+            "predict": ("predict", run, words),
+            "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
+            "train": ("train", *begin, "--out", run),
+            "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
+            "head": ("head", run, 1, 1, "--sentences", 1),
+            "record": ("runs", "record", run, "--out", out / "records"),
+        }
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
         """Run a command on the run with ``file`` so; then the run is brought back."""
@@ -148,7 +140,7 @@ class Broken:
         if answer.code:
             assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1, f"{case}: {answer.err}"
             assert names in answer.err, f"{case}: {answer.err}"
-        return answer.code
+        return int(answer.code)
 
 
 @pytest.fixture
@@ -192,26 +184,23 @@ CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "nan moment", "half", "no metadata", "deep"])
+@pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "half", "no metadata", "deep"])
 def test_a_checkpoint_that_is_none(what, place, lab, mtlprune, tmp_path):
     broken = Broken(place.stopped, place.begin, lab.corpus, tmp_path, mtlprune)
     path = broken.run / "checkpoint.safetensors"
+    whole = path.read_bytes()
     with safe_open(path, framework="pt") as file:
-        progress, tensors = file.metadata()["progress"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if what in CHECKPOINTS:
-        tree = json.loads(progress)
-        CHECKPOINTS[what](tree)
-        progress = json.dumps(tree)
-    elif what.startswith("nan"):
-        name = next(n for n in tensors if n.startswith("optimizer" if "moment" in what else "model"))
+        progress = json.loads(file.metadata()["progress"])
+    tensors = load_file(path)
+    CHECKPOINTS.get(what, lambda progress: None)(progress)
+    if what == "nan":
+        name = next(name for name in tensors if name.startswith("optimizer"))
         tensors[name] = torch.full_like(tensors[name], float("nan"))
-    metadata = {"progress": "[" * 10**5 if what == "deep" else progress}
+    metadata = {"progress": "[" * 10**5 if what == "deep" else json.dumps(progress)}
     save_file(tensors, path, None if what == "no metadata" else metadata)
-    content = path.read_bytes()
-    if what == "half":
-        content = content[: len(content) // 2]
+    content = whole[: len(whole) // 2] if what == "half" else path.read_bytes()
     assert broken.check(path.name, content, "train", what, str(path)) == 2
-    assert broken.check(path.name, (place.stopped / path.name).read_bytes(), "train", "whole", "") == 0
+    assert broken.check(path.name, whole, "train", "whole", "") == 0
 
 
 @pytest.mark.parametrize("what", ["nan", "half", "empty", "others"])
@@ -227,18 +216,18 @@ def test_weights_that_are_none(what, broken):
         assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
 
 
-def test_an_encoder_with_numbers_that_are_none(broken, place, tiny_encoder, mtlprune, tmp_path):
+def test_an_encoder_with_numbers_that_are_none(place, tiny_encoder, mtlprune, tmp_path):
     folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
     tensors = load_file(folder / "model.safetensors")
     name = next(iter(tensors))
     tensors[name] = torch.full_like(tensors[name], torch.inf)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    answer = mtlprune("check", *place.begin, f"encoder.name={folder}")
+    asked = ("check", *place.begin, f"encoder.name={folder}")
+    answer = mtlprune(*asked)
     assert answer.code == 2 and str(folder) in answer.err and "not finite" in answer.err
-    shutil.copy(tiny_encoder("bert") / "model.safetensors", folder)
     tree = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
-    answer = mtlprune("check", *place.begin, f"encoder.name={folder}")
+    answer = mtlprune(*asked)
     assert answer.code == 2 and "one layer or more" in answer.err
 
 
@@ -261,17 +250,14 @@ NAME = f"{RED}|<script>x\n{{}}"
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
     """Runs in folders of hostile names, and their corpus."""
     root = tmp_path_factory.mktemp("hostile")
-    gold = [
-        replace(sentence, pos=(RED, TAG, BAR, "\x9b1m", "\x07"), words=(RED, TAG, BAR, "\x9b1m", ".")).validate()
-        for sentence in gold_sentences(12)
-    ]
+    layers = {"pos": (RED, TAG, BAR, "\x9b1m", "\x07"), "words": (RED, TAG, BAR, "\x9b1m", ".")}
+    gold = [replace(sentence, **layers).validate() for sentence in gold_sentences(12)]
     splits = {"train": gold[:8], "dev": gold[8:10], "test": gold[10:]}
     save_corpus(splits, root / "corpus", name="hostile", licence="none", sources={})
     runs = []
-    for tasks in (("pos",), ("dep",), ("pos", "dep")):
-        for pruned in (False, True):
-            path = root / NAME.format(f"{'-'.join(tasks)}-{pruned}")
-            runs.append(write_study_run(path, tasks, 1, pruned, 0.8, gold).path)
+    for tasks, pruned in product((("pos",), ("dep",), ("pos", "dep")), (False, True)):
+        path = root / NAME.format(f"{'-'.join(tasks)}-{pruned}")
+        runs.append(write_study_run(path, tasks, 1, pruned, 0.8, gold).path)
     return runs, root / "corpus"
 
 

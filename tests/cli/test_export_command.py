@@ -1,5 +1,6 @@
 """mtlprune prune and export: the run without its closed heads, and the model card's code, compute what the run does."""
 
+import itertools
 import json
 import os
 import re
@@ -208,22 +209,12 @@ def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):
 
 @pytest.mark.slow
 def test_means_of_closed_heads_go_along(mtlprune, train, tmp_path):
-    """The command itself compares what it wrote with the run, whose closed heads contribute their means."""
-    run = train(
-        "means", "tasks=pos", "pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1"
-    )
-    model = MultiTaskModel.load(run)
-    gates, tokenizer = model.gates[SHARED].evaluated(), AutoTokenizer.from_pretrained(run / "encoder")
-    inputs = tokenizer(TEXTS[0], return_tensors="pt")
-    with model.encoder.gated(gates), torch.no_grad():
-        wanted = model.encoder.transformer(**inputs).last_hidden_state
-    with model.encoder.places.gated(gates), torch.no_grad():
-        assert not torch.allclose(model.encoder.transformer(**inputs).last_hidden_state, wanted, atol=1e-4)
+    """The command compares what it wrote with the run, whose closed heads contribute their means."""
+    settings = ("pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1")
+    run = train("means", "tasks=pos", *settings)
     for options in ((), ("--remove",)):
-        out = exported(mtlprune, tmp_path / f"out{len(options)}", run, *options)
-        found = as_the_card_says(out)["model"](**inputs).last_hidden_state
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5 * float(wanted.abs().max()))
-    assert mtlprune("prune", run, "--out", tmp_path / "pruned", "--no-latency").code == 0
+        exported(mtlprune, tmp_path / f"out{len(options)}", run, *options)
+    mtlprune("prune", run, "--out", tmp_path / "pruned", "--no-latency").done()
     before, after = (RunFolder(path).read_scores("dev") for path in (run, tmp_path / "pruned"))
     assert before == after
 
@@ -246,9 +237,7 @@ def test_a_pipeline_gives_what_the_run_predicts(mtlprune, linear_gates, tmp_path
     predicted = MultiTaskModel.load(linear_gates).parse(*TEXTS)
     assert task == "pos" or any(sentence.ner for sentence in predicted)
     for sentence in predicted:
-        starts = [0]
-        for word in sentence.words:
-            starts.append(starts[-1] + len(word) + 1)
+        starts = [0, *itertools.accumulate(len(word) + 1 for word in sentence.words)]
         found = {item["start"]: item for item in label(" ".join(sentence.words))}
         if task == "pos":
             assert tuple(found[start]["entity"] for start in starts[:-1]) == sentence.pos
