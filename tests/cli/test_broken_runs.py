@@ -267,7 +267,7 @@ COMMANDS = {
     "csv": ("table", "ALL", "--format", "csv", "--out", "OUT/table.csv"),
     "claims": ("claims", "GATED", "--permutations", 10, "--out", "OUT/claims"),
     "maps": ("maps", "GATED", "--format", "svg", "--out", "OUT/maps"),
-    "report": ("report", "ALL", "--resamples", 10, "--permutations", 10, "--out", "OUT/page.html"),
+    "report": ("report", "ALL", "--resamples", 10, "--permutations", 10, "--title", "TAG", "--out", "OUT/page.html"),
     "show": ("data", "show", "CORPUS", "dev:1"),
     "check": ("data", "check", "CORPUS"),
     "mistake": ("evaluate", "NONE", "--split", "dev"),
@@ -279,10 +279,12 @@ def test_nothing_steers_or_marks_up(command, study, mtlprune, tmp_path):
     runs, corpus = study
     out = tmp_path / NAME.format("out")
     several = {"ALL": runs, "GATED": [run for run in runs if "True" in run.name]}
+    places = {"OUT": str(out), "CORPUS": str(corpus), "NONE": str(out / "none"), "TAG": TAG}
     words: list[Any] = []
-    for word in COMMANDS[command]:
-        one = str(word).replace("OUT", str(out)).replace("CORPUS", str(corpus)).replace("NONE", str(out / "none"))
-        words += several.get(word, [one])  # type: ignore[call-overload]
+    for word in map(str, COMMANDS[command]):
+        for name, meant in places.items():
+            word = word.replace(name, meant)
+        words += several.get(word, [word])  # type: ignore[call-overload]
     answer = mtlprune(*words)
     assert answer.code == (2 if command == "mistake" else 0), answer.err
     files = [path for path in out.rglob("*") if path.is_file() and path.suffix not in (".png", ".parquet")]

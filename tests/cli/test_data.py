@@ -87,14 +87,6 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
 
-def test_tags_that_evalb_does_not_know_are_told(mtlprune, tmp_path):
-    (tmp_path / "few.mrg").write_text("(S (NE Anna) (VVFIN schläft) ($. .))\n" * 2, encoding="utf-8")
-    words = "2 of 2 words that are punctuation are counted"
-    answer = mtlprune("data", "build", "brackets", "--train", tmp_path / "few.mrg", "--out", tmp_path / "made").done()
-    assert words in answer.err
-    assert words in mtlprune("data", "check", tmp_path / "made").out
-
-
 def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):
     files, dependencies = small_corpus(tmp_path, documents=1)
     put(files, "test", "nw/own/01/own_0009", NAMED, ending="v9_auto_mention_boundaries_conll")

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import mtlprune as package
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import RunFolder
 from mtlprune.sweeps import found_runs, scheduler
 from mtlprune.sweeps.folder import expanded
 
@@ -136,16 +135,6 @@ def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--launcher", "slrum").refuses("did you mean 'slurm'")
 
 
-def test_records_of_a_sweep_stand_where_it_stood(mtlprune, swept, lab, tmp_path):
-    out = tmp_path / "records"
-    mtlprune("runs", "record", swept.out, "--out", out).done()
-    status = mtlprune("sweep", "--status", swept.file, "--out", out).done()
-    assert status.out.count("done: record") == 2 and "4 cells: 2 done, 2 left" in status.out
-    tables = [mtlprune("table", f"{place}:none-*,static-*", "--resamples", 20) for place in (swept.out, out)]
-    assert tables[0].done().out == tables[1].out
-    mtlprune("sweep", swept.file, "--out", out).refuses("holds records of runs")
-
-
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "manifest.json": lambda path: path.write_bytes(b"\xff"),
     "weights/epoch-*": lambda path: path.write_bytes(path.read_bytes()[:-1]),
@@ -185,19 +174,3 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     assert "1 cells: 1 left" in mtlprune("sweep", "--status", swept.file, *options).out
     mtlprune("sweep", swept.file, *options).done()
     assert json.loads(path.read_bytes()) == json.loads(whole)
-
-
-def test_a_record_has_the_scores_and_counts_of_its_run_and_no_predictions(mtlprune, trained, tmp_path):
-    answer, path = mtlprune("runs", "record", trained, "--out", tmp_path).done(), tmp_path / trained.name
-    assert answer.out.startswith(f"{path}: ")
-    record, run = RunFolder.existing(path), RunFolder.existing(trained)
-    assert record.splits() == run.splits() == ["dev", "test"]
-    for split in record.splits():
-        assert record.read_counts(split) == run.read_counts(split)
-        assert record.read_scores(split) == run.read_scores(split)
-    for name in ("metrics.jsonl", "best.json", "vocabulary.json"):
-        assert (path / name).read_bytes() == (trained / name).read_bytes()
-    with pytest.raises(RunError, match="without weights"):
-        package.load(str(path))
-    with pytest.raises(RunError, match="without predictions"):
-        record.read_predictions("dev")

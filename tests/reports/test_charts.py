@@ -2,7 +2,6 @@
 
 import io
 import re
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -75,34 +74,12 @@ def test_known_gates_have_these_colours():
     assert "&lt;b&gt;&amp;" in charts.svg(shown.spec())
 
 
-def linear(colour: np.ndarray) -> np.ndarray:
-    c = colour / 255
-    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-
-
-def cielab(rgb: np.ndarray) -> np.ndarray:
-    """Linear sRGB (..., 3) → CIELAB under D65."""
-    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
-    xyz = rgb @ np.array(to_xyz).T / (0.95047, 1, 1.08883)
-    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
-    return np.stack([116 * f[..., 1] - 16, 500 * (f[..., 0] - f[..., 1]), 200 * (f[..., 1] - f[..., 2])], -1)
-
-
-# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB; the last column makes rows sum to 1
-EYES = {
-    "trichromat": ((1, 0), (0, 1), (0, 0)),
-    "protanope": ((0.152286, 1.052583), (0.114503, 0.786281), (-0.003882, -0.048116)),
-    "deuteranope": ((0.367322, 0.860646), (0.280085, 0.672501), (-0.01182, 0.04294)),
-    "tritanope": ((1.255528, -0.076749), (-0.078411, 0.930809), (0.004733, 0.691367)),
-}
-
-
-@pytest.mark.parametrize("eye", EYES)
-def test_colour_blind_readers_tell_all_subsets_of_seeds_apart(eye):
-    first = np.array(EYES[eye])
-    matrix = np.column_stack([first, 1 - first.sum(1)])
-    seen = cielab(np.clip(linear(maps.corners(3, "colourblind").reshape(8, 3)) @ matrix.T, 0, 1))
-    assert min(float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)) > 29
+def test_readers_without_colour_vision_tell_all_subsets_of_seeds_apart():
+    """WCAG's contrast of relative luminances."""
+    colours = maps.corners(3, "colourblind").reshape(8, 3) / 255
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    luminances = np.sort(linear @ (0.2126, 0.7152, 0.0722)) + 0.05
+    assert (luminances[1:] / luminances[:-1] > 1.2).all()
 
 
 def claim(label: str, seed: int, z: np.ndarray, history: list[tuple[int, np.ndarray]] | None = None) -> Claim:

@@ -90,7 +90,4 @@ def test_tables_hold_what_the_frames_hold():
         (f"{p.encoder} – {p.other}", number(p.shared, 1), probability(p.p), probability(p.q))
         for p in pairs.itertuples()
     ]
-    stem = result.frames["groups"].query("group == 'stem'").sort_values("tasks", ascending=False, kind="stable")
-    named = [(f"{head.layer}-{head.head}", head.claimed_by) for head in stem.itertuples()]
-    assert [(row[0], row[1]) for row in made["Stem heads"].rows] == named
     assert sum(float(row[2]) for row in made["Variance of gates"].rows) == pytest.approx(100, abs=0.3)

@@ -84,12 +84,6 @@ def test_controls_are_shared_and_counted(found):
         assert own[name] == other[name]
     assert own["shuffled_labels"] != other["shuffled_labels"]
     assert any("shared by all encoders" in note for note in found.about["notes"])
-    row = next(row for row in tables(found)[0].rows if row[:2] == ["DEP", "pretrained"])
-    assert "root" not in panel.sure and all(panel.items[label] >= FEW for label in panel.sure)
-    values = [panel.mean("pretrained", label) for label in panel.sure]
-    gains = [panel.mean("pretrained", label, "gain") for label in panel.sure]
-    assert row[3:5] == [str(len(values)), f"{statistics.mean(values):.2f}"]
-    assert row[7] == f"{sum(value > 0 for value in gains)} of {len(gains)}"
 
 
 def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counted_runs import SENTENCES, counts, write_counts, write_run
+from counted_runs import SENTENCES, write_counts, write_run
 
 from mtlprune.reports.grid import probability
 from mtlprune.reports.page.scores import Scored, part
@@ -17,8 +17,6 @@ from mtlprune.reports.scores.comparisons import Comparison, compare
 from mtlprune.reports.scores.tables import details, markdown
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
-from mtlprune.scores import SCORES, count_names
-from mtlprune.statistics.significance import System, differences
 
 STL, MTL = 0, 1
 
@@ -45,18 +43,10 @@ def test_a_table_of_tests(tmp_path):
 
 
 def test_what_is_tested_is_what_is_printed(tmp_path):
-    """The test's difference is that of the table's means, and the figures are those of the counts."""
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 1000, seed=7)
     for task in ("pos", "con"):
         means = [np.mean(comparison.columns[place].values(task)) for place in (MTL, STL)]
         assert comparison.tests[MTL, task].difference.delta == pytest.approx(means[0] - means[1])
-    names, order = count_names("brackets", "f1"), sorted(range(SENTENCES), key=lambda i: f"s{i}")
-    systems = []
-    for skill in (0.701, 0.7):
-        runs = [counts("con", skill, seed) for seed in (1, 2, 3)]
-        rows = [[[run[name][i] for name in names] for i in order] for run in runs]
-        systems.append(System(np.array(rows), names, SCORES["brackets"]["f1"], (1, 2, 3)))
-    assert differences(systems, [(0, 1)], 1000, 7) == [comparison.tests[MTL, "con"].difference]
 
 
 def changed(run: RunFolder, ids: list[str] | None = None, **edits: Any) -> None:
