@@ -54,6 +54,11 @@ def train(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="session")
+def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
+    return tiny_encoder("bert")
+
+
+@pytest.fixture(scope="session")
 def single(train: Callable[..., Path]) -> Path:
     """A finished run of POS alone, of one epoch."""
     return train("pos", "tasks=pos", "train.epochs=1")

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +52,6 @@ STORED = [
 ]
 """Committed Results, of this version and earlier ones, and words of their pages."""
 COMMAND = {"dissection": "dissect"}
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
-    return tiny_encoder("bert")
 
 
 @pytest.fixture

@@ -93,11 +93,6 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_p
     assert r"\begin{tabular}" in (out / "tables.tex").read_text()
 
 
-@pytest.fixture(scope="module")
-def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
-    return tiny_encoder("bert")
-
-
 @pytest.fixture
 def probes(tmp_path: Path, encoder: Path) -> Path:
     """Head 2 of layer 1 knows every label of the generated corpus's dependencies best."""

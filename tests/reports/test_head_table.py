@@ -60,12 +60,9 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     table.read(tmp_path, "pretrained")
     found = {column.name: column.values for column in table.columns}
     assert np.array_equal(found["gate POS"], np.eye(6, 12)) and not table.notes
-    gains = np.maximum(found["probe gain POS"], found["probe gain DEP"])
-    for place, gain in np.ndenumerate(gains):  # at most three labels, the best first
-        named = [float(one.rpartition(" ")[2]) for one in found["best labels over control"][place].split(", ") if one]
-        assert len(named) <= 3 and named == sorted(named, reverse=True)
-        assert gain == pytest.approx(named[0], abs=0.051) if named else gain <= 0
-    assert (gains > 0).any()
+    best = found["best labels over control"][np.unravel_index(np.argmax(found["probe gain POS"]), (6, 12))]
+    named = [float(one.rpartition(" ")[2]) for one in best.split(", ")]
+    assert 0 < len(named) <= 3 and named == sorted(named, reverse=True)  # at most three labels, the best first
     other = HeadTable()
     other.read(tmp_path, "MTL-5")
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]

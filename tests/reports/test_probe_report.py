@@ -14,7 +14,7 @@ from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 import mtlprune
 from mtlprune.analyses.probes import labels_of
 from mtlprune.analyses.probes.show import differences_figure, layers_figure, pictures, tables
-from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder, read_published
+from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder
 from mtlprune.analyses.probes.show.reading import ProbePanel, kind, known, panels, read_probes, shape
 from mtlprune.files import RunError
 from mtlprune.layers import LAYERS
@@ -175,18 +175,6 @@ def test_intervals_mark_differences_of_these_seeds_only(tmp_path):
         (tmp_path / "probes.json").write_text(json.dumps({"few": FEW, "differences": broken}))
         with pytest.raises(RunError, match=r"probes.json: unexpected content"):
             read_probes([tmp_path])
-
-
-def test_the_published_constants_are_whole():
-    published = read_published()
-    sizes = {"pos": 49, "ner": 18, "dep": 44, "con": 23, "srl": 55}
-    assert {*published["tables"]} == {(t, e) for t in sizes for e in ("BERT", "RoBERTa", "ELECTRA", "DeBERTa")}
-    for (task, encoder), table in published["tables"].items():
-        assert len(table["values"]) == sizes[task] and len(table["columns"]) == 7
-        assert all(0 <= value[0] <= 100 for cells in table["values"].values() for value in cells.values())
-        assert ("3" in table["defects"]) == (task in ("pos", "ner", "con") and encoder != "BERT")
-    mean = statistics.mean(cells["STL"][0] for cells in published["tables"]["pos", "BERT"]["values"].values())
-    assert round(mean, 2) == 90.49 and published["tables"]["srl", "BERT"]["layers"]["ARGM-TMP"] == 10
 
 
 def test_beside_the_paper_defects_are_marked_and_labels_matched(found):
