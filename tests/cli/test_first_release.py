@@ -1,4 +1,4 @@
-"""Folders that commit e87b36e wrote are read, and end as then; two commands on one target at the same moment."""
+"""Folders that commit e87b36e wrote are read, and end as then; several writers of one target at the same moment."""
 
 import json
 import os

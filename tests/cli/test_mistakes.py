@@ -39,7 +39,6 @@ def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
     [
         (("status", "sweep.yaml"), "`mtlprune sweep --status`"),
         (("plot", "probes", "found", "--out", "plots"), "`mtlprune probe --plot`"),
-        (("plot", "pretraining", "run"), "`mtlprune pretrain --plot`"),
         (("heads", "run", "--table"), "use the same command without --table"),
         (("heads", "run", "--gradients=joint"), "`mtlprune analyze gradients RUN"),
         (("heads", "run", 2, 3, "--text", "a b"), "`mtlprune head RUN LAYER HEAD`"),
@@ -81,19 +80,16 @@ def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, 
     assert not {"torch", "transformers", "datasets"} & loaded
 
 
-TARGET = "check tiny.yaml pruning.method=gates pruning.penalty=target pruning.keep=4"
 STABLE = "check tiny.yaml pruning.method=stable pruning.keep=2"
 PLOT, TEXT = "probe --plot", "--text 'a b c'"
 ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cross")
 MISTAKES: list[tuple[str, str]] = [
     ("bench tiny.yaml --sentences 9 --analyses --out new", "expected 9 sentences in dev, found 8"),
-    ("bench tiny.yaml --probes --analyses --out new", "one at a time"),
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
     ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, plain, found 'gif'"),
     ("heads --out new", "nothing to join"),
     ("heads --analyses . --out new", "holds none of"),
     (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
-    ("head encoder 1 1 --text '  '", "--text: expected words"),
     (f"head encoder 1 1 {TEXT} --out new.pdf", "--out: expected a file .html, .svg, .png"),
     (f"head encoder 1 1 {TEXT} --probes five", "2 × 5 heads"),
     (f"head encoder 1 1 {TEXT} --probes tuned", "holds no results of pretrained, seed 0 (there: DEP (seed 3))"),
@@ -101,10 +97,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("probe none --corpus corpus --out new", "none is no run either"),
     ("probe encoder roberta --corpus corpus --out new", "could not be told apart"),
     ("probe roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
-    ("probe pos --corpus . --out new", "corpus.json"),
     (f"{PLOT} run --out new", "run is a run; name the folder of its results, that `mtlprune probe` made"),
     (f"{PLOT} sound --out new --mode as-released", "no results of the mode as-released (there: sound)"),
-    (f"{PLOT} probes --out new --maps MTL-9", "--maps: found 'MTL-9'; expected all, none"),
     ("pretrain small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
     ("pretrain small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("pretrain --plot corpus --out new", "expected the folder of a pretraining"),
@@ -112,18 +106,14 @@ MISTAKES: list[tuple[str, str]] = [
     ("pretrain small.yaml watch.blimp=nowhere --out new", "data_scripts/blimp.py"),
     ("pretrain small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
     ("pretrain small.yaml model.hidden=10 model.heads=4 --out new", "cannot be shared out among 4 heads"),
-    ("pretrain small.yaml model.start=x --out new", "has no effect with model.start"),
     ("pretrain small.yaml watch.first=20000 --out new", "beyond the end"),
     ("check tiny.yaml syntax.release=5", "release has no effect with strength: 0"),
     ("check tiny.yaml syntax.strength=1 syntax.heads=L3H7", "expected heads such as 3-7"),
     ("analyze breaks two.jsonl", "at least 3 points, and none of the 1 curves has more than 2"),
     ("analyze breaks few.jsonl", "line 1: expected an object with a number step"),
-    ("analyze breaks pairs/empty", "found none"),
-    ("analyze breaks two.jsonl two.jsonl", "named twice"),
     ("evaluate corpus --split test", "is no run folder (it has no config.yaml); `mtlprune train` makes one"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
-    ("evaluate run --split test --predictions thesis.txt", "thesis.txt"),
     ("predict run empty.txt", "empty.txt: expected one sentence a line, found none"),
     ("predict run t.conllu", "t.conllu, line 1: "),
     ("prune masked --out new --heads 9", "--heads 9: expected at most 8 heads"),
@@ -133,11 +123,9 @@ MISTAKES: list[tuple[str, str]] = [
     ("prune own --out new", "expected --task with one of pos, ner"),
     ("export fused --out new", "encoder.fusion: gate"),
     ("export words --out new", "without context"),
-    ("export linear --head pos --task ner --out new", "expected --task pos, found ner"),
     ("export pos --remove --out new", "has no gates, so no head of it is closed"),
     ("export pos --head pos --out new", "expected a run with encoder.pooling: first"),
     ("export masked --head dep --out new", "the decoder of dep is more than a linear layer"),
-    ("export masked --head ner --out new", "it has pos, dep"),
     ("export linear --head pos --remove --out new", "cannot go with --remove"),
     ("report run --analyses . --out new", "holds no results of an analysis"),
     ("report run --latency none --out new", "`mtlprune prune RUN --out DIR` measures and writes it"),
@@ -147,7 +135,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("quickstart train.device=meta --out new", "cannot be used here"),
     ("sweep sweep.yaml --out new --seeds x", "--seeds: expected whole numbers"),
     ("sweep sweep.yaml --out new --seeds 7", "has no cell with seed 7; found 1"),
-    ("sweep sweep.yaml --out new --only on", "--only: sweep.yaml has no cell on"),
     ("sweep sweep.yaml --out new --submit timeout_min=1", "--submit is for a cluster"),
     ("sweep sweep.yaml --out new --adopt nowhere", "nowhere is no run folder, and holds none"),
     ("train tiny.yaml train.device=cuda:77", "the device cuda:77 (train.device, --device) cannot"),
@@ -156,10 +143,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("train tiny.yaml train.epochs=.nan --out new", "train.epochs"),
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
     ("train tiny.yaml --seeds 1,x --out new", "found '1,x'"),
-    ("train tiny.yaml --seeds 2,2 --out new", "found '2,2'"),
     ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),
     ("train tiny.yaml pruning.method=random pruning.keep=9 --out new", "at most the encoder's 8 heads (2 layers × 4)"),
-    (f"{TARGET} pruning.warmup=0.5 pruning.settle=0.3", "expected at least the warm-up's 0.5, found 0.3"),
     ("check tiny.yaml pruning=topk", "keep: expected how many heads to keep (needed with method: topk)"),
     ("check tiny.yaml encoder.context=false pruning=gates", "an encoder without context"),
     ("check tiny.yaml encoder.name=family encoder.random=true pruning=gates", "'megatron-bert'"),
@@ -173,7 +158,6 @@ MISTAKES: list[tuple[str, str]] = [
     (f"{STABLE[:-1]}4 pruning.importance_of=run", "which is half of 4 or more; keep at most 3 heads"),
     (f"{STABLE} pruning.importance_of=run pruning.importance_sentences=1", "expected two training sentences or more"),
     (f"{STABLE} pruning.importance_of=run pruning.halves=7", "multiple of 2"),
-    ("check tiny.yaml pruning.method=random pruning.layers_like=run", "is a run without gates"),
     ("check tiny.yaml pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
     ("data build wsj --out new", "expected a format or a corpus out of conllu, columns, brackets, "),
@@ -204,8 +188,6 @@ MISTAKES: list[tuple[str, str]] = [
             *("evaluate records/tiny --split test", "predict records/tiny t.conllu", "prune records/tiny --out new"),
             *("head records/tiny 1 1", "probe records/tiny --corpus corpus --out new"),
             "analyze smoothing records/tiny --corpus corpus --out new",
-            "analyze degeneration records/tiny --corpus corpus --out new",
-            "analyze gradients records/tiny --corpus corpus --out new",
             "train tiny.yaml train.start=records/tiny --out new",
             "train tiny.yaml pruning.method=importance pruning.keep=2 pruning.importance_of=records/tiny --out new",
             "train tiny.yaml --out records/tiny",
@@ -258,7 +240,7 @@ def workplace(
     write_probes(root / "probes", pretrained, {"ner": ("PERSON", "ORG")}, (2, 4))
     write_probes(root / "sound", pretrained, {"ner": ("ORG",)}, (2, 4), ("sound",))
     entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
-    (root / "pairs/empty").mkdir(parents=True)
+    (root / "pairs").mkdir()
     (root / "pairs/a.jsonl").write_text(json.dumps(entry) + "\n")
     corpus = load_corpus(lab.corpus)
     content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}

@@ -1,4 +1,4 @@
-"""mtlprune sweep and status, from a file to a table; records of runs, and what refuses them."""
+"""mtlprune sweep: cells from a file, what they leave, and what stands in for or spoils one of them."""
 
 from __future__ import annotations
 

@@ -269,39 +269,32 @@ def test_equal_scores_are_not_in_bold(tmp_path):
 
 def trained(folder: RunFolder, updates: int) -> RunFolder:
     """Let a run's manifest say how many updates it had."""
-    manifest = folder.read_manifest()
-    folder.write_json("manifest.json", {**manifest, "finished": {"epoch": 3, "step": updates}})
+    folder.write_json("manifest.json", {**folder.read_manifest(), "finished": {"epoch": 3, "step": updates}})
     return folder
 
 
-def test_what_has_seen_more_training_is_marked_and_never_in_bold(tmp_path):
+def test_what_has_seen_more_training_is_marked_and_never_in_bold(make):
     """Starting from a finished run, choosing heads on one, more updates: the best scores, and not in bold."""
-    stl = trained(write_run(tmp_path / "stl", {"pos": 0.5}), 252)
-    gates = {"pruning.method": "gates", "pruning.penalty": "exact", "pruning.keep": 4}
+    stl, keep = trained(make({"pos": 50.0}), 252), {"pruning.keep": 4}
+    gates = {"pruning.method": "gates", "pruning.penalty": "exact", **keep}
     start = {**gates, "train.start": str(stl.path), "train.freeze": ["decoders"]}
-    ranked = {"pruning.method": "importance", "pruning.keep": 4, "pruning.importance_of": str(stl.path)}
-    folders = [
-        stl,
-        trained(write_run(tmp_path / "gates", {"pos": 0.4}, **gates), 252),
-        trained(write_run(tmp_path / "static", {"pos": 0.95}, **start), 252),
-        trained(write_run(tmp_path / "importance", {"pos": 0.9}, **ranked), 252),
-        trained(write_run(tmp_path / "joint", {"pos": 0.45, "ner": 0.4}), 255),
-        trained(write_run(tmp_path / "sampled", {"pos": 0.97, "ner": 0.4}, **{"train.mixing": "sampled"}), 1260),
-    ]
-    comparison = with_tests(compare(folders, "test"), 300)
+    ranked = {"pruning.method": "importance", "pruning.importance_of": str(stl.path), **keep}
+    alone = [trained(make({"pos": score}, **how), 252) for score, how in ((40.0, gates), (95.0, start), (90.0, ranked))]
+    joint = trained(make({"pos": 45.0, "ner": 40.0}, name="joint"), 255)
+    sampled = trained(make({"pos": 97.0, "ner": 40.0}, name="sampled", **{"train.mixing": "sampled"}), 1260)
+    comparison = compare([stl, *alone, joint, sampled], "test")
     more = {c.title: comparison.more_training(k, "pos") for k, c in enumerate(comparison.columns)}
-    assert {title: reason for title, reason in more.items() if reason} == {
+    marked = {title: reason for title, reason in more.items() if reason}
+    assert marked == {
         "STL, 4 heads by static gates": "starts from a finished run (252 updates) and trains on for 252 more",
         "STL, 4 heads by importance": "a finished run (252 updates) chose its heads",
         "MTL-2 (sampled)": "1,260 updates of the encoder, others 252",
     }
     scores, deltas = grids(comparison)
-    assert {name for name, text in zip(scores.header, scores.rows[0], strict=True) if "‡" in text} == {
-        title for title, reason in more.items() if reason
-    }
+    cells = dict(zip(scores.header, scores.rows[0], strict=True))
+    assert {name for name, text in cells.items() if "‡" in text} == set(marked)
     assert sum("‡" in text for text in deltas.rows[0]) == 3
-    (bold,) = [name for name, text in zip(scores.header, scores.rows[0], strict=True) if isinstance(text, Strong)]
-    assert bold == "STL"
+    assert [name for name, text in cells.items() if isinstance(text, Strong)] == ["STL"]
     assert not any(record["best"] and record["more_training"] for record in records(comparison))
 
 
