@@ -76,16 +76,6 @@ def reasons(comparison: Comparison) -> list[str]:
     return list(comparison.untested.values())
 
 
-def test_missing_counts_are_told(tmp_path):
-    folders = study(tmp_path)
-    path = folders[0].path
-    (path / "counts/test.json").unlink()
-    comparison = with_tests(compare(folders, "test"), 500)
-    (reason,) = reasons(comparison)
-    assert reason == f"{path} has no counts of pos on test; `mtlprune evaluate {path} --split test` writes them"
-    assert f"- Not tested, POS in MTL-2: {reason}.\n" in markdown(comparison)
-
-
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
@@ -105,17 +95,20 @@ def test_what_cannot_be_paired_is_told(edit, reason, tmp_path):
     assert (MTL, "pos") in comparison.untested
 
 
-def test_counts_that_do_not_give_the_score_are_told(tmp_path):
+def test_counts_that_are_missing_or_do_not_give_the_score_are_told(tmp_path):
     folders = study(tmp_path, 1)
+    path = folders[2].path / "counts/test.json"
     folders[2].write_json("scores/test.json", {"pos": {"accuracy": 99.0}, "con": {"f1": 1.0}})
-    for text, reason in (
-        (None, "the counts of .* its scores say"),
-        ("[", "line 1: not readable as JSON"),
-        (json.dumps({"ids": [], "counts": {"pos": {}, "con": {}}}), "has no counts of"),
+    for damage, said in (
+        (path.exists, "the counts of .* its scores say"),
+        (lambda: path.write_text("["), "line 1: not readable as JSON"),
+        (lambda: path.write_text(json.dumps({"ids": [], "counts": {"pos": {}, "con": {}}})), "has no counts of"),
+        (path.unlink, r"has no counts of (pos|con) on test; `mtlprune evaluate \S* --split test` writes them$"),
     ):
-        if text is not None:
-            (folders[2].path / "counts/test.json").write_text(text)
-        assert all(re.search(reason, found) for found in reasons(with_tests(compare(folders, "test"), 99)))
+        damage()
+        comparison = with_tests(compare(folders, "test"), 99)
+        assert all(re.search(said, reason) for reason in reasons(comparison))
+    assert f"- Not tested, POS in MTL-2: {comparison.untested[MTL, 'pos']}.\n" in markdown(comparison)
 
 
 def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path):
