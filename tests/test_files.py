@@ -56,13 +56,6 @@ def test_yaml_means_what_people_mean():
     assert tree == {"a": "1:30", "b": "2001-99-99", "c": 1000, "e": True, "f": 16}
 
 
-def test_short_memory_is_not_called_damage(tmp_path, monkeypatch):
-    (tmp_path / "f.json").write_text("{}")
-    monkeypatch.setattr("mtlprune.files.parse_json", lambda text: (_ for _ in ()).throw(MemoryError()))
-    with pytest.raises(RunError, match="not enough free memory"):
-        read_json(tmp_path / "f.json")
-
-
 def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_path):
     path = tmp_path / "numbers.json"
     grid = np.array([[0.125, math.nan], [math.inf, 3]])
