@@ -100,28 +100,16 @@ def _command(words: list[str], folder: Path, together: Any) -> None:
     main()
 
 
-def at_once(folder: Path, *commands: list[str]) -> list[int]:
-    """Exit codes of commands that begin together."""
-    together = forked.FORKS.Barrier(len(commands))
-    processes = [forked.start(_command, command, folder, together) for command in commands]
+@pytest.mark.slow
+def test_maps_are_those_of_one_command(here):
+    maps = ["maps", "finished-pos", "finished-dep", "--out", "maps", "--format", "svg", "--palette"]
+    together = forked.FORKS.Barrier(2)
+    processes = [forked.start(_command, [*maps, colours], here, together) for colours in ("rgb", "colourblind")]
     for process in processes:
         process.join(120)
-    return [int(process.exitcode or 0) for process in processes]
-
-
-@pytest.mark.slow
-def test_commands(here):
-    evaluate = ["evaluate", "finished-dep", "--split", "test"]
-    maps = ["maps", "finished-pos", "finished-dep", "--out", "maps", "--format", "svg", "--palette"]
-    prune = ["prune", "finished-pos", "--out", "pruned", "--no-latency", "--heads"]
-    commands = [evaluate, evaluate, [*maps, "rgb"], [*maps, "colourblind"], [*prune, "2"], [*prune, "5"]]
-    assert at_once(here, *commands) == [0] * len(commands)
-    for name in ("scores/test.json", "counts/test.json", "predictions/test.jsonl"):
-        assert (here / "finished-dep" / name).read_bytes() == (THEN / "finished-dep" / name).read_bytes()
+    assert [process.exitcode for process in processes] == [0, 0]
     listed = json.loads((here / "maps/maps.json").read_text())
     assert {name for entry in listed["maps"] for name in entry["files"]} == {p.name for p in here.glob("maps/*.svg")}
-    assert MultiTaskModel.load(here / "pruned").parse("a dog")[0].pos  # all files are of one of them
-    assert not [p for p in here.rglob(".*") if p.name not in (".lock", ".verified.json")]
 
 
 def at_the_same_time(write: Callable[[int], None]) -> None:
