@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from mtlprune.config.config import load_config
 from mtlprune.corpora.store import save_corpus
 from mtlprune.errors import printable_lines
+from mtlprune.files import SUMS, write_sums
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 
@@ -216,19 +217,24 @@ def test_weights_that_are_none(what, broken):
         assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
 
 
-def test_an_encoder_with_numbers_that_are_none(place, tiny_encoder, mtlprune, tmp_path):
+def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mtlprune, tmp_path):
     folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
-    tensors = load_file(folder / "model.safetensors")
-    name = next(iter(tensors))
-    tensors[name] = torch.full_like(tensors[name], torch.inf)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    asked = ("check", *place.begin, f"encoder.name={folder}")
-    answer = mtlprune(*asked)
-    assert answer.code == 2 and str(folder) in answer.err and "not finite" in answer.err
+    path, sums, asked = folder / "model.safetensors", folder / SUMS, ("check", *place.begin, f"encoder.name={folder}")
+    write_sums(folder)
+    mtlprune(*asked).done()
+    tensors = load_file(path)
+    first = next(iter(tensors))
+    save_file(tensors | {first: tensors[first] + 1}, path, {"format": "pt"})
+    mtlprune(*asked).refuses(str(path))
+    sums.write_text("no sum\n")
+    mtlprune(*asked).refuses(f"{sums}, line 1")
+    sums.unlink()
+    mtlprune(*asked).done()
+    save_file(tensors | {first: torch.full_like(tensors[first], torch.inf)}, path, {"format": "pt"})
+    mtlprune(*asked).refuses("not finite")
     tree = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
-    answer = mtlprune(*asked)
-    assert answer.code == 2 and "one layer or more" in answer.err
+    mtlprune(*asked).refuses("one layer or more")
 
 
 def test_a_limit_of_file_sizes_leaves_nothing_half(broken):

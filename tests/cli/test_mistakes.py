@@ -21,7 +21,6 @@ from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import SUMS, write_sums
 from mtlprune.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -281,18 +280,3 @@ def refused(mtlprune, workplace, monkeypatch):
 @pytest.mark.parametrize(("words", "said"), MISTAKES, ids=lambda text: text[:60])
 def test_a_mistake_is_one_sentence_and_nothing_is_written(words, said, refused):
     refused(*shlex.split(words.format(root=ROOT)), said=said)
-
-
-def test_an_encoder_that_we_wrote_is_the_one_we_wrote(mtlprune, lab, tmp_path, tiny_encoder):
-    folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
-    write_sums(folder)
-    path, sums, asked = folder / "model.safetensors", folder / SUMS, ("check", lab.config, f"encoder.name={folder}")
-    mtlprune(*asked).done()
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1  # a bit of a weight
-    path.write_bytes(content)
-    mtlprune(*asked).refuses(str(path))
-    sums.write_text("no sum\n")
-    mtlprune(*asked).refuses(f"{sums}, line 1")
-    sums.unlink()
-    mtlprune(*asked).done()
