@@ -60,6 +60,7 @@ class _Manifest(TypedDict):
     finished: NotRequired[_Standing]
     pruned: NotRequired[_Pruned]
     begun: NotRequired[Text]
+    files: NotRequired[dict[Text, Text]]
     packages: NotRequired[dict[Text, Text]]
 
 

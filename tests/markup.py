@@ -13,8 +13,6 @@ class Markup(HTMLParser):
         self.rows: list[list[str]] = []
         self.feed(str(text))
         self.close()
-        self.words = "".join(self.sections.values())
-        self.cells = [cell for row in self.rows for cell in row]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))

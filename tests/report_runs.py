@@ -1,8 +1,8 @@
 """A small study as run folders hold it: five tasks alone, joint and with gates, three seeds, and its gold sentences."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from gated_runs import scattered
 from gated_runs import write_run as write_gated
 
+from mtlprune.files import append_line
 from mtlprune.layers import LAYERS
 from mtlprune.runs import RunFolder
 from mtlprune.scores import count, main_score, score
@@ -54,14 +55,11 @@ def guessed(gold: Sentence, tasks: Sequence[str], skill: float, generator: np.ra
 
 def write_study(root: Path, seeds: Sequence[int] = (1, 2, 3), gold: Sequence[Sentence] = ()) -> list[RunFolder]:
     """Run folders: STL and MTL-5, without pruning and with gates."""
-    gold = gold or gold_sentences()
     made = []
-    for pruned in (False, True):
-        for tasks in (*((task,) for task in TASKS), TASKS):
-            for seed in seeds:
-                name = f"{'gates' if pruned else 'none'}-{tasks[0] if len(tasks) == 1 else 'mtl5'}-{seed}"
-                skill = (0.9 if len(tasks) == 1 else 0.7) - 0.1 * pruned
-                made.append(write_study_run(root / name, tasks, seed, pruned, skill, gold))
+    for pruned, tasks, seed in product((False, True), (*((task,) for task in TASKS), TASKS), seeds):
+        name = f"{'gates' if pruned else 'none'}-{tasks[0] if len(tasks) == 1 else 'mtl5'}-{seed}"
+        skill = (0.9 if len(tasks) == 1 else 0.7) - 0.1 * pruned
+        made.append(write_study_run(root / name, tasks, seed, pruned, skill, gold or gold_sentences()))
     return made
 
 
@@ -86,12 +84,9 @@ def write_study_run(
     rows = {task: [count(task, g, p) for g, p in zip(gold, guesses, strict=True)] for task in tasks}
     scores = {task: score(task, rows[task]) for task in tasks}
     folder.write_results("test", scores, [s.id for s in gold], rows, guesses)
-    lines = [_record(epoch, tasks, scores) for epoch in (1, 2, 3)]
-    folder.write_text("metrics.jsonl", "".join(lines))
+    main = {task: scores[task][main_score(task, {})] for task in tasks}
+    for epoch in (1, 2, 3):
+        dev = {task: {main_score(task, {}): main[task] * (0.7 + 0.1 * epoch)} for task in tasks}
+        line = {"epoch": epoch, "step": 10 * epoch, "loss": dict.fromkeys(tasks, 3.0 / epoch), "dev": dev}
+        append_line(folder.metrics_path, line)
     return folder
-
-
-def _record(epoch: int, tasks: Sequence[str], scores: Mapping[str, Mapping[str, float]]) -> str:
-    dev = {task: {main_score(task, {}): scores[task][main_score(task, {})] * (0.7 + 0.1 * epoch)} for task in tasks}
-    line = {"epoch": epoch, "step": 10 * epoch, "loss": dict.fromkeys(tasks, 3.0 / epoch), "dev": dev}
-    return json.dumps(line) + "\n"

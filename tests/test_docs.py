@@ -101,7 +101,8 @@ def test_every_setting_of_a_run_is_on_its_card(page: str, config: Any, left_out:
     assert shown == expected | {"data": expected["data"] | required}
 
 
-def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for() -> None:
+def test_every_command_of_the_regimes_is_a_run_that_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     card = (DOCS / "regimes.md").read_text(encoding="utf-8")
     commands = [shlex.split(line) for line in re.findall(r"^    (mtlprune train .*)$", card, re.MULTILINE)]
     made = [str(command[-1]) for command in commands]

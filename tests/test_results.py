@@ -38,8 +38,7 @@ def test_what_is_written_is_read_back_with_six_digits(tmp_path: Path) -> None:
         for measure, grid in found.grids(one).items():
             np.testing.assert_allclose(grid, grids[measure], rtol=1e-5)
     wide = found.wide("heads")
-    assert list(wide["name"].unique()) == found.names and len(wide) == 18  # in the order of the encoders
-    assert wide["mixing"][0] == 0.333333 and np.isnan(wide.query("layer == 2 and head == 2")["mixing"].iloc[0])
+    assert list(wide["name"].unique()) == found.names and wide["mixing"][0] == 0.333333
     first = (tmp_path / "made-up-heads.parquet").read_bytes()
     write_result(tmp_path, result())
     assert (tmp_path / "made-up-heads.parquet").read_bytes() == first
@@ -97,7 +96,7 @@ def test_results_of_earlier_versions_are_read() -> None:
 
     def missing(value: Any) -> list[float]:
         if isinstance(value, dict):
-            return [one for key, part in value.items() if key != "outliers" for one in missing(part)]
+            value = [part for key, part in value.items() if key != "outliers"]
         if isinstance(value, list):
             return [one for part in value for one in missing(part)]
         return [value] if isinstance(value, float) and value not in numbers else []

@@ -12,26 +12,10 @@ FILES = [
     for path in sorted(ROOT.glob(pattern))
     if path.name != "glossary.md"
 ]
-WORDS = {
-    "price": r"\bpric(e|es|ed)\b",
-    "lens": r"\blens(es)?\b",
-    "verb": r"\bverbs?\b",
-    "sheet": r"\bsheets?\b",
-    "crew": r"\bcrews?\b",
-    "heart": r"\bhearts?\b(?! of)",
-    "team": r"\bteams?\b",
-    "pressure": r"\bpressures?\b",
-    "archive": r"\barchives?\b",
-    "surgery": r"\bsurgery\b",
-    "kin": r"(\b|_)kin\b",
-    "claimant": r"\bclaimants?\b",
-    "twins": r"\btwins?\b",
-    "film": r"\bfilms?\b",
-    "heads by chance": r"\bheads by chance\b",
-    "goes on with": r"\bgoes on with\b",
-    "shut": r"\bshuts?\b",
-    "known failure": r"\bknown failures?\b",
-}
+WORDS = {word: rf"\b{word}s?\b" for word in ("verb", "sheet", "crew", "team", "pressure", "archive", "claimant")}
+WORDS |= {word: rf"\b{word}s?\b" for word in ("film", "heads by chance", "goes on with", "shut", "known failure")}
+WORDS |= {"price": r"\bpric(e|es|ed)\b", "lens": r"\blens(es)?\b", "heart": r"\bhearts?\b(?! of)"}
+WORDS |= {"surgery": r"\bsurgery\b", "kin": r"(\b|_)kin\b", "twins": r"\btwins?\b"}
 """As in the glossary → what is looked for, in any case of letters."""
 
 ALLOWED = {

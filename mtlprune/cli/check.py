@@ -228,8 +228,7 @@ def check_run(run: Path, data: Path | None = None) -> None:
     """The same of a run's own corpus, or of ``data`` instead. Raises RunError too: no run, or a damaged one."""
     from mtlprune.runs import RunFolder
 
-    folder = RunFolder.existing(run)
-    folder.refuse_record("weights")
+    folder = RunFolder.with_weights(run)
     tree = folder.read_config()
     try:
         check_tree(tree) if data is None else check_corpora(data)

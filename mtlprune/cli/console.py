@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from mtlprune.runs import RunFolder
+
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
@@ -80,6 +82,12 @@ def new_table(title: str | None, *columns: str) -> Table:
 def say(text: object, nl: bool = True) -> None:
     """Print text as it is, but for signs that steer a terminal."""
     typer.echo(printable_lines(str(text)), nl=nl)
+
+
+def warn_unfinished(run: RunFolder, terminal: Console) -> None:
+    """Say so where a run is not trained to its end."""
+    if not run.is_finished():
+        terminal.print(f"warning: {run.path} is not trained to the end; its best weights so far are taken")
 
 
 @contextlib.contextmanager

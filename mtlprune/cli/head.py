@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.check import check_run
-from mtlprune.cli.console import Device, console, new_table, say
+from mtlprune.cli.console import Device, console, new_table, say, warn_unfinished
 from mtlprune.corpora.store import load_corpus
 from mtlprune.files import RunError, make_room, write_bytes
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from mtlprune.analyses.probes.show.card import HeadCard, Known
+    from mtlprune.analyses.probes.show.card import Known
     from mtlprune.analyses.reading import Subject
     from mtlprune.results import Result
     from mtlprune.runs import RunFolder
@@ -101,7 +101,10 @@ def head(
     made = card.HeadCard(name, layer, head, rows, claimed_by, examples, notes)
     say(card.text(made), nl=False)
     if out is not None:
-        _write(made, out)
+        from mtlprune.reports.charts import render
+
+        kind = out.suffix.lower()[1:]
+        write_bytes(out, card.html(made).encode() if kind == "html" else render(made.figure(), kind))
         say(f"\nwritten: {out}")
 
 
@@ -228,14 +231,6 @@ def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Se
             yield row[: words + 2, : words + 2].double().numpy()
 
 
-def _write(card: HeadCard, out: Path) -> None:
-    from mtlprune.analyses.probes.show.card import html
-    from mtlprune.reports.charts import render
-
-    kind = out.suffix.lower()[1:]
-    write_bytes(out, html(card).encode() if kind == "html" else render(card.figure(), kind))
-
-
 # -- all heads ---------------------------------------------------------------------------------------------------------
 
 
@@ -312,9 +307,7 @@ def prune(
     terminal = console()
     asked = head_removal.request(run, task, heads)
     with head_removal.appearing(out) as folder:
-        if not asked.source.is_finished():
-            words = f"{asked.source.path} is not trained to the end; its best weights so far are taken"
-            terminal.print(f"warning: {words}")
+        warn_unfinished(asked.source, terminal)
         pruned = head_removal.prune(asked, folder, out, device)
         for line in _account(asked, pruned):
             terminal.print(line)

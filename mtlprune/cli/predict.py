@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO, Literal, TextIO
 import typer
 
 from mtlprune.cli.check import check_run
-from mtlprune.cli.console import Device, RunFolderArgument, console, new_table
+from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, warn_unfinished
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
 from mtlprune.errors import printable
@@ -217,9 +217,7 @@ def evaluate(
     folder = RunFolder.with_weights(run)
     if predictions is not None:
         make_folder(predictions)  # before the work, which would be lost if they had no place
-    if not folder.is_finished():
-        words = f"{folder.path} is not trained to the end; its best weights so far are taken"
-        terminal.print(f"warning: {words}")
+    warn_unfinished(folder, terminal)
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
     settings = folder.read_config()
     for task in settings["tasks"]:
@@ -271,8 +269,7 @@ def export(
     terminal = console()
     asked = exporting.request(run, task, head, remove, licence)
     with appearing(out) as folder:
-        if not asked.run.is_finished():
-            terminal.print(f"warning: {asked.run.path} is not trained to the end; its best weights so far are taken")
+        warn_unfinished(asked.run, terminal)
         found = exporting.export(asked, folder.path)
         write_text(folder.path / "README.md", model_card(asked, found))
     terminal.print(exporting.account(found))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
-from mtlprune.files import replacing, write_text
+from mtlprune.files import write_bytes, write_text
 from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, notebook, render
 from mtlprune.reports.grid import Grid, html, latex_document, markdown_document
 from mtlprune.results import Result
@@ -89,8 +89,7 @@ def write_shown(
         if kind != "tex"
     }
     for name, content in made.items():
-        with replacing(folder / name) as beside:
-            beside.write_bytes(content)
+        write_bytes(folder / name, content)
     if "tex" in formats:
         write_text(folder / f"{analysis.name}.tex", latex(analysis, result))
     write_text(folder / f"{analysis.name}.md", markdown(analysis, result))

@@ -26,7 +26,7 @@ from PIL import Image
 from scipy.optimize import isotonic_regression
 
 from mtlprune.errors import printable_lines
-from mtlprune.files import RunError
+from mtlprune.files import RunError, plain
 
 HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
@@ -110,13 +110,7 @@ class _Rows(alt.InlineData):
 def data(frame: pd.DataFrame) -> alt.InlineData:
     """Rows as JSON has them, five digits, null for NaN; as many as there are: inline data know no limit of rows."""
     with schemapi.debug_mode(False):  # rows need no check against the schema, which takes long
-        return _Rows(values=[{key: _plain(value) for key, value in row.items()} for row in frame.to_dict("records")])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return value
+        return _Rows(values=plain(frame.to_dict("records"), 5))
 
 
 def colours(
@@ -307,13 +301,13 @@ def head_map(
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     shown, closed, high = alt.datum[value], f"!isValid({alt.datum[value]})", int(frame["layer"].max())
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
-    plain: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
-    upright = alt.Axis(**plain) if axes else alt.Axis(**plain, values=sorted({1, high}))
+    bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
+    upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
     texts = [f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *told)]
     numbers = [f"'{key} ' + {text}" for key, text in zip((value, *told), texts, strict=True)] if told else texts
     words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
     base = alt.Chart(data(kept)).encode(
-        alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **plain) if axes else None),
+        alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
         tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
     )
@@ -475,7 +469,7 @@ def _widths(spec: Any) -> Iterator[int]:
 def config(font_size: float, factor: float = 1.0) -> Spec:
     """Vega-Lite's ``config``: ink, rules and sizes of words."""
     small = {"labelFontSize": font_size, "titleFontSize": font_size, "labelColor": INK, "titleColor": SOFT}
-    plain = {"labelFontWeight": "normal", "titleFontWeight": "normal", "labelLimit": 0, "titleLimit": 0}
+    thin = {"labelFontWeight": "normal", "titleFontWeight": "normal", "labelLimit": 0, "titleLimit": 0}
     return {
         "aria": False,  # the picture as a whole says what it shows
         "font": "sans-serif",
@@ -485,15 +479,15 @@ def config(font_size: float, factor: float = 1.0) -> Spec:
         "padding": 16,
         "axis": {
             **small,
-            **plain,
+            **thin,
             "gridColor": PALE,
             "domainColor": RULE,
             "ticks": False,
             "labelPadding": 6,
             "labelFlush": False,
         },
-        "legend": {**small, **plain, "columnPadding": 16, "offset": 16, "gradientLength": 120 * max(factor, 0.7)},
-        "header": {**small, **plain, "labelPadding": 14},
+        "legend": {**small, **thin, "columnPadding": 16, "offset": 16, "gradientLength": 120 * max(factor, 0.7)},
+        "header": {**small, **thin, "labelPadding": 14},
         "text": {"fontSize": font_size},
         "line": {"strokeWidth": 1.6 * max(factor, 0.6)},
         "title": {

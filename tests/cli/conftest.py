@@ -1,5 +1,7 @@
 """A small corpus, a tiny encoder and a trained run, made once a session; do not write into them."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,17 +26,36 @@ def lab(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], 
 
 
 @pytest.fixture(scope="session")
+def apart() -> Callable[..., tuple[int, str, str, set[str]]]:
+    """Run ``mtlprune ...`` in a process of its own: exit code, output, errors, and the modules that it loaded."""
+    code = "import sys; sys.argv[0] = 'mtlprune'\nfrom mtlprune.cli import main\ntry:\n    main()\n"
+    code += "finally:\n    print('loaded:', *sys.modules)"
+
+    def run(*command: object) -> tuple[int, str, str, set[str]]:
+        words = [sys.executable, "-c", code, *map(str, command)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+        text, _, loaded = done.stdout.partition("loaded:")
+        return done.returncode, text, done.stderr, set(loaded.split())
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def train(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Train a run of this name with the settings given, once."""
+    """Train a run with the settings given, once for each name."""
     folder = tmp_path_factory.mktemp("runs")
 
-    def run(name: str, *settings: str, config: Path = lab.config) -> Path:
+    def run(name: str, *settings: str) -> Path:
         if not (folder / name).exists():
-            answer = mtlprune("train", config, *settings, "--out", folder / name)
-            assert answer.code == 0, answer.err
+            mtlprune("train", lab.config, *settings, "--out", folder / name).done()
         return folder / name
 
     return run
+
+
+@pytest.fixture(scope="session")
+def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
+    return tiny_encoder("bert")
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +67,7 @@ def single(train: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def trained(train: Callable[..., Path], mtlprune: Callable[..., Any]) -> Path:
     """A finished run of all five tasks, evaluated on test."""
-    assert mtlprune("evaluate", train("tiny"), "--split", "test").code == 0
+    mtlprune("evaluate", train("tiny"), "--split", "test").done()
     return train("tiny")
 
 
@@ -66,8 +87,7 @@ def own_gates(train: Callable[..., Path]) -> Path:
 def pruned(mtlprune: Callable[..., Any], masked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `mtlprune prune` makes of it."""
     folder = tmp_path_factory.mktemp("pruned") / "run"
-    answer = mtlprune("prune", masked, "--out", folder, "--no-latency")
-    assert answer.code == 0, answer.err
+    answer = mtlprune("prune", masked, "--out", folder, "--no-latency").done()
     assert "heads: 3 of 8 are kept; 0 gates below 1" in answer.out
     assert "parameters of encoder: 26,880 before" in answer.out
     return folder

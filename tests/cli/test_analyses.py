@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,6 @@ FIGURES = {
     "cross": ("matrix",),
 }
 STORED = [
-    pytest.param("smoothing", "", "", marks=pytest.mark.slow),
-    pytest.param("degeneration", "", "", marks=pytest.mark.slow),
     pytest.param("dissection", "tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow),
     ("dissection", "gates", "15 of 36 open heads"),
     ("syntax", "runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
@@ -55,11 +52,6 @@ STORED = [
 ]
 """Committed Results, of this version and earlier ones, and words of their pages."""
 COMMAND = {"dissection": "dissect"}
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
-    return tiny_encoder("bert")
 
 
 @pytest.fixture
@@ -99,9 +91,8 @@ def measured(mtlprune, lab, tmp_path):
 @pytest.mark.slow
 def test_smoothing(measured, encoder, claims):
     result, text = measured("smoothing", encoder, *claims)
-    assert result.about["sentences"] == 6 and result.about["claims"]["groups"]["stem"] >= 1
-    assert result.frames["tests"]["q"].notna().sum() <= 24
-    assert all(told in text for told in ("rigorous bound holds everywhere", "q <", "## The bound and its factors"))
+    assert result.about["claims"]["groups"]["stem"] >= 1
+    assert "rigorous bound holds everywhere" in text and "q <" in text
 
 
 def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
@@ -116,10 +107,6 @@ def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
     halves = np.stack([joint.xs(("pos", half)) for half in ("half 1", "half 2")])
     whole = joint.xs(("pos", "")).to_numpy()
     assert (halves.min(0) - 1e-9 <= whole).all() and (whole <= halves.max(0) + 1e-9).all()
-    assert result.frames["pairs"]["mode"].value_counts().to_dict() == {"maps": 15, "halves": 7}
-    cosines = result.frames["cosines"].groupby(["layer", "head"])["value"].mean()
-    told = result.wide("joint").set_index(["layer", "head"])["cosine"]
-    np.testing.assert_allclose(cosines.sort_index(), told.sort_index(), atol=1e-5)
     table = tmp_path / "heads"
     mtlprune("heads", "--analyses", tmp_path / "results", "--permutations", 19, "--out", table).done()
     assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
@@ -140,20 +127,12 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, tmp_path):
 
 @pytest.mark.slow
 def test_degeneration(measured, lab, trained, single, encoder, claims):
-    result, text = measured("degeneration", encoder, trained, single, *claims, without=("lost",))  # none has 20 items
+    result, _ = measured("degeneration", encoder, trained, single, *claims, without=("lost",))  # none has 20 items
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5", "POS"]
     decoders = result.frames["decoders"][["task", "encoder"]].drop_duplicates().to_numpy().tolist()
     assert decoders == [*([task, "MTL-5"] for task in ("pos", "ner", "dep", "con", "srl")), ["pos", "POS"]]
-    assert {tuple(row) for row in result.frames["pairs"][["task", "encoder", "other"]].to_numpy()} == {
-        ("pos", "MTL-5", "POS")
-    }
-    assert result.about["claims"]["groups"]["stem"] >= 1 and set(result.frames["tests"]["encoder"]) == set(result.names)
     last = result.wide("layers").query(f"layer == {LAYERS}").set_index("name")
-    assert last["mean_to_untuned"].notna().tolist() == [False, True, True]
-    heads = result.wide("heads")
-    assert len(heads) == 3 * LAYERS * HEADS
-    assert np.isclose(last["share_heads"], heads.groupby("name")["cone"].sum()).all()
-    assert "## Label weights of the decoders" in text and "Rare labels: " in text
+    assert np.isclose(last["share_heads"], result.wide("heads").groupby("name")["cone"].sum()).all()
     counts = Counter(tag for sentence in load_corpus(lab.corpus)["train"] for tag in sentence.pos)
     rows = result.frames["labels"].query("task == 'pos' and encoder == 'POS'")
     assert dict(zip(rows["label"], rows["frequency"], strict=True)) == dict(counts)
@@ -164,11 +143,9 @@ def test_dissection(measured, trained, single, encoder):
     result, _ = measured("dissection", encoder, single, trained, tables=9)
     assert result.names == ["pretrained", "POS", "MTL-5"] and (result.wide("encoders")["error"] < 1e-5).all()
     scored = {name: rows["task"].unique().tolist() for name, rows in result.named("tasks").groupby("name")}
-    assert scored["pretrained"][:5] == ["pos", "ner", "dep", "con", "srl"] and scored["POS"][0] == "pos"
-    assert scored["pretrained"] == scored["MTL-5"]
-    losses, across = result.named("losses"), result.named("across")
+    assert scored["pretrained"] == scored["MTL-5"] and scored["POS"][0] == "pos"
+    losses = result.named("losses")
     assert set(losses["task"]) == {"pos"} and set(losses["name"]) == {"POS"} and set(losses["other"]) == {"MTL-5"}
-    assert len(across.groupby(["name", "other"], observed=True)) == 3
     sums = result.wide("layers").groupby(["name", "layer"], observed=True)["importance"].sum()
     assert np.allclose(sums, 1, atol=1e-4)
 
@@ -189,14 +166,9 @@ def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
         survey("any", reading, request, lambda subject: "too small")
 
 
-@pytest.mark.parametrize("name", FEW)
-def test_what_is_missing_or_damaged_is_refused(tmp_path, name):
-    with pytest.raises(RunError, match=f"mtlprune analyze {COMMAND.get(name, name)}"):
-        read(tmp_path, name)
-    for content, told in (("{}", "encoders|format"), ("{", "not readable")):
-        (tmp_path / f"{name}.json").write_text(content)
-        with pytest.raises(RunError, match=told):
-            read(tmp_path, name)
+def test_a_missing_result_is_told_with_its_command(tmp_path):
+    with pytest.raises(RunError, match="mtlprune analyze dissect"):
+        read(tmp_path, "dissection")
 
 
 @pytest.mark.parametrize(("name", "folder", "told"), STORED)
@@ -234,23 +206,20 @@ def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder
     facts = found.frames["encoders"].query("encoder == 'pretrained'").set_index("measure")
     single = counts.single()
     assert facts.loc["uas_single", "value"] == pytest.approx(single.value, abs=1e-3)
-    assert facts.loc["uas_single_held_out", "value"] == pytest.approx(single.held_out, abs=1e-3)
     assert facts.loc["uas_single", ["layer", "head"]].tolist() == [single.layer + 1, single.head + 1]
-    assert facts.loc["uas_like_first", "value"] == 1
     grids = found.grids(found.about["encoders"][0])
     assert np.allclose(grids["uas"], counts.by_head(), atol=1e-3) and grids["twonn"].shape == (2, 4)
     arcs = found.frames["arcs"].query("encoder == 'pretrained'")
-    assert len(arcs) == len(counts.relations) * 2 * 8
-    assert (arcs["hits_1"] + arcs["hits_2"]).sum() == counts.hits.sum()
     one = arcs.query("layer == 1 and head == 2 and direction == 'head<-dep'").set_index("label")
     one = one.loc[list(counts.relations)]
-    assert one["tokens"].tolist() == counts.tokens.sum(0).tolist()
     assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
 
 
-def test_a_lens_that_does_not_take_an_encoder_says_why(lab, tiny_encoder):
-    cost = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
-    assert "modernbert" in cost.refused and "\n" not in cost.refused and cost.sentences == 0
+def test_an_analysis_that_does_not_take_an_encoder_says_why_and_is_not_added_up(lab, tiny_encoder):
+    refused = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
+    assert "modernbert" in refused.refused and "\n" not in refused.refused and refused.sentences == 0
+    one, other = AnalysisCost(2.0, 3.0, 5, 1, 10), AnalysisCost(1.0, 1.0, 9, 1, 8)
+    assert total({"smoothing": one, "dissection": refused, "syntax": other}) == AnalysisCost(3.0, 4.0, 9, 1, 8)
 
 
 @pytest.fixture
@@ -276,13 +245,6 @@ def test_a_row_for_each_analysis_and_a_total(benched, monkeypatch):
         assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
         row = next(line for line in lines if f" {analysis} " in line)
         assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
-    assert figures["total"]["wall"] == pytest.approx(sum(cost["wall"] for cost in figures["analyses"].values()))
-    assert figures["total"]["memory"] == max(cost["memory"] for cost in figures["analyses"].values())
-
-
-def test_what_was_refused_is_not_added_up():
-    one, refused = AnalysisCost(2.0, 3.0, 5, 1, 10), AnalysisCost(7.0, 7.0, 7, 1, 0, "not post-LN")
-    assert total({"smoothing": one, "dissection": refused}) == one
 
 
 @pytest.mark.slow
@@ -297,19 +259,15 @@ def test_it_prints_and_writes_ratios(benched):
 
 
 def test_random_encoders_of_several_shapes(benched, monkeypatch):
+    """Measured without and with checkpointing; memory is measured in processes of their own (here: not at all)."""
     asked = []
     monkeypatch.setattr("mtlprune.training.benchmark.SHAPES", {"low": (1, 8, 2), "high": (3, 16, 4)})
-
-    def peak(config: Any, batches: int) -> int:
-        asked.append((config.encoder.random, config.encoder.checkpointing, config.encoder.name, batches))
-        return len(asked) * 10**9
-
-    monkeypatch.setattr("mtlprune.training.benchmark.peak_memory", peak)
+    memory = "mtlprune.training.benchmark.peak_memory"
+    monkeypatch.setattr(memory, lambda config, batches: asked.append(config.encoder) or len(asked) * 10**9)
     figures, lines = benched("tasks=pos", "--shapes", "--batches", 1, "--rounds", 1)
-    assert list(figures) == ["low", "high"] and len({name for _, _, name, _ in asked}) == 2
-    assert [(random, kept) for random, kept, _, _ in asked] == [(True, False), (True, True)] * 2
+    assert [(one.random, one.checkpointing) for one in asked] == [(True, False), (True, True)] * 2
     assert figures["high"]["memory"] == 3e9 and figures["high"]["memory with checkpointing"] == 4e9
-    assert any("3.00" in line for line in lines) and any("high shape" in line for line in lines)
+    assert any("high shape" in line for line in lines)
 
 
 def test_launches_are_counted_without_a_corpus(benched):

@@ -69,26 +69,23 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_a_decoder_appears_and_trains(mtlprune, lab, installed):
     assert load_config(lab.config).tasks == tuple(LAYERS)
     assert TASKS["pos"].__module__ == "mtlprune.tasks.linear"  # ours stays, whatever is installed
-    out = installed / "run"
-    answer = mtlprune("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", out)
-    assert answer.code == 2 and answer.err.count("\n") == 1 and "broken = theirs.nowhere:Nothing" in answer.err
+    out, words = installed / "run", ("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out")
+    mtlprune(*words, out).refuses("broken = theirs.nowhere:Nothing")
     (installed / "theirs/nowhere.py").write_text("from theirs.deep import Deep\n\n\nclass Nothing(Deep):\n    pass\n")
-    answer = mtlprune("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", out)
-    assert "expected a subclass of mtlprune.tasks.base.Task with the name 'broken'" in answer.err
-    (installed / "theirs/nowhere.py").write_text(
-        "from theirs.deep import Deep\n\n\nclass Nothing(Deep):\n    name = 'broken'\n"
-    )
+    expected = "expected a subclass of mtlprune.tasks.base.Task with the name 'broken'"
+    assert expected in mtlprune(*words, out).err
+    with (installed / "theirs/nowhere.py").open("a") as file:
+        file.write("    name = 'broken'\n")
     sys.modules.pop("theirs.nowhere")
-    answer = mtlprune("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", out)
-    assert "decoders.ner.type: expected ner or bio, found 'deep'" in answer.err and not out.exists()
-    answer = mtlprune("train", lab.config, "tasks=pos", "decoders.pos.type=deep", "train.epochs=1", "--out", out).done()
+    assert "decoders.ner.type: expected ner or bio, found 'deep'" in mtlprune(*words, out).err and not out.exists()
+    mtlprune("train", lab.config, "tasks=pos", "decoders.pos.type=deep", "train.epochs=1", "--out", out).done()
     assert type(MultiTaskModel.load(out).tasks["pos"]).__module__ == "theirs.deep"
     assert RunFolder(out).read_predictions("dev")[0].pos
 
 
 def test_an_analysis_appears_and_runs(mtlprune, lab, installed, tiny_encoder):
     out = installed / "found"
-    answer = mtlprune("analyze", "entropy", tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out).done()
+    of = (tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out)
+    mtlprune("analyze", "entropy", *of).done()
     assert list(library.read_results(out)) == ["entropy"]
-    answer = mtlprune("analyze", "lost", tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out)
-    assert answer.code == 2 and "lost = theirs.lost (mtlprune.analyses) of the package theirs" in answer.err
+    mtlprune("analyze", "lost", *of).refuses("lost = theirs.lost (mtlprune.analyses) of the package theirs")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pandas as pd
 import pytest
 import torch
 from gated_runs import write_run
-from PIL import Image
 from probe_results import row, write_probes, write_rows
+from tiny import HEADS, LAYERS
 
-from mtlprune.claimed_heads import load_claims
+from mtlprune.encoder.model import Encoder
 from mtlprune.reports.charts import ABOVE
 
 
@@ -44,30 +43,11 @@ def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     best = {(row["encoder"], row["seed"], row["label"]): row["test"] for row in rows if row["best"]}
     compared = pd.read_parquet(tmp_path / "p" / "probes-differences.parquet")
     assert set(compared["other"]) == {"POS"} and set(compared["task"]) == {"pos"}
-    assert (compared["low"] <= compared["high"]).all() and set(compared["encoder"]) == set(labels) - {"POS"}
     mine = compared[compared["encoder"] == "pretrained"]
     assert len(mine) > 3 and set(mine["seeds"]) == {1} and set(mine["other_seeds"]) == {2}
     for line in mine.itertuples():
         single = np.mean([best["POS", seed, line.label] for seed in (1, 2)])
         assert line.difference == pytest.approx(best["pretrained", 0, line.label] - single, abs=1e-3)
-    assert (tmp_path / "p/probes-layers-pos.svg").is_file() and (tmp_path / "p/probes.md").is_file()
-
-
-@pytest.mark.slow
-def test_removed_heads_have_no_numbers_and_the_others_those_of_the_mask(mtlprune, lab, masked, pruned, tmp_path):
-    found = []
-    for run in (masked, pruned):
-        options = "--corpus", lab.corpus, "--out", tmp_path / run.name, "--mode", "as-released", "--no-random-encoder"
-        mtlprune("probe", run, *options).done()
-        found.append([row for row in rows_of(tmp_path / run.name) if row["control"] in ("none", "shuffled_labels")])
-    closed = load_claims([masked])[0].gates == 0
-    assert closed.sum() == 5
-    for one, other in zip(*found, strict=True):
-        gone = bool(closed[one["layer"] - 1, one["head"] - 1])
-        assert np.isnan(one["test"]) == np.isnan(other["test"]) == gone
-        assert not (gone and one["best"])
-        if not gone:
-            assert one["test"] == pytest.approx(other["test"], abs=1e-6)
 
 
 @pytest.mark.slow
@@ -76,10 +56,9 @@ def test_what_probing_costs(mtlprune, lab, runs, tmp_path):
     answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out).done()
     figures = json.loads(out.read_text())
     forward, *others = figures["seconds"]
-    assert figures["ratios"][forward] == 1 and all(figures["ratios"][kind] > 0 for kind in others)
+    assert figures["ratios"][forward] == 1 and all(kind in answer.out for kind in others)
     for kind in others:
         assert figures["ratios"][kind] == pytest.approx(figures["seconds"][kind] / figures["seconds"][forward])
-        assert kind in answer.out
     assert 1e8 < figures["memory"] < 1e10 and f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
@@ -109,39 +88,19 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_p
     assert "differences-ner.png" not in names and "No STL run is among the results of NER" in answer.out
     written = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert written == names | {"plots.json", "tables.md", "tables.tex"}
-    for name in names:
-        if name.endswith(".svg"):
-            ElementTree.parse(out / name)
-        else:
-            with Image.open(out / name) as picture:
-                picture.verify()
     assert listed["mode"] == "sound" and f"{len(names)} pictures" in answer.out
-    page = (out / "tables.md").read_text()
-    assert "DEP: beside He and Choi (2021), BERT" in page and "pretrained, paper†" in page and "**" in page
+    assert "DEP: beside He and Choi (2021), BERT" in (out / "tables.md").read_text()
     assert r"\begin{tabular}" in (out / "tables.tex").read_text()
 
 
-@pytest.fixture(scope="module")
-def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
-    return tiny_encoder("bert")
-
-
-@pytest.fixture(scope="module")
-def shape(encoder: Path) -> tuple[int, int]:
-    from mtlprune.encoder.model import Encoder
-
-    places = Encoder.load(str(encoder)).places
-    return places.layers, places.heads
-
-
 @pytest.fixture
-def probes(tmp_path: Path, encoder: Path, shape: tuple[int, int]) -> Path:
+def probes(tmp_path: Path, encoder: Path) -> Path:
     """Head 2 of layer 1 knows every label of the generated corpus's dependencies best."""
-    folder = write_probes(tmp_path / "probes", (("pretrained", 0),), {"dep": ("punct",)}, shape)
+    folder = write_probes(tmp_path / "probes", (("pretrained", 0),), {"dep": ("punct",)}, (LAYERS, HEADS))
     rows = []
     for label, items in (("det", 90), ("nsubj", 60)):
         same = {"run": str(encoder), "task": "dep", "label": label, "items": items}
-        for x, y in np.ndindex(*shape):
+        for x, y in np.ndindex(LAYERS, HEADS):
             best = (x, y) == (0, 1)
             reached = 80.0 if best else 10.0
             rows.append(row(**same, layer=x + 1, head=y + 1, dev=reached, test=reached, best=best))
@@ -151,44 +110,37 @@ def probes(tmp_path: Path, encoder: Path, shape: tuple[int, int]) -> Path:
 
 
 def test_the_weights_are_those_of_the_encoder(mtlprune, encoder):
-    from mtlprune.encoder.model import Encoder
-
     answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps").done()
     loaded = Encoder.load(str(encoder), attention="eager")
-    batch = loaded.collate([loaded.tokenize(("the", "old", "cat", "sleeps"))])
-    with torch.no_grad():
-        weights = loaded.transformer(
-            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True
-        ).attentions[1][0, 0]
-    place = [int(word) for word in batch.piece_word]  # sub-words come one after another between [CLS] and [SEP]
     words = ("the", "old", "cat", "sleeps")
+    batch = loaded.collate([loaded.tokenize(words)])
+    with torch.no_grad():
+        maps = loaded.transformer(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True
+        ).attentions
+    pieces = slice(1, 1 + len(batch.piece_word))  # between [CLS] and [SEP]; rows are padded
+    weights = maps[1][0, 0, pieces, pieces]
     for number, word in enumerate(words):
-        rows = [k + 1 for k, owner in enumerate(place) if owner == number]
-        sums = [
-            weights[rows][:, [k + 1 for k, o in enumerate(place) if o == other]].sum(1).mean() for other in range(4)
-        ]
+        rows = weights[batch.piece_word == number]
+        sums = [rows[:, batch.piece_word == other].sum(1).mean() for other in range(len(words))]
         best = int(torch.stack(sums).argmax())
         assert re.search(rf" {word} → {words[best]} +{float(sums[best]):.2f}", answer.out), (word, answer.out)
 
 
-def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune, encoder, probes, lab, shape, tmp_path):
-    gates = np.zeros(shape)
+def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune, encoder, probes, lab, tmp_path):
+    gates = np.zeros((LAYERS, HEADS))
     gates[0, 1] = 0.5
     runs = [write_run(tmp_path / f"dep-{seed}", ["dep"], gates * (seed == 1), seed=seed) for seed in (1, 2)]
-    runs.append(write_run(tmp_path / "pos-1", ["pos"], np.zeros(shape)))
+    runs.append(write_run(tmp_path / "pos-1", ["pos"], 0 * gates))
     claims = [part for run in runs for part in ("--claims", run.path)]
     outs = [tmp_path / "new" / f"head.{ending}" for ending in ("html", "svg", "png")]
     shared = ["head", encoder, 1, 2, "--probes", probes, "--corpus", lab.corpus, *claims]
     shared += ["--sentences", 2, "--split", "train"]
-    answers = [mtlprune(*shared, "--out", out) for out in outs]
-    assert [answer.code for answer in answers] == [0, 0, 0], answers[0].err
-    said = answers[0].out
+    said, *_ = [mtlprune(*shared, "--out", out).done().out for out in outs]
     assert "DEP  det     80.0 %   +60.0  rank 1 of" in said and "chosen" in said
     assert "DEP (1 of 2 seeds, mean gate 0.25)" in said and "POS" not in said.partition("claimed by")[2]
     assert "those with most DEP det by length" in said and said.count("special tokens") > 8
     page = outs[0].read_text()
     assert all(words in page for words in ("<svg", "<td>det</td>", "<td>1 of 2</td>"))
     assert "http" not in page.replace("http://www.w3.org", "") and f'stroke="{ABOVE}' in outs[1].read_text()
-    ElementTree.parse(outs[1])
-    with Image.open(outs[2]) as picture:
-        picture.verify()
+    assert outs[2].read_bytes().startswith(b"\x89PNG")

@@ -14,6 +14,8 @@ from mtlprune.corpora.store import save_corpus
 from mtlprune.runs import RunFolder
 from mtlprune.training.loop import train
 
+RATES = {"encoder_rate": 1e-3, "decoder_rate": 1e-2, "checkpoint_minutes": 1e6}
+
 
 def config(task: str) -> Config:
     return build_config(
@@ -24,16 +26,7 @@ def config(task: str) -> Config:
             "encoder": {"name": "encoder"},
             "decoders": {"dep": {"arc_size": 4, "relation_size": 4}, "ner": {"size": 4}},
             "pruning": {"method": "gates", "rate": 0.3},
-            "train": {
-                "epochs": 3,
-                "batch_sentences": 4,
-                "device": "cpu",
-                "precision": "fp32",
-                "threads": 1,
-                "encoder_rate": 1e-3,
-                "decoder_rate": 1e-2,
-                "checkpoint_minutes": 1e6,
-            },
+            "train": {"epochs": 3, "batch_sentences": 4, "device": "cpu", "precision": "fp32", "threads": 1, **RATES},
         }
     )
 

@@ -1,23 +1,19 @@
 """The table of heads, joined by layer and head; tables of overlap hold what the frames hold."""
 
-import re
-
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
 from probe_results import write_probes
-from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.show import head_columns
 from mtlprune.files import RunError
 from mtlprune.reports.analyses import tables
 from mtlprune.reports.grid import number, probability
 from mtlprune.reports.heads import HeadTable, correlations
-from mtlprune.results import Result, write_result
+from mtlprune.results import write_result
 
 
 def columns(*values: np.ndarray) -> list[HeadColumn]:
@@ -32,7 +28,6 @@ def test_a_planted_correlation_is_found_and_depth_alone_is_not():
     pairs = {(pair["first"], pair["second"]): pair for _, pair in found.iterrows()}
     assert pairs["0", "1"].rho < -0.8 and pairs["0", "1"].p == 0.001 and pairs["0", "1"].q < 0.05
     assert abs(pairs["0", "2"].rho) < 0.4  # over all heads the two correlate almost perfectly
-    assert stats.spearmanr((x + depth).ravel(), (other + depth).ravel()).statistic > 0.9
 
 
 def test_unknown_heads_take_no_part_and_different_encoders_are_not_joined():
@@ -51,12 +46,9 @@ def test_claims_are_counted_by_label():
     gates = [np.array([[1.0, 0.0], [0.4, 0.0]]), np.array([[1.0, 0.0], [0.8, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.2]])]
     claims = [*(claim("POS", k, g) for k, g in enumerate(gates[:2], 1)), claim("DEP", 1, gates[2])]
     found = {column.name: column.values for column in claim_columns(claims)}
-    read = {column.name: column.values for column in head_columns(overlap(claims, permutations=0), "")[0]}
-    assert read.keys() == found.keys() and all(np.array_equal(read[name], found[name]) for name in found)
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
     assert found["tasks that claim"].tolist() == [[1, 1], [1, 0]]
-    assert found["gate sd"][0, 0] == pytest.approx(np.std([1, 1, 0], ddof=1))
 
 
 def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
@@ -68,49 +60,31 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     table.read(tmp_path, "pretrained")
     found = {column.name: column.values for column in table.columns}
     assert np.array_equal(found["gate POS"], np.eye(6, 12)) and not table.notes
-    gains = np.maximum(found["probe gain POS"], found["probe gain DEP"])
-    for place, gain in np.ndenumerate(gains):  # at most three labels, the best first
-        named = [float(one.rpartition(" ")[2]) for one in found["best labels over control"][place].split(", ") if one]
-        assert len(named) <= 3 and named == sorted(named, reverse=True)
-        assert gain == pytest.approx(named[0], abs=0.051) if named else gain <= 0
-    assert (gains > 0).any()
+    best = found["best labels over control"][np.unravel_index(np.argmax(found["probe gain POS"]), (6, 12))]
+    named = [float(one.rpartition(" ")[2]) for one in best.split(", ")]
+    assert 0 < len(named) <= 3 and named == sorted(named, reverse=True)  # at most three labels, the best first
     other = HeadTable()
     other.read(tmp_path, "MTL-5")
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
 
 
-@pytest.fixture(scope="module")
-def result() -> Result:
+def test_tables_hold_what_the_frames_hold():
     generator = np.random.default_rng(0)
     stem = scattered(generator, [2] * 4, 6)
-    return overlap(
-        [
-            claim(label, seed, np.maximum(stem, scattered(generator, [1] * 4, 6)) * generator.uniform(0.1, 1, (4, 6)))
-            for label in ("POS", "DEP", "SRL", "MTL-5", "MTL-5:POS")
-            for seed in (1, 2, 3)
-        ],
-        permutations=200,
-    )
-
-
-def test_tables_hold_what_the_frames_hold(result):
+    claims = [
+        claim(label, seed, np.maximum(stem, scattered(generator, [1] * 4, 6)) * generator.uniform(0.1, 1, (4, 6)))
+        for label in ("POS", "DEP", "SRL", "MTL-5", "MTL-5:POS")
+        for seed in (1, 2, 3)
+    ]
+    result = overlap(claims, permutations=200)
     made = {table.title: table for table in tables(ANALYSIS, result)}
     matrix, pairs = made["Correlation of gates"], result.frames["pairs"]
     assert list(matrix.header) == ["", "POS", "DEP", "SRL", "MTL-5", "MTL-5:POS"]
     cells = {(row[0], name): cell for row in matrix.rows for name, cell in zip(matrix.header[1:], row[1:], strict=True)}
     for pair in pairs.itertuples():
         assert cells[pair.encoder, pair.other] == cells[pair.other, pair.encoder] == number(pair.pearson)
-    for label in result.frames["labels"].itertuples():
-        assert cells[label.encoder, label.encoder] == number(label.multiple_last)
     assert [(row[0], row[3], row[6], row[7]) for row in made["Heads shared by two labels"].rows] == [
         (f"{p.encoder} – {p.other}", number(p.shared, 1), probability(p.p), probability(p.q))
         for p in pairs.itertuples()
     ]
-    heads = result.frames["groups"]
-    stem = heads[heads["group"] == "stem"].sort_values("tasks", ascending=False, kind="stable")
-    named = [(f"{head.layer}-{head.head}", head.claimed_by) for head in stem.itertuples()]
-    assert [(row[0], row[1]) for row in made["Stem heads"].rows] == named
     assert sum(float(row[2]) for row in made["Variance of gates"].rows) == pytest.approx(100, abs=0.3)
-    rest = heads[heads["group"].isin(["exclusive", "free"])]
-    listed = re.findall(r"\d+-\d+", " ".join(row[1] for row in made["Exclusive and free heads"].rows))
-    assert sorted(listed) == sorted(f"{head.layer}-{head.head}" for head in rest.itertuples())

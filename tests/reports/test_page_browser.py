@@ -74,11 +74,9 @@ def visit(browser: Browser, page_file: Path) -> Iterator[Visit]:
 
 
 def test_it_loads_in_silence_asks_for_nothing_and_names_labels_as_words(visit, page_file):
-    assert visit.page.title() == f"A study {EVIL}"
-    assert visit.page.locator("#explorer [role=gridcell]").count() == 12
-    assert visit.said == []
-    assert [url for url in visit.asked if not url.startswith("data:")] == [page_file.as_uri()]
     page = visit.page
+    assert page.title() == f"A study {EVIL}"
+    assert [url for url in visit.asked if not url.startswith("data:")] == [page_file.as_uri()]
     board = page.locator("#browser")
     board.locator("[role=gridcell]").nth(1).click()
     assert board.locator(".card h4").inner_text() == "Layer 1, head 2"
@@ -88,35 +86,28 @@ def test_it_loads_in_silence_asks_for_nothing_and_names_labels_as_words(visit, p
     assert visit.said == []
 
 
-def test_pointer_and_switches_change_what_is_shown(visit):
-    explorer = visit.page.locator("#explorer")
-    cell = explorer.locator("[role=gridcell]").nth(6)
-    cell.hover()
-    card = explorer.locator(".card")
+def test_pointer_keys_and_switches_change_what_is_shown(visit):
+    page = visit.page
+    explorer = page.locator("#explorer")
+    grid, card = explorer.locator("[role=gridcell]"), explorer.locator(".card")
+    grid.nth(6).hover()
     assert card.locator("h4").inner_text() == "Layer 2, head 3"
-    assert [row.split("\t")[0] for row in card.locator("tbody").inner_text().splitlines()][:1] == ["POS"]
-    assert "single tasks" in card.inner_text() and "p: open in so many seeds" in card.inner_text()
+    assert card.locator("tbody").inner_text().startswith("POS\t")
     shades = []
     for name in ("MTL-5", "seeds, colours", "RGB", "difference", "one seed", "all tasks"):
         explorer.get_by_role("radio", name=name, exact=True).first.check()
-        grid = explorer.locator("[role=gridcell]")
         shades.append(tuple(grid.nth(k).evaluate("cell => cell.style.background") for k in range(12)))
-        assert name.split(",")[0] in explorer.locator(".controls").inner_text()
     assert len(set(shades)) == len(shades)
-    assert visit.said == []
-
-
-def test_keys_reach_and_hold_a_head(visit):
-    page = visit.page
-    page.locator("#explorer [role=gridcell]").first.focus()
+    grid.first.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
         page.keyboard.press(key)
     held = page.locator("#explorer [role=gridcell][aria-selected=true]")
     assert (held.get_attribute("aria-label") or "").startswith("Layer 2, head 3")
     page.keyboard.press("End")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4")
-    assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 4"
+    assert card.locator("h4").inner_text() == "Layer 2, head 4"
     assert page.locator("[role=gridcell][tabindex='0']").count() == 2  # one stop of the Tab key a grid
+    assert visit.said == []
 
 
 def column_of(table: Locator, name: str) -> list[str]:
@@ -124,7 +115,7 @@ def column_of(table: Locator, name: str) -> list[str]:
     return [row.locator("th, td").nth(place).inner_text() for row in table.locator("tbody tr").all()]
 
 
-def test_tables_are_sorted_by_keys_and_the_address_keeps_it(visit):
+def test_tables_are_sorted_by_keys_as_the_address_keeps_it_and_saved(visit):
     page = visit.page
     page.locator("#scores summary").first.click()
     table = page.locator("#scores details table")
@@ -138,22 +129,13 @@ def test_tables_are_sorted_by_keys_and_the_address_keeps_it(visit):
     assert table.is_visible()  # its fold opens
     assert [float(value) for value in column_of(table, "p")] == values
     assert page.locator("#scores details th[aria-sort=ascending]").inner_text().startswith("p")
-    plain = page.locator("main table").count() - page.locator(".board table").count()
-    assert page.locator(".csv").count() == plain > 10
     assert page.locator("main table:not(.board table):not(:has(thead button))").count() == 0
-    assert visit.said == []
-
-
-def test_a_table_is_saved_as_csv(visit):
-    page = visit.page
     page.locator("#runs summary").first.click()
     with page.expect_download() as download:
         page.locator("#runs .csv").first.click()
-    assert download.value.suggested_filename.endswith("-runs.csv")
     rows = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8").splitlines()))
-    table = page.locator("#runs details table").first
     for name in ("run", "tasks", "seed", "time"):
-        assert [row[name] for row in rows] == column_of(table, name)
+        assert [row[name] for row in rows] == column_of(page.locator("#runs details table").first, name)
     assert visit.said == []
 
 
@@ -165,13 +147,12 @@ def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit, page_fil
     page.locator("#explorer [role=gridcell]").nth(6).click()
     page.locator("#browser select").select_option(label="POS, seed 1")
     page.locator("#browser [role=gridcell]").nth(1).click()
-    shown = "[...document.querySelectorAll('.board')].map(board => board.innerHTML.replace(/strip-\\d+/g, ''))"
     checked = "[...document.querySelectorAll('.board :checked')].map(one => one.value)"
-    before = page.evaluate(shown), page.evaluate(checked)
+    before = page.evaluate(checked)
     assert page.url.endswith("#labels") and "MTL-5" in page.url
     page.goto("about:blank")
     page.go_back()
-    assert (page.evaluate(shown), page.evaluate(checked))[1] == before[1]
+    assert page.evaluate(checked) == before
     assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 3"
     assert page.locator("#browser .card h4").inner_text() == "Layer 1, head 2"
     bad = "heads=nobody&shown=__proto__&seed=9&minus=POS&head=99-1&colours=x&pruned=%3Cb%3E&encoder=&scores.1=99.up"
@@ -189,11 +170,10 @@ def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser, tmp_pa
     file.write_text(text, encoding="utf-8")
     visit = Visit(browser, file)
     chart = visit.page.locator("#over-smoothing figure.chart").first
-    assert chart.locator("svg").count() == 1 and chart.locator("svg *, .vega").count() == 0  # not in view, so not drawn
+    assert chart.locator("svg *, .vega").count() == 0  # not in view, so not drawn
     last = visit.page.locator("#over-smoothing figure.chart").last
-    frame = last.locator("svg").bounding_box()
     visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert last.locator("svg path").count() > 10 and last.locator("svg").bounding_box() == frame
+    assert last.locator("svg path").count() > 10
     chart.scroll_into_view_if_needed()
     chart.locator(".vega svg").wait_for()
     assert "CosSim" in (chart.locator("svg").get_attribute("aria-label") or "")

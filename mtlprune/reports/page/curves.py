@@ -1,7 +1,7 @@
 """How training went: scores on dev and losses by epoch (metrics.jsonl), open heads by step (gates.jsonl); and what
 removing heads saves (latency.json)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _learning(
         made = []
         for column in comparison.columns:
             runs = column.runs_of(task)
-            if each := [points for run in runs if (points := list(_points(logs[run.path], task, reading)))]:
+            if each := list(filter(None, (_points(logs[run.path], task, reading) for run in runs))):
                 kind = runs[0].kind, runs[0].pruning, runs[0].encoder
                 hue = kinds.setdefault(kind, len(kinds))
                 made.append((f"{column.title}{several * f', {column.encoder}'}", hue, len(runs[0].tasks) > 1, each))
@@ -68,11 +68,8 @@ def _learning(
     return _figure(shown, titles, ("epoch", what), 2)
 
 
-def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> Iterator[tuple[float, float]]:
-    for record in log:
-        value = reading(record, task)
-        if isinstance(value, int | float) and isinstance(record.get("epoch"), int):
-            yield float(record["epoch"]), float(value)
+def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> list[tuple[float, float]]:
+    return [(float(line["epoch"]), value) for line in log if (value := reading(line, task)) is not None]
 
 
 def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:

@@ -73,8 +73,7 @@ class ReadRun:
     @property
     def subset(self) -> int | None:
         """So many training sentences at most."""
-        number: int | None = self.tree["data"]["train_sentences"]
-        return number
+        return self.tree["data"]["train_sentences"]  # type: ignore[no-any-return]
 
     @property
     def seconds(self) -> float:
@@ -153,12 +152,6 @@ def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
     ]
 
 
-def _best(run: ReadRun) -> Any:
-    """The best epoch; – where the manifest does not say."""
-    best = run.manifest.get("finished", {}).get("best", {})
-    return best.get("joint", {}).get("epoch", "–") if isinstance(best, Mapping) else "–"
-
-
 COLUMNS: dict[str, Callable[[ReadRun], Any]] = {
     "run": lambda run: run.path,
     "tasks": lambda run: " ".join(task.upper() for task in run.tasks),
@@ -166,7 +159,7 @@ COLUMNS: dict[str, Callable[[ReadRun], Any]] = {
     "heads": lambda run: run.pruning or "all",
     "data": lambda run: run.manifest["data"]["fingerprint"][:8],
     "seed": lambda run: run.seed,
-    "best epoch": _best,
+    "best epoch": lambda run: run.manifest.get("finished", {}).get("best", {}).get("joint", {}).get("epoch", "–"),
     "epochs": lambda run: run.tree["train"].get("epochs", "–"),
     "training sentences": lambda run: f"≤ {run.subset:,}" if run.subset else "all",
     "time": lambda run: duration(run.seconds) if run.seconds else "–",

@@ -155,8 +155,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
 
 
 def _updates(manifest: Mapping[str, Any]) -> int:
-    step = manifest.get("finished", {}).get("step")
-    return step if isinstance(step, int) else 0
+    return int(manifest.get("finished", {}).get("step", 0))
 
 
 def _updates_before(run: RunFolder, start: str | None) -> int:

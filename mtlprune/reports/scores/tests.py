@@ -132,27 +132,21 @@ def read_counts(split: str, path: str) -> dict[str, Any]:
     """The counts of a run; nothing where it has none. Raises CountsError."""
     folder = RunFolder(path)
     try:
-        tree = folder.read_counts(split) if folder.has_counts(split) else {}
+        return folder.read_counts(split) if folder.has_counts(split) else {}
     except RunError as error:
         raise CountsError(str(error)) from None
-    return tree if isinstance(tree, dict) else {}
 
 
 def count_run(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Counted:
     """Raises CountsError where they are missing, damaged, or do not give the run's score."""
     names, score = count_names(run.layer_kinds[task], run.names[task]), SCORES[run.layer_kinds[task]][run.names[task]]
     anew = f"`mtlprune evaluate {run.path} --split {split.partition('.')[0]}` writes them"
-    ids, columns = tree.get("ids"), tree.get("counts")
-    held = columns.get(task) if isinstance(columns, dict) else None
-    if (
-        not isinstance(ids, list)
-        or not isinstance(held, dict)
-        or not all(isinstance(held.get(name), list) and len(held[name]) == len(ids) for name in names)
-    ):
+    ids, held = tree.get("ids", ()), tree.get("counts", {}).get(task, {})
+    if not held.keys() >= set(names):
         raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
-    if twice := [name for name, times in Counter(map(str, ids)).items() if times > 1]:
+    if twice := [name for name, times in Counter(ids).items() if times > 1]:
         raise CountsError(f"{run.path}: several sentences of {split} have the id {twice[0]}, so none can be paired")
-    order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=lambda i: str(ids[i]))
+    order = sorted((i for i in range(len(ids)) if held[names[0]][i] is not None), key=ids.__getitem__)
     rows = np.array([[held[name][i] for i in order] for name in names], dtype=None if order else np.int64).T
     if rows.dtype.kind != "i":
         raise CountsError(f"{run.path}: counts of {task} on {split} are no whole numbers; {anew}")
@@ -162,7 +156,7 @@ def count_run(run: ScoredRun, task: str, split: str, tree: dict[str, Any]) -> Co
             f"{run.path}: the counts of {task} on {split} give {again:.4f}, its scores say {run.scores[task]:.4f}; "
             f"{anew} anew"
         )
-    return Counted(run.path, tuple(str(ids[i]) for i in order), rows.astype(np.int32))
+    return Counted(run.path, tuple(ids[i] for i in order), rows.astype(np.int32))
 
 
 def refuse_unpaired(runs: Sequence[Counted], names: tuple[str, ...]) -> None:
