@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.metrics import f1_score
 from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
@@ -15,7 +16,7 @@ from transformers import AutoModelForMaskedLM
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import SUBSETS, TERMS, comparison, decoders
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.maths import embedding_terms, importance, refusal, terms, trace
+from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms, trace
 from mtlprune.analyses.dissection.measure import dissect, score_masked
 from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
@@ -113,14 +114,6 @@ def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
             assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
 
 
-@pytest.mark.parametrize("family", ["modernbert", "eurobert"])
-def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder, family):
-    encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
-    assert refusal(encoder) and "no post-LN encoder" in str(refusal(encoder))
-    with pytest.raises(EncoderError, match="no post-LN encoder"):
-        passed(encoder)
-
-
 def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None = None) -> Subject:
     return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
 
@@ -213,10 +206,7 @@ def test_gates_that_follow_shares_do_not_pass_for_chance():
     assert found["rho_p"] < 0.01 and found["shared_p"] < 1e-6
     by_layer = np.repeat(np.arange(6)[:, None] > 2, 12, axis=1).astype(float)  # all of some layers: no ranks within
     assert math.isnan(comparison.gates_against_shares(by_layer, shares)["rho"])
-    blind = [
-        comparison.gates_against_shares(rng.permuted(follows, axis=1), shares, seed)["rho_p"] for seed in range(12)
-    ]
-    assert np.median(blind) > 0.1
+    assert comparison.gates_against_shares(rng.permuted(follows, axis=1), shares)["rho_p"] > 0.1
 
 
 def test_losses_of_encoders_and_of_exclusive_heads():
@@ -244,10 +234,8 @@ def test_a_mixture_is_found_and_a_rotation_undone():
     against = comparison.composition(-parts["a"], {"a": parts["a"]})
     assert against["weights"] == {"a": 0.0} and against["unexplained"] == pytest.approx(1)
     assert math.isnan(comparison.composition(np.zeros((30, 8)), parts)["unexplained"])
-    rng = np.random.default_rng(6)
-    one = rng.normal(size=(40, 6))
-    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    found = comparison.composition(one @ turn, {"a": one})
+    turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    found = comparison.composition(parts["a"] @ turn, {"a": parts["a"]})
     assert found["rotated"] == pytest.approx({"a": 1.0})
     assert found["rotated_unexplained"] == pytest.approx(0, abs=1e-12) and found["unexplained"] > 0.3
 
@@ -256,10 +244,7 @@ QUICK = decoders.NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
 
 
 def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
-    found = torch.zeros_like(parts[0])
-    for term in subset:
-        found = found + parts[TERMS.index(term)]
-    return found
+    return parts[[TERMS.index(term) for term in subset]].sum(0)
 
 
 def test_scaling_is_that_of_each_sum():
@@ -267,30 +252,22 @@ def test_scaling_is_that_of_each_sum():
     parts = torch.randn(4, 50, 6, dtype=torch.float64)
     parts[1, :, 2] = 3.0  # a constant feature of h
     scaled = decoders.SubsetNets(parts, 2, QUICK).scaled(parts)
-    for place, subset in enumerate(SUBSETS):
-        whole = summed(parts, subset)
-        std = whole.std(0, correction=0)
-        moving = std > 1e-6
-        expected = torch.where(moving, (whole - whole.mean(0)) / torch.where(moving, std, 1.0), 0.0)
-        assert torch.allclose(scaled[place], expected, atol=1e-8)
+    whole = torch.stack([summed(parts, subset) for subset in SUBSETS])
+    std, mean = torch.std_mean(whole, 1, correction=0, keepdim=True)
+    assert torch.allclose(scaled, torch.where(std > 1e-6, (whole - mean) / std, 0.0), atol=1e-8)
 
 
 def test_each_net_reads_its_own_terms_and_the_empty_one_says_the_majority_label():
     torch.manual_seed(1)
-    parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
-    labels = (parts[0, :, 0] > 0).long()  # the input knows it
+    parts = torch.randn(4, 300, 8)
+    labels = (parts[0, :, 0] > -0.5).long()  # the input knows it; 1 is the majority
     answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), parts)
     changed = parts.clone()
     changed[1:] = torch.randn(3, 300, 8)
     again = decoders.predict(decoders.train_nets(changed, labels, 3, QUICK), changed)
     same = [bool((answers[place] == again[place]).all()) for place in range(16)]
     assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
-    assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
-    torch.manual_seed(2)
-    labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
-    parts = torch.randn(4, 120, 5)
-    answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
-    assert (answers[0] == 1).all()
+    assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95 and (answers[0] == 1).all()
 
 
 def sentence() -> Sentence:
@@ -332,17 +309,14 @@ def test_scores_count_what_is_right():
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
     gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
-    assert (
-        decoders.macro_f1(answers, gold) == decoders.macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
-    )
-    assert decoders.macro_f1(gold, gold) == 1
+    assert decoders.macro_f1(answers, gold) == pytest.approx(f1_score(gold, answers, average="macro", zero_division=0))
 
 
 def test_neighbours_are_those_of_the_lemma(monkeypatch):
     monkeypatch.setattr(decoders, "NEIGHBOURS", 3)
     generator = torch.Generator().manual_seed(0)
     labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
-    names, gold = np.unique(labels, return_inverse=True)
+    gold = np.unique(labels, return_inverse=True)[1]
     asked = np.array(["run.09", "be.01"])
     train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
     answers = decoders.nearest(train, labels, gold, test, asked)
@@ -351,25 +325,18 @@ def test_neighbours_are_those_of_the_lemma(monkeypatch):
             pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]
             cosine = torch.cosine_similarity(summed(train, subset)[pool], summed(test, subset)[row], dim=-1)
             near = cosine.argsort(descending=True)[: 3 if subset else len(pool)].tolist()
-            votes = {
-                sense: [float(cosine[k]) for k in near if gold[pool[k]] == sense]
-                for sense, name in enumerate(names)
-                if name.startswith(lemma)
-            }
-            best = max(votes, key=lambda sense: (len(votes[sense]), sum(votes[sense])))
+            votes = {sense: cosine[[k for k in near if gold[pool[k]] == sense]] for sense in {gold[k] for k in pool}}
+            best = max(votes, key=lambda sense: (len(votes[sense]), float(votes[sense].sum())))
             assert answers[place, row] == best, (subset, lemma)
 
 
 def test_senses_from_rolesets_beside_the_most_frequent_one():
     generator = torch.Generator().manual_seed(0)
-    sentences, rows = [], []
-    for place in range(90):
-        sense = 1 + (place % 3 == 0)
-        sentences.append(Sentence(str(place), ("runs",), srl=(Predicate(0, f"run.0{sense}", (), "run"),)))
-        vector = torch.randn(4, 1, 8, generator=generator)
-        vector[1, 0, 0] += 6 * (sense - 1.5)  # the heads know the sense
-        rows.append(vector)
-    material = decoders.Material(sentences, torch.cat(rows, 1))
+    senses = torch.tensor([2, 1, 1] * 30)
+    sentences = [Sentence("1", ("runs",), srl=(Predicate(0, f"run.0{sense}", (), "run"),)) for sense in senses]
+    vectors = torch.randn(4, 90, 8, generator=generator)
+    vectors[1, :, 0] += 6 * (senses - 1.5)  # the heads know the sense
+    material = decoders.Material(sentences, vectors)
     learned, near = decoders.score("wsd", material, material, QUICK)
     heads = SUBSETS.index("h")
     assert learned["baseline"] == pytest.approx(2 / 3)
@@ -377,4 +344,4 @@ def test_senses_from_rolesets_beside_the_most_frequent_one():
     assert learned["score"][0] == near["score"][0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
     apart = np.array([[told[0][heads], told[heads][0]] for told in (near["micro_agreement"], near["macro_agreement"])])
     assert (apart[:, 0] == apart[:, 1]).all() and (apart < 1).all() and np.diag(near["macro_agreement"]).min() == 1
-    assert decoders.score("wsd", decoders.Material(sentences[:1], rows[0]), material, QUICK) == []
+    assert decoders.score("wsd", decoders.Material(sentences[:1], vectors[:, :1]), material, QUICK) == []
