@@ -257,7 +257,9 @@ def test_one_pair_by_hand():
     assert (pair.claimed, pair.claimed_anywhere, pair.claimed_layers) == (1, 0.5, 0.5)
     assert pair.p_anywhere == pytest.approx(0.5) and pair.p_layers == pytest.approx(0.5)
     assert found.frames["layers"]["claimed"].tolist() == [1, 1, 1, 0]
-    assert row(found, "labels", encoder="POS").multiple_last == pytest.approx(1)
+    columns = ["multiple_last", "multiple_mean", "pearson_mean", "jaccard_mean"]
+    for label, expected in (("POS", (1, 1, 1, 1)), ("DEP", (0, 0, 0, 1 / 3))):
+        assert tuple(row(found, "labels", encoder=label)[columns]) == pytest.approx(expected)
 
 
 def test_joint_labels_are_compared_but_are_no_tasks():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from mtlprune.analyses.claims.maths import spreads
 from mtlprune.statistics import agreement, permutation
 from mtlprune.statistics.twonn import DimensionError, from_ratios, twonn
 
@@ -27,25 +28,15 @@ def test_permuting_keeps_what_it_must(within):
     values = generator.random((2, 3, 4, 5), dtype=np.float32)
     chunks = np.concatenate(list(permutation.permuted(values, 50, generator, within))).reshape(50, 2, 3, 4, 5)
     axes = -1 if within else (-2, -1)
-    rows = values if within else values.reshape(2, 3, 1, 20)
-    shuffled = chunks if within else chunks.reshape(50, 2, 3, 1, 20)
+    assert np.allclose(np.sort(chunks, None), np.sort(np.broadcast_to(values, chunks.shape), None))
     assert np.allclose(chunks.sum(axes), values.sum(axes))
-    for one, label in itertools.product(range(50), range(2)):
-        order = [
-            [np.flatnonzero(rows[label, 0, r] == x)[0] for x in row] for r, row in enumerate(shuffled[one, label, 0])
-        ]
-        for vector in range(3):  # all vectors of a label by the same permutation
-            expected = np.take_along_axis(rows[label, vector], np.array(order), 1)
-            assert (shuffled[one, label, vector] == expected).all()
+    together = {tuple(heads) for heads in values.reshape(2, 3, 20).swapaxes(1, 2).reshape(40, 3)}
+    moved = chunks.reshape(50, 2, 3, 20).swapaxes(2, 3).reshape(-1, 3)
+    assert {tuple(heads) for heads in moved} == together  # all vectors of a label by the same permutation
     assert len(np.unique(chunks[:, 0, 0].reshape(50, -1), axis=0)) == 50  # and not always by the same one
-    moved = (chunks[:, 0, 0] == values[0, 0]).reshape(50, -1).mean()
-    assert moved < 0.5
-
-
-def test_every_permutation_is_equally_likely():
     values = np.arange(3, dtype=np.float32).reshape(1, 1, 1, 3)
-    found = np.concatenate(list(permutation.permuted(values, 6000, np.random.default_rng(0)))).reshape(-1, 3)
-    _, counts = np.unique(found, axis=0, return_counts=True)
+    found = np.concatenate(list(permutation.permuted(values, 6000, np.random.default_rng(0), within))).reshape(-1, 3)
+    _, counts = np.unique(found, axis=0, return_counts=True)  # each is equally likely
     assert len(counts) == 6 and stats.chisquare(counts).pvalue > 0.01
 
 
@@ -58,12 +49,8 @@ def test_p_against_enumeration(case):
     exact = (every >= observed).mean()
     permutations = 40_000
     null = permutation.shared_null(np.stack([one, other]), permutations, generator)[:, 0, 1]
-    found = permutation.tail(observed, null)
-    assert (
-        abs((found.greater + found.equal) / permutations - exact)
-        < 4 * math.sqrt(exact * (1 - exact) / permutations) + 1e-9
-    )
-    assert found.p == (1 + found.greater + found.equal) / (1 + permutations)
+    p = permutation.tail(observed, null)
+    assert abs(p - exact) < 4 * math.sqrt(exact * (1 - exact) / permutations) + 1 / permutations
     assert set(null) == set(every.astype(float))
     assert permutation.shared_moments(one, other) == pytest.approx((every.mean(), every.std()))
 
@@ -73,25 +60,20 @@ def test_exact_tail_within_layers_against_enumeration():
     other = np.array([[1, 1, 1, 0], [1, 1, 0, 0]])
     every = enumerated(one, other)
     for shared in range(5):
-        found = permutation.layered_hypergeometric_p(one.sum(1), other.sum(1), 4, shared)
+        found = permutation.hypergeometric_p(one.sum(1), other.sum(1), 4, shared)
         assert found == pytest.approx((every >= shared).mean())
-    assert permutation.layered_hypergeometric_p([3], [2], 6, 2) == pytest.approx(
-        permutation.hypergeometric_p(3, 2, 6, 2)
-    )
-    assert math.isnan(permutation.layered_hypergeometric_p([4, 0], [2, 3], 4, 2))  # always two
+    assert math.isnan(permutation.hypergeometric_p([4, 0], [2, 3], 4, 2))  # always two
 
 
 @given(st.integers(1, 20), st.data())
-def test_hypergeometric_against_fisher(places, data):
+def test_hypergeometric_of_one_layer_against_fisher(places, data):
     first, second = (data.draw(st.integers(0, places)) for _ in "ab")
     least, most = max(0, first + second - places), min(first, second)
     shared = data.draw(st.integers(least, most))
-    found = permutation.hypergeometric_p(first, second, places, shared)
-    if least == most:
-        assert math.isnan(found)
-    else:
-        table = [[shared, first - shared], [second - shared, places - first - second + shared]]
-        assert found == pytest.approx(stats.fisher_exact(table, alternative="greater").pvalue)
+    table = [[shared, first - shared], [second - shared, places - first - second + shared]]
+    expected = stats.fisher_exact(table, alternative="greater").pvalue if least < most else math.nan
+    found = permutation.hypergeometric_p([first], [second], places, shared)
+    assert found == pytest.approx(expected, nan_ok=True)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.lists(st.integers(0, 20), max_size=3))
@@ -102,19 +84,13 @@ def test_benjamini_and_hochberg(p_values, holes):
     found = permutation.corrected(with_holes)
     assert np.isnan(found).tolist() == np.isnan(with_holes).tolist()
     assert found[~np.isnan(found)] == pytest.approx(expected)
-
-
-def test_no_p_is_zero_ties_count_and_nothing_to_correct_is_nothing():
-    null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
-    assert (permutation.tail(1.0, null).greater, permutation.tail(1.0, null).equal, permutation.tail(1.0, null).p) == (
-        1,
-        2,
-        0.8,
-    )
-    assert permutation.tail(9.0, null).p == 0.2
     assert permutation.corrected([]).size == 0 and np.isnan(permutation.corrected([math.nan])).all()
-    null = permutation.shared_null(np.ones((2, 2, 2), dtype=int), 0, np.random.default_rng(0))
-    assert null.shape == (0, 2, 2) and math.isnan(permutation.tail(1.0, null[:, 0, 1]).p)
+
+
+def test_no_p_is_zero_and_ties_count():
+    null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
+    assert permutation.tail(1.0, null) == 0.8 and permutation.tail(9.0, null) == 0.2
+    assert math.isnan(permutation.tail(1.0, null[:0]))
 
 
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
@@ -125,27 +101,18 @@ def rng() -> np.random.Generator:
 
 
 @given(numbers)
-def test_the_value_is_spearmans(rows):
-    x, y, _ = map(list, zip(*rows, strict=True))
+def test_the_value_is_spearmans_and_the_partial_one_the_formula_on_ranks(rows):
+    x, y, z = map(list, zip(*rows, strict=True))
     value, p = permutation.rank_test(x, y, 20, rng())
     if len(set(x)) == 1 or len(set(y)) == 1:
         assert np.isnan(value) and np.isnan(p)
-    else:
-        assert value == pytest.approx(stats.spearmanr(x, y).statistic) and 0 < p <= 1
-
-
-@given(numbers)
-def test_the_partial_one_is_the_formula_on_ranks(rows):
-    x, y, z = map(list, zip(*rows, strict=True))
-    if min(len(set(x)), len(set(y)), len(set(z))) == 1:
         return
-    xy, xz, yz = (stats.spearmanr(a, b).statistic for a, b in ((x, y), (x, z), (y, z)))
+    xy = stats.spearmanr(x, y).statistic
+    assert value == pytest.approx(xy) and 0 < p <= 1
+    xz, yz = (stats.spearmanr(side, z).statistic if len(set(z)) > 1 else 0.0 for side in (x, y))
     left = (1 - xz**2) * (1 - yz**2)
-    value, _ = permutation.rank_test(x, y, 5, rng(), z)
-    if left > 1e-9:
-        assert value == pytest.approx((xy - xz * yz) / np.sqrt(left), abs=1e-6)
-    else:
-        assert np.isnan(value)
+    expected = (xy - xz * yz) / np.sqrt(left) if left > 1e-9 else math.nan
+    assert permutation.rank_test(x, y, 5, rng(), z)[0] == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 def test_p_is_that_of_all_orders():
@@ -154,18 +121,6 @@ def test_p_is_that_of_all_orders():
     exact = np.mean([abs(stats.spearmanr(order, y).statistic) >= observed - 1e-9 for order in permutations(x)])
     _, p = permutation.rank_test(x, y, 20_000, rng())
     assert p == pytest.approx(exact, abs=0.004)
-
-
-def test_within_layers_only_what_depth_does_not_explain_counts():
-    generator = np.random.default_rng(0)
-    values = generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None]
-    found = permutation.layered_rank_test(values, np.exp(values), 999, (0, 1))
-    assert found.value == pytest.approx(1) and found.p == pytest.approx(1 / 1000)
-    depth = permutation.layered_rank_test(
-        values, generator.normal(size=(4, 12)) + 10 * np.arange(4)[:, None], 999, (0, 1)
-    )
-    assert depth.p > 0.05 and abs(depth.value) < 0.5
-    assert np.isnan(permutation.layered_rank_test(values, np.ones((4, 12)), 99, (0,)).value)
 
 
 def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders():
@@ -182,28 +137,28 @@ def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders
     found = permutation.layered_rank_test(x, y, 20_000, (1,))
     assert found.p == pytest.approx(exact, abs=0.012) and found.heads == 7
     assert np.isnan(permutation.layered_rank_test(x, y, 9, (1,), fewest=8).p)
+    values, other = np.random.default_rng(0).normal(size=(2, 4, 12)) + 10 * np.arange(4)[:, None]  # both follow depth
+    found = permutation.layered_rank_test(values, np.exp(values), 999, (0, 1))
+    assert found.value == pytest.approx(1) and found.p == pytest.approx(1 / 1000)
+    depth = permutation.layered_rank_test(values, other, 999, (0, 1))
+    assert depth.p > 0.05 and abs(depth.value) < 0.5
+    assert np.isnan(permutation.layered_rank_test(values, np.ones((4, 12)), 99, (0,)).value)
 
 
-def test_pearson_spread_and_where_correlation_is_not_defined():
-    one, other = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
-    assert agreement.pearson(one, other) == pytest.approx(1 / math.sqrt(3))  # covariance 1/8, variances 1/4 and 3/16
-    assert agreement.pearson(one, one) == 1 and agreement.pearson(one, 1 - one) == -1
-    assert math.isnan(agreement.pearson(one, np.ones(4)))
+def test_correlations_and_spreads_and_where_they_are_not_defined():
+    one = np.array([0.0, 0.0, 1.0, 1.0])
+    assert agreement.pearson(one, one) == 1 and math.isnan(agreement.pearson(one, np.ones(4)))
     a, b = np.random.default_rng(0).random((2, 144))
     assert agreement.pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
-    found = agreement.spread([1.0, math.nan, 2.0, 6.0])
-    assert (found.mean, found.least, found.most, found.number) == (3, 1, 6, 3) and found.sd == pytest.approx(
-        math.sqrt(7)
-    )
-    assert agreement.spread([2.0]).mean == 2 and math.isnan(agreement.spread([2.0]).sd)
-    assert math.isnan(agreement.spread([]).mean) and agreement.spread([math.nan]).number == 0
+    found = spreads(x=[1.0, math.nan, 2.0, 6.0], y=[2.0], z=[math.nan])
+    assert [found[f"x_{key}"] for key in ("mean", "sd", "least", "most", "number")] == [3, math.sqrt(7), 1, 6, 3]
+    assert found["y_mean"] == 2 and np.isnan([found["y_sd"], found["z_mean"]]).all() and found["z_number"] == 0
     a, b = np.random.default_rng(3).random((2, 5))
     assert math.isnan(agreement.multiple_correlation(np.ones(5), b[None]))
     assert math.isnan(agreement.multiple_correlation(a, np.empty((0, 5))))
     assert math.isnan(agreement.multiple_correlation(a, np.random.default_rng(4).random((4, 5))))
     assert agreement.multiple_correlation(a, np.ones((1, 5))) == 0
-    worse = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
-    assert agreement.multiple_correlation(worse[0], worse[1][None]) == 0  # R² 0, adjusted below 0
+    assert agreement.multiple_correlation(one, np.array([[0.0, 1.0, 0.0, 1.0]])) == 0  # R² 0, adjusted below 0
 
 
 def test_multiple_correlation_of_two_by_the_textbook():
@@ -219,23 +174,10 @@ def test_multiple_correlation_of_two_by_the_textbook():
     assert twice == pytest.approx(found)  # a predictor that says nothing new costs no degree of freedom
 
 
-def test_within_a_label():
-    gates = np.random.default_rng(5).random((3, 20))
-    opened = gates > 0.5
-    found = agreement.within_label(gates, opened)
-    each = [agreement.multiple_correlation(gates[i], gates[[j for j in range(3) if j != i]]) for i in range(3)]
-    assert found.multiple_last == each[2] and found.multiple_mean == pytest.approx(np.mean(each))
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    assert found.pearson.mean == pytest.approx(np.mean([np.corrcoef(gates)[pair] for pair in pairs]))
-    assert found.jaccard.number == 3
-    alone = agreement.within_label(gates[:1], opened[:1])
-    assert math.isnan(alone.multiple_last) and math.isnan(alone.multiple_mean) and alone.pearson.number == 0
-
-
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
 def test_sets_against_python(heads):
     one, other = np.array(heads).T
-    a, b = ({place for place, is_open in enumerate(side) if is_open} for side in (one, other))
+    a, b = ({*np.flatnonzero(side)} for side in (one, other))
     share = len(a & b) / len(a | b) if a | b else math.nan
     least = len(a & b) / min(len(a), len(b)) if a and b else math.nan
     assert agreement.jaccard(one, other) == pytest.approx(share, nan_ok=True)
@@ -253,26 +195,24 @@ def draw(generator: np.random.Generator, seeds: list[int], layers: int = 6, head
         return generator.normal(0, math.sqrt(variance), shape)
 
     common = effect(TRUE["layers"], layers, 1) + effect(TRUE["heads"], layers, heads)
-    found = []
-    for number in seeds:
-        task = effect(TRUE["tasks"], 1, 1) + effect(TRUE["tasks_by_layers"], layers, 1)
-        task = task + effect(TRUE["tasks_by_heads"], layers, heads)
-        own = effect(SEEDS["level"], number, 1, 1) + effect(SEEDS["layers"], number, layers, 1)
-        found.append(common + task + own + effect(SEEDS["heads"], number, layers, heads))
-    return found
+    shapes = {"tasks": (1, 1), "tasks_by_layers": (layers, 1), "tasks_by_heads": (layers, heads)}
+    own = {"level": (1, 1), "layers": (layers, 1), "heads": (layers, heads)}
+    return [
+        common
+        + sum(effect(TRUE[part], *shape) for part, shape in shapes.items())
+        + sum(effect(SEEDS[part], number, *shape) for part, shape in own.items())
+        for number in seeds
+    ]
 
 
 @pytest.mark.parametrize("seeds", [[3, 3, 3, 3], [1, 4, 2, 3]])
 def test_estimates_are_unbiased(seeds):
     generator = np.random.default_rng(0)
     draws = [agreement.decompose(draw(generator, seeds)) for _ in range(600)]
-    expected = {**TRUE}
-    for part, true in expected.items():
-        values = np.array([found.components[part] for found in draws])
-        assert abs(values.mean() - true) < 4 * values.std() / math.sqrt(len(values)), part
-    for part, true in SEEDS.items():
-        values = np.array([found.seeds[part] for found in draws])
-        assert abs(values.mean() - true) < 4 * values.std() / math.sqrt(len(values)), part
+    for field, expected in (("components", TRUE), ("seeds", SEEDS)):
+        for part, true in expected.items():
+            values = np.array([getattr(found, field)[part] for found in draws])
+            assert abs(values.mean() - true) < 4 * values.std() / math.sqrt(len(values)), part
 
 
 def test_shares_sum_to_one_where_there_are_any_and_below_zero_counts_as_zero():

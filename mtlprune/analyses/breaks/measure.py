@@ -210,7 +210,7 @@ def lag_test(first: Grid, second: Grid, permutations: int, seed: tuple[int, ...]
         return float("nan"), float("nan")
     orders = layer_orders(np.nonzero(both)[0], permutations, seed)
     size = float(np.abs(second - first)[both].mean())
-    return size, tail(-size, -np.abs(second[both][orders] - first[both]).mean(1)).p
+    return size, tail(-size, -np.abs(second[both][orders] - first[both]).mean(1))
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

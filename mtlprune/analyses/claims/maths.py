@@ -5,7 +5,7 @@ Letters: n labels or tasks, S seeds, k runs of a label, L layers, A heads a laye
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,10 @@ from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.claimed_heads import Claim, RunGroup
-from mtlprune.statistics.agreement import Spread, jaccard, overlap_coefficient, pearson, spread
+from mtlprune.statistics.agreement import jaccard, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import (
     corrected,
     hypergeometric_p,
-    layered_hypergeometric_p,
     permuted,
     shared_moments,
     shared_null,
@@ -35,9 +34,15 @@ were none)."""
 UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 
 
-def spreads(**figures: Spread) -> Row:
-    """Columns ``NAME_mean``, ``NAME_sd``, ... of figures over pairs of seeds."""
-    return {f"{name}_{key}": value for name, figure in figures.items() for key, value in vars(figure).items()}
+def spreads(**figures: Iterable[float]) -> Row:
+    """Figures over pairs of seeds: ``NAME_mean``, ``_sd`` (of the sample, NaN for fewer than two), ``_least``,
+    ``_most``, and ``_number``, for how many pairs the figure is defined.
+
+    The pairs are not independent: the spread describes, it is no standard error.
+    """
+    parts = {"mean": "mean", "sd": "std", "least": "min", "most": "max", "number": "count"}
+    each = {name: pd.Series([*values], dtype=float) for name, values in figures.items()}
+    return {f"{name}_{part}": getattr(held, how)() for name, held in each.items() for part, how in parts.items()}
 
 
 def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
@@ -63,8 +68,8 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
                 "other": other.label,
                 "pearson": pearson(one.mean.ravel(), other.mean.ravel()),
                 **spreads(
-                    jaccard=spread(jaccard(a, b) for a, b in seeds),
-                    overlap_coefficient=spread(overlap_coefficient(a, b) for a, b in seeds),
+                    jaccard=(jaccard(a, b) for a, b in seeds),
+                    overlap_coefficient=(overlap_coefficient(a, b) for a, b in seeds),
                 ),
                 **_sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
                 **_claimed_by_both(one.claimed, other.claimed),
@@ -124,7 +129,7 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         )
         null = np.append(null, sums / len(between))
     flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
-    p = math.nan if flatly else tail(unequal, null).p
+    p = math.nan if flatly else tail(unequal, null)
     return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
 
 
@@ -164,7 +169,7 @@ def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], 
     moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
     heads, expected = float(np.mean(observed)), float(np.mean([mean for mean, _ in moments]))
     sd = math.sqrt(sum(sd**2 for _, sd in moments)) / len(sides)
-    z, p = ((heads - expected) / sd, tail(heads, null).p) if sd else (math.nan, math.nan)
+    z, p = ((heads - expected) / sd, tail(heads, null)) if sd else (math.nan, math.nan)
     return {"shared": heads, "expected": expected, "z": z, "p": p}
 
 
@@ -175,9 +180,9 @@ def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> Row:
     return {
         "claimed": both,
         "claimed_layers": float((by_layer[0] * by_layer[1]).sum() / heads),
-        "p_layers": layered_hypergeometric_p(*by_layer, heads, both),
+        "p_layers": hypergeometric_p(*by_layer, heads, both),
         "claimed_anywhere": first * second / (layers * heads),
-        "p_anywhere": hypergeometric_p(first, second, layers * heads, both),
+        "p_anywhere": hypergeometric_p([first], [second], layers * heads, both),
     }
 
 
@@ -217,8 +222,8 @@ def claimed_by(
             chunks.append(_at_least(chunk[:, :, 0].sum(1), tasks))
         null = np.concatenate(chunks).T
         found[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in found["tasks"]]
-        found[f"{name}_more"] = [tail(x, one).p for x, one in zip(observed, null, strict=True)]
-        found[f"{name}_fewer"] = [tail(-x, -one).p for x, one in zip(observed, null, strict=True)]
+        found[f"{name}_more"] = [tail(x, one) for x, one in zip(observed, null, strict=True)]
+        found[f"{name}_fewer"] = [tail(-x, -one) for x, one in zip(observed, null, strict=True)]
     return found
 
 
