@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from random_sentences import corpora, nested_spans, spans
-from torch import Tensor
 
 from mtlprune.analyses.probes import maths
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
@@ -70,12 +69,8 @@ def test_labels_offsets_and_shuffles(sentences):
         assert np.array_equal(which, np.concatenate(parts))
         assert np.array_equal(row, np.repeat(np.arange(len(rows)), [len(part) for part in parts]))
         assert np.array_equal(test.lengths, np.repeat([len(s) for s in sentences], np.diff(test.offsets)))
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_shuffles_follow_the_seed(seed):
     many = {"test": [SENTENCE] * 20}
-    first, again, other = (read_items(many, s)["test"][0].shuffled for s in (seed, seed, seed + 1))
+    first, again, other = (read_items(many, seed)["test"][0].shuffled for seed in (0, 0, 1))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
@@ -88,13 +83,9 @@ def met(items: Items, row: list[int], choice: Callable[[int, int], bool]) -> boo
     return any(choice(word, predicate) or choice(predicate, word) for word in range(start, end))
 
 
-def tasks(sentences: list[Sentence], *names: str) -> list[Items]:
-    return [items for items in read_items({"test": sentences}, 0)["test"] if items.task in names]
-
-
 @given(corpora())
 def test_offsets_one_by_one(sentences):
-    for items in tasks(sentences, "dep", "srl"):
+    for items in (items for items in read_items({"test": sentences}, 0)["test"] if items.task in ("dep", "srl")):
         expected = np.zeros((len(items.labels), 9))
         for row, label in zip(items.columns.tolist(), items.label, strict=True):
             for offset in range(1, 10):
@@ -105,7 +96,10 @@ def test_offsets_one_by_one(sentences):
 
 @given(corpora())
 def test_chance_by_all_ways_to_choose(sentences):
-    for items in tasks([s for s in sentences if len(s) < 5], "dep", "srl"):
+    for items in read_items({"test": [s for s in sentences if len(s) < 5]}, 0)["test"]:
+        if items.task in ("pos", "ner", "con"):
+            assert np.allclose(chance(items), 1 / len(items.labels))
+            continue
         expected: dict[int, list[float]] = {}
         for row, label, n in zip(items.columns.tolist(), items.label, items.lengths, strict=True):
             slots = n + (items.task == "dep")  # one for the root
@@ -117,37 +111,20 @@ def test_chance_by_all_ways_to_choose(sentences):
             assert found[label] == pytest.approx(np.mean(values))
 
 
-@given(corpora())
-def test_chance_of_centroids_is_one_in_k(sentences):
-    for items in tasks(sentences, "pos", "ner", "con"):
-        assert np.allclose(chance(items), 1 / len(items.labels))
-
-
-def column(*numbers: int) -> Tensor:
-    return torch.tensor(numbers)
-
-
 def test_the_direction_counts_not_the_length():
     made = maths.Centroids(3, 1, 2)
-    made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), column(0, 1))
-    made.add(torch.tensor([[[3.0, 0.2]]]), column(0))
+    made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), torch.tensor([0, 1]))
+    made.add(torch.tensor([[[3.0, 0.2]]]), torch.tensor([0]))
     assert made.counts.tolist() == [2, 1, 0] and made.known.tolist() == [True, True, False]
     units = torch.tensor([[[0.5, 0.4]], [[100.0, 120.0]], [[-1.0, -1.0]], [[0.0, 0.0]], [[1.0, 0.0]]])
-    label = column(0, 1, 0, 0, 2)
-    found = maths.nearest_found(units, label, made.directions(), made.known)[:, 0]
+    found = maths.nearest_found(units, torch.tensor([0, 1, 0, 0, 2]), made.directions(), made.known)[:, 0]
     # far from all, the nearest is still one; nothing said is nothing found; a label without centroid is never found
     assert found.tolist() == [True, True, False, False, False]
 
 
-def test_of_equally_good_heads_the_lowest_and_of_one_sentence_one_observation():
+def test_of_equally_good_heads_the_lowest_is_chosen():
     dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
     assert maths.chosen(dev).tolist() == [1, 1, -1]
-    generator = np.random.default_rng(3)
-    gap = generator.choice([-1.0, 0.0, 1.0], 100, p=[0.2, 0.5, 0.3])
-    repeated, sentence = np.repeat(gap, 9), np.repeat(np.arange(100), 9)
-    assert np.allclose(maths.paired_interval(repeated, sentence), maths.paired_interval(gap, np.arange(100)))
-    narrow, wide = maths.paired_interval(repeated, np.arange(900)), maths.paired_interval(repeated, sentence)
-    assert narrow[1] - narrow[0] < 0.5 * (wide[1] - wide[0])
 
 
 def test_sentences_of_different_sizes_are_resampled_as_wholes():
