@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,9 +42,8 @@ def write(
 
 
 def write_alone(root: Path, skill: float) -> None:
-    for task in TASKS:
-        for seed in (1, 2, 3):
-            write_study_run(root / f"none-{task}-{seed}", (task,), seed, False, skill, GOLD)
+    for task, seed in itertools.product(TASKS, (1, 2, 3)):
+        write_study_run(root / f"none-{task}-{seed}", (task,), seed, False, skill, GOLD)
 
 
 def found(root: Path, **changed: Any) -> Result:
@@ -66,10 +66,8 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     write(tmp_path, "protect", 0.4, seeds=(1, 2), treatment={"protect": {"heads": STEM, "tasks": []}})
     result = found(tmp_path)
     rows = result.frames["settings"].set_index("term")
-    assert rows["mode"].to_dict() == {
-        **{"STL": "single", "none": "joint", "long": "other", "weights": "other", "clone-stem": "treated"},
-        **{"clone-random": "treated", "distil": "treated", "protect": "treated"},
-    }
+    treated = dict.fromkeys(("clone-stem", "clone-random", "distil", "protect"), "treated")
+    assert rows["mode"].to_dict() == {"STL": "single", "none": "joint", "long": "other", "weights": "other", **treated}
     means = result.frames["scores"].groupby("term")["value"].mean()
     assert np.allclose(means[rows.index], rows["mean"], atol=1e-3)
     gap = rows.loc["none", "mean"], rows.loc["STL", "mean"]
@@ -91,10 +89,8 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert pairs.loc["primary", "holm"] == pairs.loc["primary", "p"] < 0.05 < pairs.loc["primary", "equal"]
     assert pairs.loc["primary", "swapped"] == pytest.approx(1 / 301, rel=1e-4)
     shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"][1]
-    dots = [one for values in drawn["datasets"].values() for one in values if "name" in one]
-    assert {one["name"]: one["cost"] for one in dots} == {
-        **{"long": 1, "weights": 1, "clone-stem": 2, "clone-random": 2, "distil": 1}
-    }
+    dots = {one["name"]: one["cost"] for values in drawn["datasets"].values() for one in values if "name" in one}
+    assert dots == {"long": 1, "weights": 1, "clone-stem": 2, "clone-random": 2, "distil": 1}
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
     assert "weights is the best on dev; 2 of 4 treatments are better than it (clone-stem, distil)" in shown
 
