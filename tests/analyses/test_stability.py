@@ -88,10 +88,6 @@ def test_phi_between_labels_by_hand():
     found = stability.phi(runs, np.ones((4, 4), bool))[0]
     apart = np.mean([2, 1]) / 8  # heads in which two runs differ, over twice the heads
     assert found[0, 1] == found[1, 0] == pytest.approx(1 - apart / ((0.5 + 0.625) / 2 - 0.5 * 0.625))
-    unequal = stability.stability(group(claims), 2).query(
-        "control == 'unequal seeds' and term == 'between' and measure == 'phi'"
-    )
-    assert set(unequal["n"]) == {2}  # POS 1 with DEP 2, POS 2 with DEP 1; within labels seeds are unequal anyway
 
 
 @pytest.mark.parametrize(
@@ -153,21 +149,6 @@ def test_planted_tasks_are_found_if_a_task_has_several_finished_runs():
     assert {pairs for pairs, _ in by_kind([one for one in runs if one.seed == 1])} == {"all"}  # no unequal seeds
 
 
-def test_nearest_runs_by_hand():
-    """Three runs of POS and two of DEP: who is nearest to whom, and what permuting says of it."""
-    masks = [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 1], [0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]]
-    claims = [claim("POS" if seed < 3 else "DEP", seed, [mask]) for seed, mask in enumerate(masks)]
-    test = by_kind(claims, 100)["all", "shared heads"]  # 1: 2, and 2: 1; 3: both of DEP; those: each other
-    assert test.exact and test.labellings == 10 and test.nearest == pytest.approx(4 / 5)
-    near = {0: [1], 1: [0], 2: [3, 4], 3: [4], 4: [3]}
-    shares = [
-        np.mean([np.mean([(i in pos) == (j in pos) for j in near[i]]) for i in near])
-        for pos in itertools.combinations(range(5), 3)
-    ]
-    assert test.nearest_chance == pytest.approx(np.mean(shares))
-    assert test.nearest_p == pytest.approx(np.mean(np.array(shares) >= 4 / 5 - 1e-9))
-
-
 def test_p_is_uniform_where_tasks_mean_nothing():
     """200 studies of runs that are alike where they share a finished run, whatever their task.
 
@@ -189,20 +170,18 @@ def test_p_is_uniform_where_tasks_mean_nothing():
 
 def test_what_shares_a_seed_is_left_out():
     claims = runs_of(np.random.default_rng(10), own=0, trained=8)
-    every, unequal = (
-        within(claims, encoder=stability.OVER_TASKS, control=name) for name in ("all pairs", "unequal seeds")
-    )
+    over = {"encoder": stability.OVER_TASKS}
+    every, unequal = within(claims, **over), within(claims, **over, control="unequal seeds")
     assert (every.n, unequal.n) == (4 * 36, 4 * 18)  # of 9 runs a task: 3 pairs of finished runs, 3 · 2 of selectors
     assert every.value > unequal.value + 0.15 and unequal.low < 0 < every.high
-    equal = overlap(claims, 10).frames["tests"].set_index("mode").loc[["equal seeds", "unequal seeds"], "shared"]
-    masks = {(one.label, one.start, one.seed): one.open for one in claims}
-    for same, name in ((True, "equal seeds"), (False, "unequal seeds")):
+    tests = overlap(claims, 10).frames["tests"].set_index("mode")
+    for mode, same in (("equal seeds", {True}), ("unequal seeds", {False})):
         pairs = [
-            (masks[a] & masks[b]).sum()
-            for a, b in itertools.combinations(masks, 2)
-            if a[0] != b[0] and (a[1] == b[1]) is same and (a[2] == b[2]) is same
+            (a.open & b.open).sum()
+            for a, b in itertools.combinations(claims, 2)
+            if a.label != b.label and {a.start == b.start, a.seed == b.seed} == same
         ]
-        assert equal[name] == pytest.approx(np.mean(pairs))
+        assert tests.loc[mode, "shared"] == pytest.approx(np.mean(pairs))
 
 
 def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
@@ -239,11 +218,10 @@ def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     claims = [one for label in TASKS[:3] for one in claims_of(label, drawn(generator, np.zeros((6, 12)), 36, 3))]
     found = shares(claims)
     together = "training seed and selector seed"
-    assert [term for label, term in found.index if label == stability.OVER_TASKS] == [stability.COMMON, together]
-    assert (
-        found.loc[(stability.OVER_TASKS, together), "value"] > 0.85
-        and found.loc[(stability.OVER_TASKS, stability.COMMON), "low"] < 0.02
-    )
+
+    over_tasks = found.loc[stability.OVER_TASKS]
+    assert list(over_tasks.index) == [stability.COMMON, together]
+    assert over_tasks.loc[together, "value"] > 0.85 and over_tasks.loc[stability.COMMON, "low"] < 0.02
     (said,) = stability.missing(group(claims))
     assert "training seed and selector seed only vary together, half of the data does not vary" in said
     same = [claim("POS", seed, claims[0].gates) for seed in (1, 2)]
@@ -263,23 +241,18 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
     own = started(tmp_path / "own", 1, gates[0])
     on_first = started(tmp_path / "a", 1, gates[1], train={"start": str(first)})
     beside = started(tmp_path / "b", 1, gates[2], train={"start": "elsewhere/none-5"}, data={"train": "train-b"})
-    ranked = started(
-        tmp_path / "c", 2, gates[3], pruning={"method": "importance", "keep": 4, "importance_of": str(second)}
-    )
+    importance = {"method": "importance", "keep": 4, "importance_of": str(second)}
+    ranked = started(tmp_path / "c", 2, gates[3], pruning=importance)
     lost = started(tmp_path / "d", 3, gates[4], train={"start": "elsewhere/none-9"})
     claims = load_claims([own, on_first, beside, ranked, lost])
-    assert [(one.training, one.seed, one.half) for one in claims] == [
-        (1, 1, "train"), (4, 1, "train"), (5, 1, "train-b"), (5, 2, "train"), ("elsewhere/none-9", 3, "train"),
-    ]  # fmt: skip
     (run_group,) = group(claims)
     names = ["1 on 1, train", "1 on 4, train", "1 on 5, train-b", "2 on 5, train", "3 on elsewhere/none-9, train"]
     assert [one.name for one in run_group.claims] == names
+    assert names == [f"{one.seed} on {one.training}, {one.half}" for one in claims]
     said = list(stability.missing([run_group]))
     assert said[0].startswith(f"elsewhere/none-9, on which the heads of {lost} were chosen, is not there")
     maps = claim_maps([run_group], "rgb")
-    assert len({one.name for one in maps}) == len(maps) and list(maps[5].numbers) == [
-        f"seed {name}" for name in names[:3]
-    ]
+    assert len({one.name for one in maps}) == len(maps) and [*maps[5].numbers] == [f"seed {one}" for one in names[:3]]
     with pytest.raises(ClaimError, match="are both runs of POS with seed 1"):
         group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
 
@@ -299,29 +272,34 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     assert "Runs of one task and of two" in text and "Φ" not in text
 
 
-def test_enumeration_by_hand():
+def test_runs_of_one_task_and_of_two_by_enumeration():
     """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
     generator = np.random.default_rng(4)
     runs = [scattered(generator, [3, 2], 6) for _ in range(6)]
     claims = [claim("POS" if k < 3 else "DEP", k, gates) for k, gates in enumerate(runs)]
-    shared = {(i, j): float((runs[i] * runs[j]).sum()) for i, j in itertools.combinations(range(6), 2)}
-    gaps = {}
+    shared = {(i, j): float((runs[i] * runs[j]).sum()) for i, j in itertools.permutations(range(6), 2)}
+    best = {i: max(shared[i, j] for j in range(6) if j != i) for i in range(6)}
+    gaps, shares = [], []
     for pos in itertools.combinations(range(6), 3):
-        inside = [value for (i, j), value in shared.items() if (i in pos) == (j in pos)]
-        across = [value for (i, j), value in shared.items() if (i in pos) != (j in pos)]
-        gaps[pos] = float(np.mean(inside) - np.mean(across))
+        same = {(i, j): (i in pos) == (j in pos) for i, j in shared}
+        sides = [[value for two, value in shared.items() if same[two] is inside] for inside in (True, False)]
+        gaps.append(np.mean(sides[0]) - np.mean(sides[1]))
+        shares.append(
+            np.mean([np.mean([same[i, j] for _, j in shared if _ == i and shared[i, j] == best[i]]) for i in best])
+        )
     found = by_kind(claims)
     assert set(found) == {("all", "shared heads"), ("all", "beyond depth")}  # no two runs have one seed
-    same = [claim("POS" if k < 3 else "DEP", k % 3, runs[k % 3]) for k in range(6)]
-    same = by_kind(same, 2000)["unequal seeds", "shared heads"]  # permuted among runs of one seed: 2!³ labellings
-    assert same.exact and same.labellings == 8 and math.isnan(same.p)  # each gives the same
     test = found["all", "shared heads"]
-    assert test.exact and test.labellings == 20
-    assert test.within - test.between == pytest.approx(gaps[0, 1, 2])
-    assert test.p == pytest.approx(np.mean([gap >= gaps[0, 1, 2] - 1e-9 for gap in gaps.values()]))
-    assert test.least == np.mean([gap >= max(gaps.values()) - 1e-9 for gap in gaps.values()]) >= 0.1
+    assert test.exact and test.labellings == 20 and test.within - test.between == pytest.approx(gaps[0])
+    assert test.p == pytest.approx(np.mean(np.array(gaps) >= gaps[0] - 1e-9))
+    assert test.least == np.mean(np.array(gaps) >= max(gaps) - 1e-9) >= 0.1
+    assert (test.nearest, test.nearest_chance) == pytest.approx((shares[0], np.mean(shares)))
+    assert test.nearest_p == pytest.approx(np.mean(np.array(shares) >= shares[0] - 1e-9))
     deep = found["all", "beyond depth"]  # every run opens as many heads of a layer: 9/6 + 4/6 are depth's
     assert deep.within == pytest.approx(test.within - 13 / 6) and deep.p == pytest.approx(test.p)
+    alike = [claim("POS" if k < 3 else "DEP", k % 3, runs[k % 3]) for k in range(6)]
+    test = by_kind(alike, 2000)["unequal seeds", "shared heads"]  # permuted among runs of one seed: 2!³ labellings
+    assert test.exact and test.labellings == 8 and math.isnan(test.p)  # each gives the same
 
 
 def test_unequal_seeds_have_a_p_of_their_own():
