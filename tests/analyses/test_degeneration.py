@@ -1,29 +1,26 @@
 """R, cones, spectra, isotropy and negative directions: identities, bounds, a linear programme, sums that stream."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from found import GATES, column, grids, without_heads
+from found import GATES, column, grids, reading_of, sentences_of, subject_of, without_heads
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import mean_cosine_gradient
 from scipy.optimize import linprog
-from tiny import WORDS
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
-from mtlprune.analyses.reading import Found, Reading, Subject
+from mtlprune.analyses.reading import Found
 from mtlprune.analyses.smoothing.maths import cosine
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
-from mtlprune.sentence import Sentence
 from mtlprune.statistics import twonn
 
 
@@ -183,26 +180,21 @@ def test_what_is_no_vector_is_refused(rows):
         dg.negative_direction(rows)
 
 
-SENTENCES = [
-    Sentence(str(k), tuple(np.random.default_rng(k).choice(WORDS, size).tolist()))
-    for k, size in enumerate((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
-]
+SENTENCES = sentences_of((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
 REQUEST = Request((), Path("nowhere"), DegenerationOptions(rows=80, permutations=50))
-READING = Reading("tiny", "f" * 64, "dev", SENTENCES, 0, [], 0)
 
 
 def measured(encoder: Encoder, gates: Tensor | None = None) -> Found:
-    return DegenerationSurvey(READING, Subject("pretrained", "tiny", 0, encoder, gates, "tiny"), REQUEST).run()
+    return DegenerationSurvey(reading_of(SENTENCES), subject_of(encoder, gates), REQUEST).run()
 
 
-@pytest.fixture(scope="module")
-def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
-    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager").double()
-    torch.manual_seed(5)
-    for name, parameter in encoder.transformer.named_parameters():
-        if "LayerNorm" in name:
-            torch.nn.init.normal_(parameter, float(name.endswith("weight")), 0.3)
-    return encoder
+def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
+    sizes = [*map(len, SENTENCES)]
+    sample = dg.draw(sizes, 40, seed=3)
+    assert len(set(sample.kept)) == len(sample.kept) and len(sample.rows) == 40
+    lone = sample.kept[sample.lone]
+    assert (np.searchsorted(sample.starts, lone, side="right") - 1).tolist() == list(range(len(sizes)))
+    assert (dg.draw(sizes, 40, seed=3).kept == sample.kept).all() and len(dg.draw(sizes, 9999, 0).rows) == sum(sizes)
 
 
 def words(encoder: Encoder) -> tuple[list[Tensor], list[Tensor]]:
@@ -237,27 +229,10 @@ def test_what_streams_is_what_whole_matrices_say(bert):
     assert math.isnan(column(found, "layers", "margin")[0]) == (len(sample.rows) < 78)
 
 
-def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
-    sizes = [len(sentence) for sentence in SENTENCES]
-    sample = dg.draw(sizes, 40, seed=3)
-    assert len(set(sample.kept)) == len(sample.kept) and len(sample.rows) == 40
-    lone = sample.kept[sample.lone]
-    assert (np.searchsorted(sample.starts, lone, side="right") - 1).tolist() == list(range(len(sizes)))
-    seen: dict[int, int] = {}
-    for rows in ([3, 0], [1], [2, *range(4, len(sizes))]):
-        here, there = sample.of(rows)
-        places = np.concatenate([np.arange(sample.starts[row], sample.starts[row + 1]) for row in rows])
-        assert (sample.kept[there] == places[here]).all()
-        seen |= dict(zip(there.tolist(), here.tolist(), strict=True))
-    assert sorted(seen) == list(range(len(sample.kept)))
-    assert (dg.draw(sizes, 40, seed=3).kept == sample.kept).all() and len(dg.draw(sizes, 9999, 0).rows) == sum(sizes)
-
-
 def test_the_mean_taken_apart(bert):
     hidden, _ = words(bert)
-    subject = Subject("pretrained", "tiny", 0, bert, GATES, "tiny")
     mean = hidden[-1].mean(0)
-    layers, heads, middle, direction = take_apart(subject, READING, mean, REQUEST)
+    layers, heads, middle, direction = take_apart(subject_of(bert, GATES), reading_of(SENTENCES), mean, REQUEST)
     terms = np.array([[row[f"share_{term}"] for term in TERMS] for row in layers])
     assert terms.shape == (3, 4)
     np.testing.assert_allclose(terms.sum(1), 1, atol=1e-10)

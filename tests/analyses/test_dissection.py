@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from found import GATES, loaded, sentences_of, subject_of
 from scipy import stats
 from sklearn.metrics import f1_score
 from tiny import HEADS, LAYERS, WORDS, make_config
@@ -18,7 +19,6 @@ from mtlprune.analyses.dissection import SUBSETS, TERMS, comparison, decoders
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms, trace
 from mtlprune.analyses.dissection.measure import dissect, score_masked
-from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
@@ -27,22 +27,6 @@ from mtlprune.sentence import Dependencies, Layer, Predicate, Sentence, Span
 POST_LN = ("bert", "roberta", "electra", "distilbert", "albert", "mpnet", "deberta", "deberta-v2")
 SENTENCES = [WORDS[:7], WORDS[3:20], WORDS[9:11]]
 REQUEST = Request((), Path("nowhere"), None)
-
-
-def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
-    """With gains and biases that are not 1 and 0, as they are after pretraining."""
-    encoder = Encoder.load(str(folder), attention="eager")
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    return encoder.to(dtype)
-
-
-def some_gates(dtype: torch.dtype = torch.float64) -> Tensor:
-    gates = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(3)).to(dtype)
-    gates[0, 1] = gates[1, 2] = 0
-    return gates
 
 
 def passed(encoder: Encoder, gates: Tensor | None = None) -> tuple[dissection.Trace, list[Tensor]]:
@@ -79,7 +63,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family)
         if family == "deberta" and dtype is torch.float64:
             limit = 1e-5  # its LayerNorm computes in float32 whatever it is given
         encoder = loaded(tiny_encoder(family), dtype)
-        for gates in (None, some_gates(dtype)):
+        for gates in (None, GATES.to(dtype)):
             traced, hidden = passed(encoder, gates)
             stacks = list(terms(traced))
             assert len(stacks) == len(hidden) == LAYERS + 1
@@ -90,7 +74,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family)
 
 @pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
 def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder, family):
-    gates = (some_gates() > 0.4).double()
+    gates = (GATES > 0.4).double()
     gates[1] = gates[0] if family == "albert" else 0  # ALBERT's layers are one module; elsewhere a layer loses all
     gated, _ = passed(loaded(tiny_encoder(family)), gates)
     encoder = loaded(tiny_encoder(family))
@@ -100,9 +84,8 @@ def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder, family):
         assert (one - other).abs().max() <= 1e-10 and (other.sum(0) - whole).abs().max() <= 1e-10
 
 
-def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
-    gates = some_gates()
-    traced, hidden = passed(loaded(tiny_encoder("bert")), gates)
+def test_a_head_has_what_is_left_of_the_heads_without_the_others(bert):
+    traced, hidden = passed(bert, GATES.double())
     shares = dissection.head_importance(traced, hidden[-1])
     for place in range(LAYERS):
         for head in range(HEADS):
@@ -111,21 +94,15 @@ def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
             layers = [replace(layer, heads=heads) for layer, heads in zip(traced.layers, alone, strict=True)]
             *_, stack = terms(replace(traced, layers=layers))
             assert torch.allclose(shares[place][:, head], importance(stack[1:2], hidden[-1])[0], atol=1e-12)
-            assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
+            assert bool(shares[place][:, head].any()) == (GATES[place, head] > 0)
 
 
-def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None = None) -> Subject:
-    return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
-
-
-def test_many_sentences_are_what_single_ones_say(tiny_encoder):
-    folder = tiny_encoder("bert")
-    sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
-    gates = some_gates(torch.float32)
-    whole = dissect(subject(folder, gates=gates), sentences, 10, REQUEST)
+def test_many_sentences_are_what_single_ones_say_and_a_miss_is_refused(tiny_encoder):
+    subject, sentences = subject_of(loaded(tiny_encoder("bert"), torch.float32), GATES), sentences_of([7, 17, 2])
+    whole = dissect(subject, sentences, 10, REQUEST)
     start, mu, pieces, heads = 0, 0.0, 0, 0.0
     for sentence in sentences:
-        one = dissect(subject(folder, gates=gates), [sentence], 10, REQUEST)
+        one = dissect(subject, [sentence], 10, REQUEST)
         mine = slice(start, start + len(sentence))
         assert np.allclose(whole["word_mu"][mine], one["word_mu"], atol=1e-4)
         assert torch.allclose(whole["last"][:, mine], one["last"], atol=1e-5)
@@ -133,37 +110,30 @@ def test_many_sentences_are_what_single_ones_say(tiny_encoder):
         mu, heads = mu + one["pieces"] * one["mu"], heads + one["pieces"] * one["heads"]
     assert whole["pieces"] == pieces and np.allclose(whole["mu"], mu / pieces, atol=1e-5)
     assert np.allclose(whole["mu"].sum(1), 1, atol=1e-5) and 0 < whole["error"] < 1e-5
-    assert np.allclose(whole["heads"], heads / pieces, atol=1e-5) and whole["heads"][0, 1] == whole["heads"][1, 2] == 0
+    assert np.allclose(whole["heads"], heads / pieces, atol=1e-5) and not whole["heads"][GATES.numpy() == 0].any()
     assert np.isclose(whole["heads"].sum(), whole["mu"][-1, 1], atol=1e-5)
     assert all(line["tokens"] == pieces for line in whole["linearity"])
-
-
-def test_a_decomposition_that_misses_is_refused(tiny_encoder):
-    folder = tiny_encoder("bert")
-    encoder = Encoder.load(str(folder), attention="eager")
-    layer = encoder.transformer.encoder.layer[0]
+    layer = subject.encoder.transformer.encoder.layer[0]
     layer.register_forward_hook(lambda module, args, output: output + 1)  # something no term knows of
     with pytest.raises(EncoderError, match="miss what the encoder says"):
-        dissect(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, REQUEST)
+        dissect(subject, sentences, 5, REQUEST)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
 def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(tiny_encoder, family, tmp_path):
-    plain = Encoder.load(str(tiny_encoder(family)))
-    assert not score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0)  # no such head
+    folder, [sentence] = tiny_encoder(family), sentences_of([30])
+    plain = Encoder.load(str(folder), attention="eager")
+    assert not score_masked(replace(subject_of(plain), name=str(folder)), [sentence], 0)  # no such head
     model = AutoModelForMaskedLM.from_config(make_config(family)).eval()
     model.save_pretrained(tmp_path)
     plain.tokenizer.save_pretrained(tmp_path)
-    sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate([WORDS[:30], WORDS[5:34]])]
     encoder = Encoder.load(str(tmp_path), attention="eager")
     seen: list[tuple[Tensor, Tensor]] = []
     encoder.transformer.register_forward_pre_hook(
         lambda module, args, given: seen.append((given["input_ids"], given["attention_mask"])), with_kwargs=True
     )
-    [found] = score_masked(subject(tmp_path, encoder), sentences, 0)
-    (ids, mask), batch = seen[0], encoder.collate(encoder.tokenize_all([s.words for s in sentences]))
-    rows = sorted(range(2), key=lambda row: -len(encoder.tokenize(sentences[row].words).ids))
-    batch = encoder.collate([encoder.tokenize(sentences[row].words) for row in rows])
+    [found] = score_masked(replace(subject_of(encoder), name=str(tmp_path)), [sentence], 0)
+    (ids, mask), batch = seen[0], encoder.collate([encoder.tokenize(sentence.words)])
     with torch.no_grad():
         told = model(input_ids=ids, attention_mask=mask).logits.argmax(-1)
     draw = torch.rand(2, len(batch.piece_slot), generator=torch.Generator().manual_seed(0))[0]

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from found import GATES, without_heads
-from tiny import WORDS
+from found import GATES, reading_of, sentences_of, subject_of, without_heads
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.reading import Reading, Subject
 from mtlprune.analyses.syntax import SyntaxOptions
 from mtlprune.analyses.syntax.measure import findings
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
@@ -21,30 +19,10 @@ from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves,
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.sentence import Sentence
 from mtlprune.statistics.twonn import twonn
 
-
-def sentences_of(sizes: Sequence[int], seed: int = 0) -> list[Sentence]:
-    """With random trees: each word hangs on one that came before it in a random order."""
-    generator = np.random.default_rng(seed)
-    made = []
-    for number, size in enumerate(sizes):
-        order, heads = generator.permutation(size) + 1, np.zeros(size, int)
-        for place in range(1, size):
-            heads[order[place] - 1] = order[generator.integers(place)]
-        names = np.where(heads == 0, "root", generator.choice(["nsubj", "obj", "punct"], size))
-        tree = Dependencies(tuple(heads.tolist()), tuple(names.tolist()))
-        made.append(Sentence(str(number), tuple(generator.choice(WORDS, size)), dep=tree))
-    return made
-
-
 SENTENCES = sentences_of([5, 9, 1, 2, 7, 7, 12, 3])
-
-
-@pytest.fixture(scope="module")
-def bert(tiny_encoder: Callable[[str], Path]) -> Encoder:
-    return Encoder.load(str(tiny_encoder("bert")), attention="eager")
 
 
 def by_loop(encoder: Encoder, sentences: Sequence[Sentence]) -> dict[tuple[int, int, int, str], list[float]]:
@@ -184,11 +162,10 @@ def test_sentences_without_trees_or_too_long_are_left_out(tiny_encoder):
 
 def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(bert):
     """The last ten of forty sentences repeat the first ten in capitals, which the tokenizer lowers."""
-    sentences = sentences_of(np.random.default_rng(0).integers(2, 9, 30).tolist())
+    sentences = sentences_of([*range(2, 32)])
     repeated = [replace(one, words=tuple(word.upper() for word in one.words)) for one in sentences[:10]]
-    reading = Reading("tiny", "f" * 64, "dev", [*sentences, *repeated], 0, [], 0)
-    subject = Subject("POS", "run", 1, bert, GATES, "tiny")
-    frames = findings(reading, subject, Request((), Path("nowhere"), SyntaxOptions()), counted := []).frames
+    reading, request = reading_of([*sentences, *repeated]), Request((), Path("nowhere"), SyntaxOptions())
+    frames = findings(reading, subject_of(bert, GATES), request, counted := []).frames
     cls, means, heads = [], [], []
     for sentence in sentences:
         seen = observe(bert, bert.collate([bert.tokenize(sentence.words)]), GATES, {"heads"})
