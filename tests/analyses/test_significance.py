@@ -159,6 +159,16 @@ def test_equivalence_is_two_one_sided_tests():
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1])).equivalence_p(1.0))
 
 
+def test_ratios_margins_and_swaps_of_known_systems():
+    top = np.array([1.0, 1.1, 0.9]) + 0.05 * np.random.default_rng(2).normal(size=(500, 1))
+    assert significance.ratio_over_seeds(0.5 * top, top, 0) == pytest.approx((0.5, 0.5))
+    worse, equal = significance.within_margin(top.mean(0), top, 0, 2.0)
+    assert worse < equal < 0.05 < significance.within_margin(top.mean(0), top, 0, 1.0)[1]
+    good, bad, same = ([system] for system in brackets(2, 80, 0.9, 0.5, 0.5, runs=(2, 2, 2)))
+    assert significance.swapped_p(good, bad, 199, 0) == pytest.approx(1 / 200)
+    assert significance.swapped_p(bad, same, 199, 0) > 0.05 and significance.swapped_p(good, good, 199, 0) == 1
+
+
 def test_a_pair_does_not_depend_on_the_others():
     sizes = enumerate((40, 40, 30))
     systems = [one for seed, number in sizes for one in brackets(seed, number, 0.6, 0.7, runs=(2, 1))]

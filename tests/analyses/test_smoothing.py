@@ -72,10 +72,8 @@ def test_the_published_factor_by_hand_and_without_heads():
     one = torch.ones(2, dtype=torch.float64)
     layer = LayerNorms((2.0, 1.0), (0.0, 0.0), (3.0, 0.5), 1.129, torch.tensor([1.0, 0.0, 2.0]).double())
     mixings = torch.tensor([[0.25, 9.0, 0.04], [0.0, 1.0, 0.0]]).double()  # the closed head's λ counts for nothing
-    torch.testing.assert_close(
-        maths.published_factor(layer, 2 * one, 0.5 * one, mixings),
-        torch.tensor([10 * (1 + 0.5 * 2 * 3), 10.0]).double(),
-    )
+    expected = torch.tensor([10 * (1 + 0.5 * 2 * 3), 10.0]).double()
+    torch.testing.assert_close(maths.published_factor(layer, 2 * one, 0.5 * one, mixings), expected)
     empty = layer._replace(heads=torch.zeros(0).double())
     none = torch.zeros(2, 0, dtype=torch.float64)
     torch.testing.assert_close(maths.published_factor(empty, one, one, none), 10 * one)
@@ -85,12 +83,9 @@ def test_the_published_factor_by_hand_and_without_heads():
 @given(SEEDS)
 def test_shares_of_dimensions_are_of_the_expected_cosine(seed):
     unit = functional.normalize(rows(seed, 40, 6)[0] + 1, dim=-1)
-    mean = unit.mean(0)
-    assert float(maths.shares_of_dimensions(mean).sum()) == near(1)
-    every_pair = float((unit @ unit.T).mean())
-    without = unit.clone()
-    without[:, 2] = 0
-    assert float(maths.shares_of_dimensions(mean)[2]) == near(1 - float((without @ without.T).mean()) / every_pair)
+    shares, without = maths.shares_of_dimensions(unit.mean(0)), unit * (torch.arange(6) != 2)
+    assert float(shares.sum()) == near(1)
+    assert float(shares[2]) == near(1 - float((without @ without.T).mean() / (unit @ unit.T).mean()))
 
 
 def test_a_label_a_word_for_every_task():
@@ -106,11 +101,10 @@ def test_a_label_a_word_for_every_task():
             Predicate(6, arguments=(Span(4, 5, "A1b"), Span(6, 7, "V"))),
         ),
     )
-    assert maths.word_labels(one, "pos") == list(one.pos) and maths.word_labels(one, "dep") == list(one.dep.relations)
-    assert maths.word_labels(one, "ner") == ["O", "O", "PER", "PER", "O", "O", "O"]
-    assert maths.word_labels(one, "con") == ["S", "VP", "NP", "NP", "VP", "VP2", "VP2"]
-    assert maths.word_labels(one, "srl") == ["A0", "V", "A2", "A2", "A1b", "A1", "A1"]
-    assert all(maths.word_labels(one.bare(), task) is None for task in ("pos", "ner", "dep", "con", "srl"))
+    expected = {"pos": "P V N N P T V", "dep": "a root b c d e f", "ner": "O O PER PER O O O"}
+    expected |= {"con": "S VP NP NP VP VP2 VP2", "srl": "A0 V A2 A2 A1b A1 A1"}
+    for task, labels in expected.items():
+        assert maths.word_labels(one, task) == labels.split() and maths.word_labels(one.bare(), task) is None
 
 
 def vectors(seed: int, words: int) -> Tensor:

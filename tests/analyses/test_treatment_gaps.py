@@ -18,8 +18,6 @@ from mtlprune.analyses.treatments.measure import measure
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.results import Result, read_result, write_result
 from mtlprune.runs import RunError
-from mtlprune.scores import SCORES, main_score
-from mtlprune.statistics.significance import System, ratio_over_seeds, swapped_p, within_margin
 
 GOLD = gold_sentences(150)
 STEM = {"named": None, "claims": "claims", "least": 3, "rule": None, "like": None, "seed": None}
@@ -106,23 +104,3 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
     result = found(tmp_path, costs=[costs])
     assert result.frames["settings"]["cost"].tolist()[1:] == [1, 4.5]
     assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)
-
-
-def test_ratios_margins_and_swaps_of_known_systems():
-    generator = np.random.default_rng(2)
-    top = np.array([1.0, 1.1, 0.9]) + 0.05 * generator.normal(size=(500, 1))
-    low, high = ratio_over_seeds(0.5 * top, top, 0)
-    assert low == pytest.approx(0.5) and high == pytest.approx(0.5)
-    observed, booted = top.mean(0), top
-    worse, equal = within_margin(observed, booted, 0, 2.0)
-    assert worse < equal < 0.05 < within_margin(observed, booted, 0, 1.0)[1]
-    names = ("correct", "gold", "predicted")
-    score = SCORES["spans"][main_score("ner", {})]
-    gold = np.full((2, 80), 4)
-    systems = [
-        [System(np.stack([generator.binomial(4, rate, (2, 80)), gold, gold], -1), names, score, (1, 2))]
-        for rate in (0.9, 0.5, 0.5)
-    ]
-    assert swapped_p(systems[0], systems[1], 199, 0) == pytest.approx(1 / 200)
-    assert swapped_p(systems[1], systems[2], 199, 0) > 0.05
-    assert swapped_p(systems[0], systems[0], 199, 0) == 1
