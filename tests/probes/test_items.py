@@ -1,16 +1,16 @@
 """Items of all tasks, shuffled labels, chance by counting; ties, centroids and nested spans with known answers."""
 
-from collections.abc import Callable
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import torch
+from found import met
 from hypothesis import given
 from random_sentences import corpora, nested_spans, spans
 
 from mtlprune.analyses.probes import maths
-from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
+from mtlprune.analyses.probes.items import chance, offset_hits, read_items, tree_heights
 from mtlprune.sentence import Dependencies, Predicate, Sentence
 
 # (S (NP the old dog) (VP saw (NP (NP cats) (PP in (NP parks)))))
@@ -72,15 +72,6 @@ def test_labels_offsets_and_shuffles(sentences):
     many = {"test": [SENTENCE] * 20}
     first, again, other = (read_items(many, seed)["test"][0].shuffled for seed in (0, 0, 1))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
-
-
-def met(items: Items, row: list[int], choice: Callable[[int, int], bool]) -> bool:
-    """Whether an arc, or an argument, is found where ``choice`` says that one word leads to another."""
-    if items.task == "dep":
-        head, dependent = row
-        return choice(dependent, head) or choice(head, dependent)
-    start, end, predicate = row
-    return any(choice(word, predicate) or choice(predicate, word) for word in range(start, end))
 
 
 @given(corpora())

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
-from found import without_heads
+from found import GATES, met, without_heads
 from tiny import CONTRACT_FAMILIES, make_tiny
 
 import mtlprune
@@ -20,6 +19,7 @@ from mtlprune.analyses.probes.items import Items
 from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey
 from mtlprune.analyses.probes.show import findings
 from mtlprune.analyses.reading import ProbeError, find_sources, variant
+from mtlprune.config import apply_override
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.encoder.model import Encoder
@@ -29,7 +29,6 @@ from mtlprune.runs import RunFolder
 from mtlprune.sentence import Sentence
 
 LAYERS, HEADS = 2, 4
-GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +60,10 @@ def alone(encoder: Encoder, sentence: Sentence) -> tuple[np.ndarray, np.ndarray]
 
 
 def finds(items: Items, row: Sequence[int], attention: np.ndarray) -> bool:
-    """Whether a head with this attention (S, S) finds an arc or an argument."""
-    n = len(attention) - 2
-    if items.task == "dep":
-        head, dependent = row
-        choice = [int(np.argmax(attention[place, : n + 1])) for place in range(n + 1)]
-        return choice[dependent] == head or choice[head] == dependent
-    start, end, predicate = row
-    choice = [int(np.argmax(attention[word + 1, 1 : n + 1])) for word in range(n)]
-    return any(choice[t] == predicate or choice[predicate] == t for t in range(start, end))
+    """Whether a head with this attention (S, S) finds an arc, for which the root can be chosen, or an argument."""
+    first, last = int(items.task != "dep"), len(attention) - 1
+    choice = [int(np.argmax(weights[first:last])) for weights in attention[first:last]]
+    return met(items, row, lambda one, other: choice[one] == other)
 
 
 def accuracies(hits: Sequence[bool], labels: np.ndarray, k: int) -> np.ndarray:
@@ -254,37 +248,37 @@ def test_what_is_left_out_or_refused(request_, tmp_path):
         probe(request_, {}, names=(str(tiny),))
 
 
-GATED = {"pruning": {"method": "gates"}}
-GATED_2 = {**GATED, "train": {"seed": 2}}
-STATIC = {**GATED, "train": {"start": "x", "freeze": "decoders"}}
-FIVE = {"tasks": ["pos", "ner", "dep", "con", "srl"]}
-SAMPLED = {**FIVE, "train": {"mixing": "sampled"}}
-FUSION = {"encoder": {"name": "minilm", "fusion": "gate"}}
+ALL = "tasks=pos,ner,dep,con,srl"
+GATES_ON = "pruning.method=gates"
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    ("runs", "expected"),
     [
-        ([{}, {"train": {"seed": 2}}], ["POS", "POS"]),
-        ([{"tasks": ["dep"]}, GATED], ["DEP", "POS (gates)"]),  # no comparison takes one for the other
-        ([{}, GATED_2], ["POS", "POS (gates)"]),  # no seeds of one thing
-        ([{}, GATED, {**GATED, "removed": True}], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
-        ([GATED, STATIC], ["POS (gates)", "POS (static gates)"]),
-        ([FIVE, SAMPLED, {}, FUSION], ["MTL-5", "MTL-5 (sampled)", "POS", "POS (fusion gate)"]),
-        ([{"name": "a"}, {"name": "b"}, {"tasks": ["dep"]}], ["POS (a)", "POS (b)", "DEP"]),
-        ([{"tasks": ["pos", "dep"]}, {"tasks": ["pos", "dep"], **GATED}], ["POS+DEP", "POS+DEP (gates)"]),
+        (["", "train.seed=2"], ["POS", "POS"]),
+        (["tasks=dep", GATES_ON], ["DEP", "POS (gates)"]),  # no comparison takes one for the other
+        (["", f"{GATES_ON} train.seed=2"], ["POS", "POS (gates)"]),  # no seeds of one thing
+        (["", GATES_ON, f"{GATES_ON} removed"], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
+        ([GATES_ON, f"{GATES_ON} train.start=x train.freeze=decoders"], ["POS (gates)", "POS (static gates)"]),
+        (
+            [ALL, f"{ALL} train.mixing=sampled", "encoder.fusion=gate"],
+            ["MTL-5", "MTL-5 (sampled)", "POS (fusion gate)"],
+        ),
+        (["name=a", "name=b", "tasks=dep"], ["POS (a)", "POS (b)", "DEP"]),
     ],
 )
-def test_what_differs_has_another_label(tmp_path, settings, expected):
-    for number, setting in enumerate(settings):
+def test_what_differs_has_another_label(tmp_path, runs, expected):
+    for number, words in enumerate(runs):
+        tree: dict[str, Any] = {"data": {"path": "x"}, "encoder": {"name": "minilm"}, "tasks": ["pos"]}
         run = RunFolder(tmp_path / str(number))
-        run.path.mkdir()
-        tree = {"data": {"path": "corpus"}, "encoder": {"name": "minilm"}, "tasks": ["pos"], **setting}
-        if tree.pop("removed", False):
-            run.encoder_path.mkdir()
-            (run.encoder_path / "heads.json").write_text("{}")
-        run.config_path.write_text(yaml.safe_dump(tree))
-    found = find_sources([str(tmp_path / str(number)) for number in range(len(settings))])
+        run.encoder_path.mkdir(parents=True)
+        for word in words.split():
+            if word == "removed":
+                (run.encoder_path / "heads.json").write_text("{}")
+            else:
+                apply_override(tree, word)
+        run.write_config(tree)
+    found = find_sources([str(tmp_path / str(number)) for number in range(len(runs))])
     assert [source.label for source in found] == expected
 
 
