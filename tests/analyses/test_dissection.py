@@ -37,24 +37,19 @@ def passed(encoder: Encoder, gates: Tensor | None = None) -> tuple[dissection.Tr
 def closed_form(trace: dissection.Trace, last: int) -> Tensor:
     """The terms after so many layers as products of LayerNorms' scales, K_λ = Π_{k ≥ λ} g_k / s_k: i = K_0 · embedding;
     h = Σ K_{2l−1} · attention_l; f = Σ K_{2l} · feed-forward_l; c = the rest. (4, N, H)"""
-    layers = list(trace.layers)[:last]
+    layers, found = list(trace.layers)[:last], embedding_terms(trace).clone()
     norms = [norm for layer in layers for norm in layer.norms]
-    one = torch.ones_like(layers[0].read if layers else embedding_terms(trace)[0])
-    products = [one]  # K after LayerNorm λ, from the last backwards
+    scales = [torch.ones_like(found[0])]  # at place k K of norms k, k + 1, ...; the last one is 1
     for norm in reversed(norms):
-        products.append(products[-1] * norm.gain / norm.std)
-    products.reverse()  # products[k] = K of norms k, k + 1, ...; the last one is 1
-    first = embedding_terms(trace)
-    given, correction = products[0] * first[0], products[0] * first[3]
-    attention, feed_forward = torch.zeros_like(given), torch.zeros_like(given)
-    for number, layer in enumerate(layers):
-        before, between = products[2 * number], products[2 * number + 1]
-        attention = attention + before * layer.attention()
-        feed_forward = feed_forward + between * layer.feed_forward
-        correction = correction + before * layer.attention_bias() + between * layer.feed_forward_bias
-    for place, norm in enumerate(norms):
-        correction = correction + products[place + 1] * norm.bias - products[place] * norm.mean
-    return torch.stack([given, attention, feed_forward, correction])
+        scales.insert(0, scales[0] * norm.gain / norm.std)
+    found *= scales[0]
+    for before, between, layer in zip(scales[::2], scales[1::2], layers, strict=False):
+        found[1] += before * layer.attention()
+        found[2] += between * layer.feed_forward
+        found[3] += before * layer.attention_bias() + between * layer.feed_forward_bias
+    for before, after, norm in zip(scales, scales[1:], norms, strict=False):
+        found[3] += after * norm.bias - before * norm.mean
+    return found
 
 
 @pytest.mark.parametrize("family", POST_LN)
@@ -183,8 +178,7 @@ def test_losses_of_encoders_and_of_exclusive_heads():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
     counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
-    same = comparison.losses(counts, counts)
-    assert not same["difference"].any() and not same["low"].any() and not same["high"].any()
+    assert not any(same.any() for same in comparison.losses(counts, counts).values())
     found = comparison.losses(counts[::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
@@ -253,18 +247,16 @@ def sentence() -> Sentence:
 
 
 def test_items_and_their_features():
+    expected = {"pos": "DET NOUN VERB PROPN", "ner": "O O O B-LOC", "con": "S NP", "srl": "ARG0 ARG1", "wsd": "see.01"}
+    expected["dep"] = "det nsubj obj"  # the root has no head to be asked of
     both = [Sentence("0", ("hello",)), sentence()]  # one that lacks all layers, before
-    items = {task: decoders.term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
-    assert items["pos"].labels.tolist() == ["DET", "NOUN", "VERB", "PROPN"]
-    assert items["ner"].labels.tolist() == ["O", "O", "O", "B-LOC"]
-    assert items["dep"].labels.tolist() == ["det", "nsubj", "obj"]  # the root has no head to be asked of
-    assert items["con"].labels.tolist() == ["S", "NP"]
-    assert items["srl"].labels.tolist() == ["ARG0", "ARG1"] and set(items["srl"].sentence.tolist()) == {1}
+    items = {task: decoders.term_items(task, both) for task in expected}
+    assert {task: " ".join(found.labels) for task, found in items.items()} == expected
+    assert set(items["srl"].sentence.tolist()) == {1}
     parts = torch.randn(4, 5, 3)
     features = items["srl"].features(parts)
     assert torch.allclose(features[:, 0], torch.cat([parts[:, 3], parts[:, 1:3].mean(1)], 1))
     assert torch.allclose(items["dep"].features(parts)[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
-    assert decoders.term_items("wsd", both).labels.tolist() == ["see.01"]
 
 
 def test_scores_count_what_is_right():

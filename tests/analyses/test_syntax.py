@@ -232,18 +232,12 @@ def test_ties_are_wrong_and_means_are_over_paradigms(masked):
     assert found.phenomena == {"a": 50, "b": 0} and found.overall == pytest.approx(100 / 3) and found.pairs == 41
 
 
-def test_a_saved_model_is_loaded_and_an_encoder_or_a_run_refused(masked, tiny_encoder, tmp_path):
-    masked.model.save_pretrained(tmp_path)
-    masked.tokenizer.save_pretrained(tmp_path)
-    loaded = MaskedLanguageModel.load(str(tmp_path))
-    assert np.allclose(pseudo_log_likelihoods(loaded, TEXTS), pseudo_log_likelihoods(masked, TEXTS), atol=1e-5)
+def test_an_encoder_or_a_run_does_not_judge(tiny_encoder, tmp_path):
     with pytest.raises(EncoderError, match="an encoder without a head that predicts masked words"):
         MaskedLanguageModel.load(str(tiny_encoder("bert")))
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text("tasks: [pos]\n")
+    (tmp_path / "config.yaml").write_text("tasks: [pos]\n")
     with pytest.raises(EncoderError, match="is a run, which keeps its encoder without a head"):
-        MaskedLanguageModel.load(str(run))
+        MaskedLanguageModel.load(str(tmp_path))
 
 
 @pytest.mark.parametrize(
