@@ -1,6 +1,6 @@
 """What claims have in common, beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
 
-Letters: n labels or tasks, S seeds, k runs of a label, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
+Letters: n labels or tasks, S seeds, M runs in all, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
 """
 
 import itertools
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims.stability import Runs
 from mtlprune.claimed_heads import Claim, RunGroup
 from mtlprune.statistics.agreement import jaccard, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import (
@@ -91,42 +92,33 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
     """
     if len(run_groups) < 2:
         return UNKNOWN, UNKNOWN
-    most = max(len(run_group.claims) for run_group in run_groups)
-    opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
-    seeds = np.full((len(run_groups), most, 2), "", dtype=object)  # of selection and of training
-    for place, run_group in enumerate(run_groups):
-        opened[place, : len(run_group.claims)] = run_group.open
-        seeds[place, : len(run_group.claims)] = [(claim.seed, claim.training) for claim in run_group.claims]
-    first, second = np.triu_indices(len(run_groups), 1)
-    same = seeds[first, :, None] == seeds[second, None]  # (pairs, k, k, 2)
-    there = (seeds[first, :, None, 0] != "") & (seeds[second, None, :, 0] != "")
+    runs = Runs.of(run_groups)
+    flat, by_layer = runs.opened.reshape(len(runs.labels), -1), runs.opened.sum(2)
+    same = runs.levels[:, None, :2] == runs.levels[None, :, :2]  # (M, M, 2)
 
-    def products(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(n, k, H) → (pairs, H, H): products of all heads, their mean over used pairs of the runs of two labels."""
-        there = used.any((1, 2))
-        weights = used[there] / used[there].sum((1, 2), keepdims=True)
-        return np.asarray(vectors[first[there]].swapaxes(1, 2) @ weights @ vectors[second[there]])
+    def products(values: NDArray[np.float64], used: NDArray[np.bool_]) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """(M, H) → by pair of labels (H, H): products of all heads, their mean over used pairs of the runs."""
+        found = {}
+        for a, b in itertools.combinations(range(len(run_groups)), 2):
+            one, other = runs.labels == a, runs.labels == b
+            if (weights := used[np.ix_(one, other)].astype(np.float64)).any():
+                found[a, b] = values[one].T @ (weights / weights.sum()) @ values[other]
+        return found
 
-    def shared(products: NDArray[np.float64]) -> float:
+    def shared(products: dict[tuple[int, int], NDArray[np.float64]]) -> float:
         """The mean over pairs of labels of the heads that two runs share."""
-        return float(np.trace(products, axis1=1, axis2=2).mean()) if len(products) else math.nan
+        return float(np.mean([np.trace(product) for product in products.values()])) if products else math.nan
 
-    flat = opened.reshape(len(run_groups), most, -1)
-    strangers = there & ~same.any(3)
+    strangers, shape = ~same.any(2), runs.opened.shape[1:]
     between = products(flat, strangers)
-    equal, unequal = shared(products(flat, there & same.all(3))), shared(between)
+    equal, unequal = shared(products(flat, same.all(2))), shared(between)
     if math.isnan(unequal):
         return {**UNKNOWN, "shared": equal}, UNKNOWN
-    by_layer = opened.sum(3, dtype=np.float64)
-    expected = shared(products(by_layer, strangers)) / opened.shape[3]
-    heads = np.broadcast_to(np.arange(flat.shape[2]).reshape(opened.shape[2:]), (len(opened), 1, *opened.shape[2:]))
-    apart = [pair[strangers.any((1, 2))] for pair in (first, second)]
+    expected = shared(products(by_layer, strangers)) / shape[1]
+    heads = np.broadcast_to(np.arange(flat.shape[1]).reshape(shape), (len(run_groups), 1, *shape))
     null = np.zeros(0)
     for chunk in permuted(heads, permutations, generator):  # (C, n, 1, H)
-        sums = sum(
-            of_pair[chunk[:, one, 0], chunk[:, other, 0]].sum(1)
-            for of_pair, one, other in zip(between, *apart, strict=True)
-        )
+        sums = sum(product[chunk[:, a, 0], chunk[:, b, 0]].sum(1) for (a, b), product in between.items())
         null = np.append(null, sums / len(between))
     flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
     p = math.nan if flatly else tail(unequal, null)
