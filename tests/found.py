@@ -1,7 +1,7 @@
 """What analyses are tested on: an encoder as after pretraining, gates, sentences; and what was found, as arrays."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +10,6 @@ import torch
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.probes.items import Items
 from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
@@ -53,15 +52,6 @@ def subject_of(encoder: Encoder, gates: Tensor | None = None) -> Subject:
 def reading_of(sentences: Sequence[Sentence], *subjects: Subject) -> Reading:
     sources = [SimpleNamespace(name=one.name, kind="tiny", open=lambda device, one=one: [one]) for one in subjects]
     return Reading("tiny", "f" * 64, "dev", list(sentences), 0, sources, 0)
-
-
-def met(items: Items, row: Sequence[int], choice: Callable[[int, int], bool]) -> bool:
-    """Whether an arc, or an argument, is found where ``choice`` says that one word leads to another."""
-    if items.task == "dep":
-        head, dependent = row
-        return choice(dependent, head) or choice(head, dependent)
-    start, end, predicate = row
-    return any(choice(word, predicate) or choice(predicate, word) for word in range(start, end))
 
 
 def grids(found: Found | Result) -> dict[str, np.ndarray]:

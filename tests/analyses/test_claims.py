@@ -91,7 +91,6 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
     for others, words in (
         (["nowhere"], "nowhere is no run folder: nothing is there"),
         ([first.absolute()], r"first is given twice \(also as first\); a run counts once"),
-        ([first], "^first is given twice; a run counts once"),
         ([made("bert", encoder="bert")], "first is a run of the encoder minilm and bert one of bert; heads of diff"),
         ([made("control", random=True)], "control one of minilm, random weights"),
         ([made("other", gates=GATES[:1])], "gates for 2 layers of 3 heads and other for 1 of 3"),

@@ -55,14 +55,9 @@ def test_a_row_of_zeros_counts_nothing_and_gets_no_gradient():
 def test_angles_and_positive_pairs():
     turns = torch.deg2rad(torch.tensor([-20.0, 0, 20], dtype=torch.float64))
     fan = torch.stack([turns.cos(), turns.sin()], 1) * torch.tensor([[1.0], [5], [2]])
-    torch.testing.assert_close(
-        dg.angles_to_mean(fan), torch.tensor([20.0, 0, 20], dtype=torch.float64), atol=1e-5, rtol=0
-    )
-    assert dg.positive_share(fan) == 1
+    assert dg.angles_to_mean(fan).tolist() == pytest.approx([20, 0, 20], abs=1e-5) and dg.positive_share(fan) == 1
     opposed = torch.cat([fan, -fan])
-    assert dg.angles_to_mean(opposed).isnan().all()
-    assert dg.positive_share(opposed) == pytest.approx(12 / 30)
-    assert abs(dg.positive_share(drawn(400, 50)) - 0.5) < 0.02
+    assert dg.angles_to_mean(opposed).isnan().all() and dg.positive_share(opposed) == pytest.approx(12 / 30)
 
 
 def test_the_projection_and_partition_isotropy():
@@ -73,8 +68,9 @@ def test_the_projection_and_partition_isotropy():
     assert dg.projection(drawn(5, 1)).shape == (5, 2)
     basis = torch.cat([torch.eye(4), -torch.eye(4)]).double()
     assert dg.partition_isotropy(basis) == pytest.approx(1, abs=1e-12)
-    rows, directions = drawn(20, 3, shift=1.0), torch.linalg.eigh(drawn(20, 3, shift=1.0).T @ drawn(20, 3, shift=1.0))
-    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.eigenvectors.T for sign in (1, -1)]
+    rows = drawn(20, 3, shift=1.0)
+    directions = torch.linalg.eigh(rows.T @ rows).eigenvectors
+    sums = [float((rows @ (sign * c)).exp().sum()) for c in directions.T for sign in (1, -1)]
     assert dg.partition_isotropy(rows) == pytest.approx(min(sums) / max(sums))
     assert 0 <= dg.partition_isotropy(1000 * rows) < 1e-12  # no overflow
 
@@ -108,14 +104,6 @@ def published_isoscore(covariance: Tensor) -> float:
     return (n * share - 1) / (n - 1)
 
 
-@given(clouds)
-def test_isoscore_is_the_published_one_at_any_place_turn_and_scale(rows):
-    found = float(moments_of(rows).isoscore())
-    assert found == pytest.approx(published_isoscore(torch.cov(rows.T)), abs=1e-8)
-    turn = torch.linalg.qr(drawn(rows.shape[1], rows.shape[1], seed=7)).Q
-    assert float(moments_of(5 * rows @ turn + 2).isoscore()) == pytest.approx(found, abs=1e-6)
-
-
 def test_moments_stream_and_keep_clouds_apart():
     heads = drawn(50, 12).unflatten(1, (3, 4)) + torch.arange(3)[:, None]  # (N, heads, d)
     moments = moments_of(heads)
@@ -125,7 +113,7 @@ def test_moments_stream_and_keep_clouds_apart():
         assert float(moments.cosine()[head]) == pytest.approx(float(dg.mean_cosine(rows)) * 50 / 49, abs=1e-12)
         torch.testing.assert_close(moments.spectrum()[head], torch.linalg.svdvals(rows))
         torch.testing.assert_close(moments.mean()[head], rows.mean(0))
-        assert float(moments.isoscore()[head]) == pytest.approx(float(dg.isoscore(torch.cov(rows.T))), abs=1e-10)
+        assert float(moments.isoscore()[head]) == pytest.approx(published_isoscore(torch.cov(rows.T)), abs=1e-10)
         centred = torch.linalg.svdvals(rows - rows.mean(0))
         assert float(moments.effective_rank_share()[head]) == pytest.approx(float(dg.effective_rank(centred)) / 4)
 
@@ -139,8 +127,8 @@ def test_layernorm_puts_everything_on_a_hyperplane_unless_it_has_no_offset():
     plane = dg.layernorm_hyperplane(norm.weight, norm.bias)
     assert plane is not None and plane.spread(rows) < 1e-14
     torch.testing.assert_close(rows @ plane.direction, torch.full((500,), -abs(plane.offset), dtype=torch.float64))
-    assert (plane.angles(rows) > 90).all()
-    assert 1 / 24 <= plane.largest <= 1
+    squares = plane.normal.square()
+    assert (plane.angles(rows) > 90).all() and plane.largest == pytest.approx(float(squares.max() / squares.sum()))
     assert plane.distance == pytest.approx(float((rows @ plane.direction).abs().mean() / plane.normal.norm()))
     assert plane.spread(torch.randn(9, 24)) > 1e-3
     norm = torch.nn.LayerNorm(6, dtype=torch.float64)
@@ -162,16 +150,15 @@ def test_existence_is_that_of_the_linear_programme(shift):
         if found is not None:
             assert (rows @ found[0]).max() < 0 and np.linalg.norm(found[0]) == pytest.approx(1)
     assert len(set(answers)) == 2
-
-
-def test_the_margin_is_the_widest_and_wendels_numbers():
     fan = np.deg2rad([-70, -20, 30, 50])
     found = dg.negative_direction(np.stack([np.cos(fan), np.sin(fan)], 1) * [[3.0], [1], [2], [1]])
-    assert found is not None and found[1] == pytest.approx(np.cos(np.deg2rad(60)))
+    assert found[1] == pytest.approx(np.cos(np.deg2rad(60)))  # the widest margin
     assert found[0] == pytest.approx([-np.cos(np.deg2rad(-10)), -np.sin(np.deg2rad(-10))])
-    assert [round(dg.wendel(m, 5), 3) for m in (5, 8, 10, 15, 30)] == [1.0, 0.773, 0.5, 0.09, 0.0]
-    assert dg.wendel(768, 768) == 1 and dg.wendel(1536, 768) == pytest.approx(0.5)
-    assert dg.wendel(2000, 768) < dg.CHANCE <= dg.wendel(1536, 768)
+
+
+@pytest.mark.parametrize(("vectors", "p"), [(5, 1), (8, 99 / 128), (10, 0.5), (15, 1471 / 2**14)])
+def test_how_often_random_vectors_have_a_negative_direction(vectors, p):
+    assert dg.wendel(vectors, 5) == pytest.approx(p)
 
 
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.ones(3)])

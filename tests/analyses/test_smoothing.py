@@ -272,22 +272,6 @@ def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder):
     assert "fusion" in figures(record, result) and "Weights of the fusion" in markdown(record, result)
 
 
-def test_depth_alone_makes_no_difference_between_groups():
-    """Values follow the layer only, and so do claims: nothing within layers."""
-    counts = np.array([[3, 3, 3, 3, 0, 0], [0, 0, 0, 3, 0, 0]] * 3)
-    depth = np.array([1.0, -1.0] * 3)[:, None] + 1e-3 * np.random.default_rng(0).standard_normal(counts.shape)
-    value, p, heads = difference(depth, counts >= 3, counts == 0, 500, (0,))
-    assert abs(value) < 2e-3 and p > 0.05 and heads == 36
-    value, p, _ = difference(depth + (counts >= 3), counts >= 3, counts == 0, 500, (0,))
-    assert value == pytest.approx(1, abs=1e-2) and p < 0.01
-    grids = {"depth": depth, "claims": depth + counts, "gate": np.ones(counts.shape)}
-    tests = compare(Groups("tiny", ("POS",), counts, {}), grids, ["depth", "claims"], 500, 0)
-    plain, claims = (test for test in tests if test["term"] == "tasks")
-    assert claims["value"] > 0.7 and abs(plain["value"]) < 0.5 and plain["pooled"] > 0.3
-    closed = compare(Groups("tiny", ("POS",), counts, {}), {**grids, "gate": np.eye(6)}, ["depth"], 200, 0)
-    assert max(test["n"] for test in closed) == 6  # shut heads are left out
-
-
 def test_differences_by_hand_and_their_correction(bert):
     values = np.array([[1.0, 3.0, 5.0, np.nan], [2.0, 2.0, 8.0, 0.0]])
     first = np.array([[True, False, False, True], [True, False, True, False]])
@@ -295,6 +279,16 @@ def test_differences_by_hand_and_their_correction(bert):
     value, _, heads = difference(values, first, second, 200, (0,))
     assert value == pytest.approx(((2 / 3) * (1 - 4) + (2 / 3) * (5 - 2)) / (4 / 3)) and heads == 6
     assert np.isnan(difference(values, first, np.zeros_like(first), 200, (0,))[1])
+    claimed = np.array([[True, True, True, True, False, False], [False, False, False, True, False, False]] * 3)
+    depth = np.array([1.0, -1.0] * 3)[:, None] + 1e-3 * np.random.default_rng(0).standard_normal(claimed.shape)
+    value, p, heads = difference(depth, claimed, ~claimed, 500, (0,))  # values follow the layer only, and so do claims
+    assert abs(value) < 2e-3 and p > 0.05 and heads == 36
+    value, p, _ = difference(depth + claimed, claimed, ~claimed, 500, (0,))
+    assert value == pytest.approx(1, abs=1e-2) and p < 0.01
+    groups, grids = Groups("tiny", ("POS",), 3 * claimed, {}), {"depth": depth, "claims": depth + claimed}
+    plain, claims = (compare(groups, {**grids, "gate": np.ones((6, 6))}, [one], 500, 0)[-1] for one in grids)
+    assert claims["value"] > 0.7 and abs(plain["value"]) < 0.5 and plain["pooled"] > 0.3
+    assert compare(groups, {**grids, "gate": np.eye(6)}, ["depth"], 99, 0)[-1]["n"] == 6  # shut heads are left out
     counts = np.array([[4, 0, 1, 0], [0, 3, 0, 1]])
     groups = Groups("tiny", ("POS", "NER", "DEP", "SRL"), counts, {"POS": counts / 4})
     found = compared(measured(bert).result, groups, COMPARED, 0)

@@ -194,10 +194,7 @@ def test_the_variance_split_is_that_of_the_analysis_of_variance():
     generator = np.random.default_rng(11)
     parts = [generator.normal(0, sd, shape) for sd, shape in ((1.4, (1, 1, 72)), (1, (3, 1, 72)), (0.7, (1, 4, 72)))]
     values = sum(parts) + generator.normal(0, 1, (3, 4, 72))
-    claims = [
-        replace(claim("POS", selector, values[training, selector].reshape(6, 12)), start=training)
-        for training, selector in np.ndindex(3, 4)
-    ]
+    claims = [replace(claim("POS", j, values[i, j].reshape(6, 12)), start=i) for i, j in np.ndindex(3, 4)]
     mean = values.mean((0, 1))
     rows, columns = values.mean(1) - mean, values.mean(0) - mean
     rest = values - mean - rows[:, None] - columns[None]
@@ -260,15 +257,14 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
 def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path):
     claims = runs_of(np.random.default_rng(14), own=2, trained=1, tasks=2)
     result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
-    write_result(tmp_path / "new", result)
-    stored = read_results(tmp_path / "new")["claims"]
+    write_result(tmp_path, result)
+    stored = read_results(tmp_path)["claims"]
     assert markdown(ANALYSIS, stored) == markdown(ANALYSIS, result) and len(set(stored.names)) == 18
     for entry, one in zip(stored.about["encoders"], [c for each in group(claims) for c in each.claims], strict=True):
         assert (stored.grids(entry)["gate"] == one.gates).all() and entry["training"] == one.training
-    old = {name: frame for name, frame in result.frames.items() if name not in ("stability", "split")}
-    old["labellings"] = old["labellings"].drop(columns=["low", "high"])
-    write_result(tmp_path / "old", Result("claims", result.about, old))
-    text = markdown(ANALYSIS, read_results(tmp_path / "old")["claims"])
+    old = {**result.frames, "labellings": result.frames["labellings"].drop(columns=["low", "high"])}
+    kept = {name: frame for name, frame in old.items() if name not in ("stability", "split")}
+    text = markdown(ANALYSIS, Result("claims", result.about, kept))
     assert "Runs of one task and of two" in text and "Φ" not in text
 
 

@@ -180,8 +180,6 @@ def find_break(
 
 def _checked(steps: ArrayLike, values: ArrayLike, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise BreakError(f"a curve has as many values as steps, found {y.shape} and {x.shape}")
     if axis == "log":
         x, y = np.log(x[x > 0]), y[x > 0]
     if len(x) < LEAST:
