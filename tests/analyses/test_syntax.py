@@ -1,7 +1,8 @@
 """UAS of heads: a plain loop, attention whose UAS is known, pseudo-likelihoods, minimal pairs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,41 +20,35 @@ from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves,
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.sentence import Sentence
 from mtlprune.statistics.twonn import twonn
 
 SENTENCES = sentences_of([5, 9, 1, 2, 7, 7, 12, 3])
 
 
-def by_loop(encoder: Encoder, sentences: Sequence[Sentence]) -> dict[tuple[int, int, int, str], list[float]]:
-    """(direction, layer, head, relation) → hits, weights of one sentence after another, in plain Python."""
-    found: dict[tuple[int, int, int, str], list[float]] = {}
-    for sentence in sentences:
-        batch, size = encoder.collate([encoder.tokenize(sentence.words)]), len(sentence)
-        seen = observe(encoder, batch, want={"attention"})
-        for layer in range(len(seen.attention)):
-            for head, weights in enumerate(seen.word_attention(layer, "dropped")[0].numpy()):
-                for i, (gold, relation) in enumerate(zip(*sentence.dep, strict=True)):
-                    others = [j for j in range(size) if j != i]
-                    for direction, row in enumerate((weights[i], weights[:, i])):
-                        guess = max(others, key=lambda j: row[j]) + 1 if others else -1
-                        entry = found.setdefault((direction, layer, head, relation), [0, 0.0])
-                        entry[0] += guess == gold
-                        entry[1] += float(row[gold - 1]) if gold else 0.0
-    return found
-
-
 def test_it_is_what_a_plain_loop_counts(bert):
+    """One sentence after another: by direction, layer, head and relation the hits and the weights."""
+    found: dict[tuple[int, int, int, str], list[float]] = {}
+    for sentence in SENTENCES:
+        seen, size = observe(bert, bert.collate([bert.tokenize(sentence.words)]), want={"attention"}), len(sentence)
+        attention = [seen.word_attention(layer, "dropped")[0].numpy() for layer in range(len(seen.attention))]
+        for (layer, head), (i, (gold, relation)) in product(
+            np.ndindex(len(attention), len(attention[0])), enumerate(zip(*sentence.dep, strict=True))
+        ):
+            weights, others = attention[layer][head], [j for j in range(size) if j != i]
+            for direction, row in enumerate((weights[i], weights[:, i])):
+                guess = max(others, key=lambda j: row[j]) + 1 if others else -1
+                entry = found.setdefault((direction, layer, head, relation), [0, 0.0])
+                entry[0] += guess == gold
+                entry[1] += float(row[gold - 1]) if gold else 0.0
     counts = uas_of(bert, SENTENCES)
     assert counts.tokens.sum() == sum(map(len, SENTENCES)) and counts.arcs.sum() == counts.tokens.sum() - len(SENTENCES)
     for half, side in enumerate(counts.tokens.sum(1)):
         assert side == sum(len(s) for s, own in zip(SENTENCES, halves(len(SENTENCES)), strict=True) if own == half)
-    expected = by_loop(bert, SENTENCES)
-    for (direction, layer, head, relation), (hits, mass) in expected.items():
+    for (direction, layer, head, relation), (hits, mass) in found.items():
         row = counts.relations.index(relation)
         assert counts.hits[:, direction, row, layer, head].sum() == hits
         assert counts.mass[:, direction, row, layer, head].sum() == pytest.approx(mass, abs=1e-5)
-    assert counts.hits.sum() == sum(hits for hits, _ in expected.values()) > 0
+    assert counts.hits.sum() == sum(hits for hits, _ in found.values()) > 0
     for place, k in enumerate(OFFSETS):
         for row, relation in enumerate(counts.relations):
             assert counts.offsets[:, place, row].sum() == sum(
