@@ -1,16 +1,60 @@
-"""What analyses found of one encoder, as arrays; and an encoder without some of its heads."""
+"""What analyses are tested on: an encoder as after pretraining, gates, sentences; and what was found, as arrays."""
 
 import copy
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import torch
+from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.reading import Found
+from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
+from mtlprune.results import Result
+from mtlprune.sentence import Dependencies, Sentence
+
+GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+"""Of a tiny encoder; two heads are closed."""
 
 
-def grids(found: Found) -> dict[str, np.ndarray]:
+def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
+    """With gains and biases that are not 1 and 0, as they are after pretraining."""
+    encoder = Encoder.load(str(folder), attention="eager")
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    return encoder.to(dtype)
+
+
+def sentences_of(sizes: Sequence[int], seed: int = 0) -> list[Sentence]:
+    """With random tags, and random trees: each word hangs on one that came before it in a random order."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for number, size in enumerate(sizes):
+        order, heads = generator.permutation(size) + 1, np.zeros(size, int)
+        for place in range(1, size):
+            heads[order[place] - 1] = order[generator.integers(place)]
+        names = np.where(heads == 0, "root", generator.choice(["nsubj", "obj", "punct"], size))
+        words, tags = (tuple(generator.choice(choices, size).tolist()) for choices in (WORDS, [*"ABC"]))
+        tree = Dependencies(tuple(heads.tolist()), tuple(names.tolist()))
+        made.append(Sentence(str(number), words, pos=tags, dep=tree))
+    return made
+
+
+def subject_of(encoder: Encoder, gates: Tensor | None = None) -> Subject:
+    return Subject("POS", "run", 1, encoder, gates, "tiny")
+
+
+def reading_of(sentences: Sequence[Sentence], *subjects: Subject) -> Reading:
+    sources = [SimpleNamespace(name=one.name, kind="tiny", open=lambda device, one=one: [one]) for one in subjects]
+    return Reading("tiny", "f" * 64, "dev", list(sentences), 0, sources, 0)
+
+
+def grids(found: Found | Result) -> dict[str, np.ndarray]:
     """The frame ``heads``: measure → (L, A)."""
     return {
         name: rows.pivot(index="layer", columns="head", values="value").to_numpy()
@@ -18,7 +62,7 @@ def grids(found: Found) -> dict[str, np.ndarray]:
     }
 
 
-def column(found: Found, frame: str, measure: str) -> np.ndarray:
+def column(found: Found | Result, frame: str, measure: str) -> np.ndarray:
     """The values of one measure of a frame, in its order."""
     held = found.frames[frame]
     return held.loc[held["measure"] == measure, "value"].to_numpy()

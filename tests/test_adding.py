@@ -56,10 +56,12 @@ def copied(folder: Path, page: str) -> Callable[..., str]:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(content, encoding="utf-8")
 
-    def run(*command: object) -> str:
+    def run(program: str, *words: object) -> str:
+        """``mtlprune ...`` or ``python ...``"""
         environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-        words = [sys.executable, *map(str, command)]
-        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+        main = ["-c", "from mtlprune.cli import main; main()"] if program == "mtlprune" else []
+        command = [sys.executable, *main, *map(str, words)]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -71,31 +73,28 @@ def commands(page: str) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
-VERB = "-c", "from mtlprune.cli import main; main()"
-
-
 @pytest.mark.slow
 def test_an_analysis_is_added_as_the_page_says(tiny_encoder: Callable[[str], Path], tmp_path: Path) -> None:
     page = "adding_an_analysis.md"
     run = copied(tmp_path, page)
     encoder = str(tiny_encoder("bert"))
     build, analyze, show, heads = ([word.replace("ENCODER", encoder) for word in one] for one in commands(page))
-    run(*VERB, *build[1:])
-    assert "bits (head" in run(*VERB, *analyze[1:])
-    run(*VERB, *show[1:])
-    run(*VERB, *heads[1:])
+    run(*build)
+    assert "bits (head" in run(*analyze)
+    run(*show)
+    run(*heads)
     files = {path.name for path in (tmp_path / "found").iterdir()}
     assert files == {"entropy.json", "entropy.md", "entropy-heads.parquet", "entropy-heads.png", "entropy-heads.svg"}
     assert (tmp_path / "paper/entropy-heads.pdf").read_bytes().startswith(b"%PDF")
     assert "attention entropy" in (tmp_path / "heads/heads.csv").read_text(encoding="utf-8")
     frames = "import mtlprune; print(mtlprune.read_results('found')['entropy'].frames['heads'].to_csv())"
-    rows = run("-c", frames)
+    rows = run("python", "-c", frames)
     assert "layer,head,measure,value" in rows and ",entropy," in rows
     uniform = "import torch; from mtlprune.analyses.entropy.maths import entropy; "
     uniform += "print(entropy(torch.full((1, 1, 8, 8), 0.125), torch.ones(1, 8).bool()).item())"
-    assert float(run("-c", uniform)) == pytest.approx(3)
+    assert float(run("python", "-c", uniform)) == pytest.approx(3)
     section = "from mtlprune.reports.page.analyses import parts; from pathlib import Path; "
-    assert "Attention entropy" in run("-c", f"{section}print(parts([Path('found')])[0].title)")
+    assert "Attention entropy" in run("python", "-c", f"{section}print(parts([Path('found')])[0].title)")
 
 
 @pytest.mark.slow
@@ -103,12 +102,12 @@ def test_a_task_is_added_as_the_page_says(tiny_encoder: Callable[[str], Path], t
     page = "adding_a_task.md"
     run = copied(tmp_path, page)
     build, add, learn, score, learn_deep = commands(page)
-    run(*VERB, *build[1:])
-    run(*add[1:])
+    run(*build)
+    run(*add)
     small = f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.threads=1", "train.device=cpu"
-    assert "depth" in run(*VERB, *learn[1:], *small)
-    assert "accuracy" in run(*VERB, *score[1:])
-    assert "DEPTH accuracy" in run(*VERB, "table", "runs/depth", "--no-test")
+    assert "depth" in run(*learn, *small)
+    assert "accuracy" in run(*score)
+    assert "DEPTH accuracy" in run("mtlprune", "table", "runs/depth", "--no-test")
     [sentence, *_] = (tmp_path / "runs/depth/predictions/test.jsonl").read_text(encoding="utf-8").splitlines()
     assert '"depth": {"kind": "tags", "value": [' in sentence
-    assert "depth" in run(*VERB, *learn_deep[1:], *small)
+    assert "depth" in run(*learn_deep, *small)

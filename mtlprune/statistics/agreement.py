@@ -1,34 +1,11 @@
 """How alike gates are: correlation between labels and within one, Jaccard and overlap coefficient of open sets."""
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A figure over pairs of seeds. The pairs are not independent: the spread describes, it is no standard error."""
-
-    mean: float
-    sd: float
-    """Sample standard deviation; NaN for fewer than two."""
-    least: float
-    most: float
-    number: int
-    """Pairs of seeds for which the figure is defined."""
-
-
-def spread(values: Iterable[float]) -> Spread:
-    """Mean and spread of the values that are not NaN."""
-    kept = np.array([value for value in values if not math.isnan(value)])
-    if not kept.size:
-        return Spread(math.nan, math.nan, math.nan, math.nan, 0)
-    sd = float(kept.std(ddof=1)) if kept.size > 1 else math.nan
-    return Spread(float(kept.mean()), sd, float(kept.min()), float(kept.max()), int(kept.size))
 
 
 def pearson(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
@@ -55,33 +32,6 @@ def multiple_correlation(target: NDArray[np.floating], others: NDArray[np.floati
     residual = float(((target - design @ solution) ** 2).sum())
     total = float(((target - target.mean()) ** 2).sum())
     return math.sqrt(max(0.0, 1 - residual / total * (target.size - 1) / free))
-
-
-@dataclass(frozen=True)
-class WithinLabel:
-    """How far the seeds of one label agree."""
-
-    multiple_last: float
-    """multiple_correlation of the last seed on all others: the original's statistic when there are three."""
-    multiple_mean: float
-    """The same averaged over which seed is the last: it does not depend on their order."""
-    pearson: Spread
-    jaccard: Spread
-    overlap_coefficient: Spread
-
-
-def within_label(gates: NDArray[np.floating], opened: NDArray[np.bool_]) -> WithinLabel:
-    """Agreement of the seeds of one label; gates and open heads are (S, H)."""
-    seeds = range(len(gates))
-    multiple = [multiple_correlation(gates[last], np.delete(gates, last, axis=0)) for last in seeds]
-    pairs = list(itertools.combinations(seeds, 2))
-    return WithinLabel(
-        multiple[-1],
-        spread(multiple).mean,
-        spread(pearson(gates[i], gates[j]) for i, j in pairs),
-        spread(jaccard(opened[i], opened[j]) for i, j in pairs),
-        spread(overlap_coefficient(opened[i], opened[j]) for i, j in pairs),
-    )
 
 
 def jaccard(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:

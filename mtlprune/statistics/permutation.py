@@ -17,26 +17,13 @@ from scipy import stats
 CHUNK = 2_000_000  # random numbers drawn at a time
 
 
-@dataclass(frozen=True)
-class Tail:
-    """How often permutations reach what was observed."""
+def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> float:
+    """p, the share of permutations whose value, in ``null`` (P,), reaches ``observed``: (1 + reached) / (1 + P).
 
-    greater: int
-    """Permutations that exceed it."""
-    equal: int
-    """Permutations that equal it."""
-    permutations: int
-
-    @property
-    def p(self) -> float:
-        """(1 + greater + equal) / (1 + permutations), never 0 (Phipson and Smyth 2010); NaN without permutations."""
-        return (1 + self.greater + self.equal) / (1 + self.permutations) if self.permutations else math.nan
-
-
-def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> Tail:
-    """The upper tail of ``observed`` among ``null`` (P,); values closer than rounding are equal."""
-    near = 1e-9 * max(1.0, abs(observed))
-    return Tail(int((null > observed + near).sum()), int((np.abs(null - observed) <= near).sum()), len(null))
+    It is never 0 (Phipson and Smyth 2010), and NaN without permutations; values closer than rounding are equal.
+    """
+    reached = int((null >= observed - 1e-9 * max(1.0, abs(observed))).sum())
+    return (1 + reached) / (1 + len(null)) if len(null) else math.nan
 
 
 def permuted(
@@ -92,15 +79,9 @@ def shared_moments(one: NDArray[np.integer], other: NDArray[np.integer]) -> tupl
     return mean, math.sqrt(float((squares[0] * squares[1]).sum()) / (heads - 1))
 
 
-def hypergeometric_p(first: int, second: int, places: int, shared: int) -> float:
-    """Probability that random sets of these sizes among ``places`` share so many or more; NaN if they always do."""
-    if min(first, second) == 0 or max(first, second) == places:
-        return math.nan
-    return float(min(1.0, stats.hypergeom.sf(shared - 1, places, first, second)))
-
-
-def layered_hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: int) -> float:
-    """The same with sets drawn within layers: the exact counterpart of permuting one set each within layers.
+def hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: int) -> float:
+    """Probability that random sets share so many heads or more, if they fall anywhere within layers: the exact
+    counterpart of permuting one set each within layers. NaN where they always share as many.
 
     The number shared is a sum of independent hypergeometric numbers, one a layer; their distributions are convolved.
 
@@ -161,7 +142,7 @@ def layered_rank_test(
         return LayeredRanks(math.nan, math.nan, len(x))
     value = float(x @ y) / size
     null = x[layer_orders(layers, permutations, seed)] @ y / size
-    return LayeredRanks(value, tail(abs(value), np.abs(null)).p, len(x))
+    return LayeredRanks(value, tail(abs(value), np.abs(null)), len(x))
 
 
 def ranks_within_layers(first: Floats, second: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
@@ -215,7 +196,7 @@ def rank_test(
     value = float(x @ y) / size
     orders = generator.random((permutations, len(x)), dtype=np.float32).argsort(axis=1)
     null = x[orders] @ y / size
-    return value, tail(abs(value), np.abs(null)).p
+    return value, tail(abs(value), np.abs(null))
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:

@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -265,13 +265,9 @@ def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
 
 def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """(N, C) → for each system (S, K, C): its counts, summed with each sentence's weight or sign."""
-    found = {}
+    found: dict[int, NDArray[Any]] = {}
     for group, rows, tall, places in parts:
-        sums, start = (tall @ draws[rows])[places], 0
-        for place, system in group.items():
-            runs, _, counts = system.counts.shape
-            found[place] = sums[start : start + runs * counts].reshape(runs, counts, -1)
-            start += runs * counts
+        found.update(zip(group, _split(group.values(), (tall @ draws[rows])[places]), strict=True))
     return found
 
 
@@ -311,12 +307,11 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
     """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
     sentences = systems[0].counts.shape[1]
     generator = np.random.default_rng([seed, sentences])
-    places = dict(enumerate(systems))
-    wide = np.concatenate([_flat(each.counts) for each in systems], axis=1)
+    tall = np.concatenate([_flat(each.counts) for each in systems], axis=1).T.astype(float)
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
         rows = min(size, resamples - done)
-        yield list(_split(places, _times(generator, rows, sentences).astype(float) @ wide.astype(float)).values())
+        yield [np.moveaxis(part, -1, 0) for part in _split(systems, tall @ _times(generator, rows, sentences).T)]
 
 
 def over_seeds(observed: Floats, booted: Floats, seed: int) -> dict[str, float]:
@@ -393,14 +388,11 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
     return reached / (1 + resamples)
 
 
-def _split(systems: Mapping[int, System], sums: NDArray[Any]) -> dict[int, NDArray[Any]]:
-    """(C, ΣSK) → for each system (C, S, K)."""
-    found, start = {}, 0
-    for place, system in systems.items():
-        runs, _, counts = system.counts.shape
-        found[place] = sums[:, start : start + runs * counts].reshape(len(sums), runs, counts)
-        start += runs * counts
-    return found
+def _split(systems: Iterable[System], sums: NDArray[Any]) -> list[NDArray[Any]]:
+    """(ΣSK, C) → for each system (S, K, C)."""
+    shapes = [system.counts.shape[::2] for system in systems]
+    parts = np.split(sums, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    return [part.reshape(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: ArrayLike) -> Floats:

@@ -72,7 +72,7 @@ def twonn(points: ArrayLike) -> Dimension:
                 f"({len(given) - len(distinct)} of the {len(given)} given are copies)"
             )
         nearest = _nearest(distinct)
-    fit, likelihood = from_ratios(nearest[:, 1] / nearest[:, 0])
+    fit, likelihood = _estimates(nearest[:, 1] / nearest[:, 0])
     return Dimension(fit, likelihood, len(nearest), len(given) - len(distinct))
 
 
@@ -84,15 +84,9 @@ def likelihood(points: ArrayLike) -> float:
         return math.nan
 
 
-def from_ratios(ratios: ArrayLike) -> tuple[float, float]:
-    """Both estimates, fit and maximum likelihood, from mu ≥ 1.
-
-    Raises:
-        DimensionError: fewer than three ratios, or all 1.
-    """
-    logs = np.sort(np.log(np.asarray(ratios, np.float64)))
-    if len(logs) < LEAST:
-        raise DimensionError(f"a dimension needs at least {LEAST} ratios, found {len(logs)}")
+def _estimates(ratios: NDArray[np.float64]) -> tuple[float, float]:
+    """Both estimates, fit and maximum likelihood, from mu ≥ 1. Raises DimensionError: all are 1."""
+    logs = np.sort(np.log(ratios))
     if not logs[-1] > 1e-9:
         raise DimensionError(
             "every point has two neighbours at the same distance, as on a lattice, so that the ratios tell no "

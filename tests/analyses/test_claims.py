@@ -3,8 +3,8 @@
 import itertools
 import json
 import math
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,26 @@ import pytest
 from gated_runs import append_gates, claim, scattered, write_run
 
 from mtlprune.analyses.claims import maths
-from mtlprune.analyses.claims.maths import SHARING, claimed_by, count_distribution, list_heads, majority_probability
+from mtlprune.analyses.claims.maths import SHARING, claimed_by, list_heads, majority_probability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.claimed_heads import Claim, ClaimError, RunGroup, group, is_joint, load_claims, notes
+from mtlprune.claimed_heads import Claim, ClaimError, group, is_joint, load_claims, notes
 from mtlprune.results import Result
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs import RunError
+from mtlprune.sentence import LAYERS
 
 GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])
-WHOLE = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
+MASK, OPEN = np.array([[1.0, 0, 0, 1], [0, 1, 1, 0]]), np.ones((2, 4))
 
 
 def test_gates_are_those_of_the_best_epoch(tmp_path):
     folder = write_run(tmp_path / "run", ["pos"], GATES, seed=7)
     (found,) = load_claims([folder.path])
     assert (found.run, found.label, found.seed, found.encoder) == (str(folder.path), "POS", 7, "minilm")
-    assert found.gates.dtype == np.float64 and found.gates.tolist() == GATES.tolist()
-    assert found.open.tolist() == [[False, True, True], [False, True, True]]
-    assert [step for step, _ in found.history] == [10, 20, 30]
-    assert [gates.tolist() for _, gates in found.history] == [[[1] * 3] * 2, GATES.tolist(), [[1] * 3] * 2]
+    assert found.settings["train.encoder_rate"] == 1e-4 and found.data == "f" * 64 and found.finished
+    assert found.gates.tolist() == GATES.tolist() and found.open.tolist() == [[False, True, True]] * 2
+    ones = np.ones((2, 3)).tolist()
+    history = [(step, gates.tolist()) for step, gates in found.history]
+    assert history == [(10, ones), (20, GATES.tolist()), (30, ones)]
     append_gates(folder, 2, {"shared": GATES / 2})  # the last evaluation of the epoch counts
     assert load_claims([folder.path])[0].gates.tolist() == (GATES / 2).tolist()
     with (folder.path / "gates.jsonl").open("a") as handle:
@@ -39,28 +41,17 @@ def test_gates_are_those_of_the_best_epoch(tmp_path):
 
 
 def test_labels(tmp_path):
-    five = ["pos", "ner", "dep", "con", "srl"]
-    runs = {
-        "one": (["dep"], GATES),
-        "pair": (["pos", "dep"], GATES),
-        "all": (five, GATES),
-        "own": (["pos", "dep"], {"dep": GATES, "pos": GATES / 2}),
-        "three": (["pos", "ner", "dep"], GATES),
+    own = {"dep": GATES, "pos": GATES / 2}
+    runs = {"one": ["dep"], "pair": ["pos", "dep"], "all": [*LAYERS], "own": ["pos", "dep"], "three": [*LAYERS][:3]}
+    folders = {
+        name: write_run(tmp_path / name, tasks, own if name == "own" else GATES).path for name, tasks in runs.items()
     }
-    folders = {name: write_run(tmp_path / name, tasks, gates).path for name, (tasks, gates) in runs.items()}
     found = [(found.label, found.gates[0, 2]) for found in load_claims(folders.values())]
     assert found == [("DEP", 1), ("POS+DEP", 1), ("MTL-5", 1), ("POS+DEP:POS", 0.5), ("POS+DEP:DEP", 1), ("MTL-3", 1)]
     assert [is_joint(label) for label, _ in found] == [False, True, True, True, True, True]
     other = write_run(tmp_path / "other three", ["ner", "dep", "srl"], GATES).path
     labels = [found.label for found in load_claims([folders["three"], other, folders["all"]])]
     assert labels == ["POS+NER+DEP", "NER+DEP+SRL", "MTL-5"]
-
-
-def _spoil(folder: RunFolder, line: int, text: str) -> None:
-    path = folder.path / "gates.jsonl"
-    lines = path.read_text().splitlines()
-    lines[line - 1] = text
-    path.write_text("\n".join(lines) + "\n")
 
 
 def _line(gates: object, **more: object) -> str:
@@ -71,7 +62,6 @@ def _line(gates: object, **more: object) -> str:
     ("text", "message"),
     [
         ('{"epoch": 2', r"gates.jsonl, line 2: not readable as JSON"),
-        (_line({"shared": [[1.0]]}, step=None), r"line 2: unexpected content: nothing as step"),
         (_line({"pos": [[1.0]]}), r"line 2: expected the gate set 'shared', found pos"),
         (_line({"shared": [[1, 0, 1], [1, 0]]}), r"line 2: expected rows of equally many numbers"),
         (_line({"shared": [[1, 0, 1], [1, 0, 1.5]]}), r"line 2: .*1.5 as gates.shared.1.2 .*less than or equal to 1"),
@@ -80,10 +70,11 @@ def _line(gates: object, **more: object) -> str:
     ],
 )
 def test_damaged_gates_are_refused(tmp_path, text, message):
-    folder = write_run(tmp_path / "run", ["pos"], GATES)
-    _spoil(folder, 2, text)
+    path = write_run(tmp_path / "run", ["pos"], GATES).path
+    first, _, third = (path / "gates.jsonl").read_text().splitlines()
+    (path / "gates.jsonl").write_text("\n".join([first, text, third]))
     with pytest.raises(RunError, match=message):
-        load_claims([folder.path])
+        load_claims([path])
 
 
 def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
@@ -100,7 +91,6 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
     for others, words in (
         (["nowhere"], "nowhere is no run folder: nothing is there"),
         ([first.absolute()], r"first is given twice \(also as first\); a run counts once"),
-        ([first], "^first is given twice; a run counts once"),
         ([made("bert", encoder="bert")], "first is a run of the encoder minilm and bert one of bert; heads of diff"),
         ([made("control", random=True)], "control one of minilm, random weights"),
         ([made("other", gates=GATES[:1])], "gates for 2 layers of 3 heads and other for 1 of 3"),
@@ -122,8 +112,9 @@ def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs():
     expected = ["POS", "DEP", "SRL", "XYZ", "POS+DEP", "MTL-3", "MTL-5", "MTL-5:POS", "MTL-5:DEP"]
     assert [run_group.label for run_group in found] == expected
     assert all([claim.seed for claim in run_group.claims] == [1, 3] for run_group in found)
-    with pytest.raises(ClaimError, match=r"runs/POS-1 and runs/POS-1 are both runs of POS with seed 1; one label"):
-        group([claim("POS", 1, GATES), claim("POS", 1, GATES)])
+    for other, said in (({}, "; one"), ({"settings": SLOW, "data": "e"}, r" \(they differ in train.rate, the data\)")):
+        with pytest.raises(ClaimError, match=rf"runs/POS-1 and runs/POS-1 are both runs of POS with seed 1{said}"):
+            group([made(), made(**other)])
     with pytest.raises(ClaimError, match="expected one run or more"):
         group([])
 
@@ -136,26 +127,37 @@ def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds, needed):
     assert found.claimed.tolist() == [[times >= needed for times in range(seeds + 1)]]
 
 
-def test_what_a_reader_must_know(tmp_path):
-    second = write_run(tmp_path / "b", ["pos"], 1 - WHOLE, seed=2).path
-    first = write_run(tmp_path / "a", ["pos"], WHOLE).path
-    assert notes(group(load_claims([first, second]))) == []
-    third = write_run(tmp_path / "c", ["pos"], WHOLE[::-1], seed=3, rate=0.5).path
-    fourth = write_run(tmp_path / "d", ["dep"], WHOLE, data="e" * 64, finished=False).path
-    fifth = write_run(tmp_path / "e", ["dep"], WHOLE, rate=0.5).path
-    assert notes(group(load_claims([first, fifth]))) == [
-        "Not only the tasks differ, but train.encoder_rate too: 0.0001 (POS); 0.5 (DEP)."
-    ]
-    with pytest.raises(
-        ClaimError, match=r"of DEP with seed 1 \(they differ in train.encoder_rate, the data\); one label"
-    ):
-        group(load_claims([fourth, fifth]))
-    assert notes(group(load_claims([first, second, third, fourth]))) == [
-        "The seeds of POS differ in train.encoder_rate too: 0.0001, 0.0001, 0.5.",
-        "Not all runs were trained on the same data (their fingerprints differ).",
-        f"Not trained to the end: {fourth}.",
-        "Labels have different numbers of seeds (POS 3, DEP 1); every label weighs the same all the same.",
-    ]
+def made(label: str = "POS", seed: int = 1, gates: np.ndarray = MASK, before: Any = None, **how: Any) -> Claim:
+    history = [(10, gates if before is None else before), (20, gates)]
+    return replace(claim(label, seed, gates), history=history, step=20, **how)
+
+
+EXACT = {"settings": {"pruning.method": "gates", "pruning.keep": 4}}
+PENALTY = {"settings": {"pruning.method": "gates", "pruning.keep": None}}
+FIXED = {"settings": {"pruning.method": "random", "pruning.keep": 9}}
+SLOW = {"train.rate": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ([made(**EXACT), made(seed=2, gates=MASK[::-1], **EXACT)], ""),
+        ([made("POS", seed, **EXACT) for seed in (1, 2, 3)], "Seeds 1 and 2 and 3 of POS have bit-identical"),
+        ([made(**FIXED), made(seed=2, **FIXED)], ""),
+        ([made(gates=MASK / 2, before=MASK, **EXACT)], "Gates strictly between 0 and 1: POS 4 of 8 (50%)."),
+        ([made("DEP", gates=OPEN, **EXACT)], "DEP, seed 1 (8 heads open, 4 wanted)"),
+        ([made("SRL", before=OPEN, **PENALTY)], "SRL, seed 1 (8 heads open one evaluation before, 4 now)"),
+        ([made("SRL", **PENALTY)], ""),
+        ([made(), made("DEP", settings=SLOW)], "Not only the tasks differ, but train.rate too: null (POS); 0.5 (DEP)."),
+        ([made(settings=SLOW), made(seed=2)], "The seeds of POS differ in train.rate too: 0.5, null."),
+        ([made(), made(seed=2, data="e")], "Not all runs were trained on the same data"),
+        ([made(finished=False)], "Not trained to the end: runs/POS-1."),
+        ([made(), made(seed=2), made("DEP")], "Labels have different numbers of seeds (POS 2, DEP 1)"),
+    ],
+)
+def test_what_a_reader_must_know(claims, said):
+    found = notes(group(claims))
+    assert len(found) == bool(said) and said in "".join(found)
 
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
@@ -163,21 +165,13 @@ EVEN = [6] * 12  # open heads in each of 12 layers, of 12
 MIDDLE = [0, 1, 2, 5, 9, 11, 11, 9, 5, 2, 1, 0]
 
 
-def seeds_of(
-    generator: np.random.Generator, label: str, wanted: np.ndarray, number: int = 3, moved: int = 1
-) -> list[Claim]:
-    """Seeds that agree on the wanted heads, but for ``moved`` of each layer, which swap with closed ones."""
+def seeds_of(generator: np.random.Generator, label: str, wanted: np.ndarray, number: int = 3) -> list[Claim]:
+    """Seeds that agree on the wanted heads, but for a tenth of them, and open a tenth as many others of the layer."""
     found = []
     for seed in range(number):
-        gates = wanted.copy()
-        for row in gates:
-            for old, new in ((1, 0), (0, 1)):
-                places = np.flatnonzero(row == old)
-                if len(places) and (row == new).any():
-                    row[generator.choice(places, min(moved, len(places)), replace=False)] = 0.5
-            row[row == 0.5] = generator.permutation(row[row == 0.5])
-        opened = (gates > 0.4) & (generator.random(gates.shape) < 0.97)
-        found.append(claim(label, seed, np.where(opened, generator.uniform(0.2, 1, gates.shape), 0.0)))
+        rate = np.where(wanted > 0, 0.9, 0.1 * wanted.mean(1, keepdims=True))
+        opened = generator.random(wanted.shape) < rate
+        found.append(claim(label, seed, np.where(opened, generator.uniform(0.2, 1, wanted.shape), 0.0)))
     return found
 
 
@@ -215,6 +209,9 @@ def test_planted_overlap_is_found():
     by_all = row(found, "numbers", tasks=5)
     assert by_all["heads"] > 2 * by_all.layers_expected and by_all.layers_more < 0.001
     assert row(found, "variance", part="heads").share > 0.2 > row(found, "variance", part="layers").share
+    assert (found.frames["labels"]["p"] < 0.001).all()  # within a label every seed is permuted
+    alien = [claim("POS", seed, scattered(generator, EVEN, 12)) for seed in range(3)]
+    assert row(overlap(alien, 500), "labels", encoder="POS").p > 0.05
 
 
 def test_a_common_preference_for_layers_is_not_taken_for_overlap():
@@ -222,7 +219,7 @@ def test_a_common_preference_for_layers_is_not_taken_for_overlap():
     found = compare(generator, [scattered(generator, MIDDLE, 12) for _ in TASKS])
     pairs = found.frames["pairs"]
     assert (pairs[["p_anywhere", "q_anywhere"]] < 0.001).all(axis=None)
-    assert (pairs["pearson"] > 0.4).all()  # which the original read as the same heads
+    assert (pairs["pearson"] > 0.3).all()  # which the original read as the same heads
     assert (pairs["q"] > 0.05).all() and (pairs["p_layers"] > 0.01).all()
     assert tasks_of(found).p > 0.05
     by_all = row(found, "numbers", tasks=5)
@@ -248,36 +245,25 @@ def test_one_pair_by_hand():
     assert (pair.claimed, pair.claimed_anywhere, pair.claimed_layers) == (1, 0.5, 0.5)
     assert pair.p_anywhere == pytest.approx(0.5) and pair.p_layers == pytest.approx(0.5)
     assert found.frames["layers"]["claimed"].tolist() == [1, 1, 1, 0]
-    assert row(found, "labels", encoder="POS").multiple_last == pytest.approx(1)
+    columns = ["multiple_last", "multiple_mean", "pearson_mean", "jaccard_mean"]
+    for label, expected in (("POS", (1, 1, 1, 1)), ("DEP", (0, 0, 0, 1 / 3))):
+        assert tuple(row(found, "labels", encoder=label)[columns]) == pytest.approx(expected)
 
 
 def test_joint_labels_are_compared_but_are_no_tasks():
     generator = np.random.default_rng(4)
-    sets = [scattered(generator, EVEN, 12) for _ in range(4)]
-    claims = [one for label, wanted in zip(TASKS, sets, strict=False) for one in seeds_of(generator, label, wanted)]
-    alone = overlap(claims, permutations=100)
-    joint = [one for label in ("MTL-5", "MTL-5:POS", "POS+DEP") for one in seeds_of(generator, label, sets[0])]
-    both = overlap([*joint, *claims], permutations=100)
-    assert (
-        both.about["single"] == list(TASKS[:4]) and len(both.frames["labels"]) == 7 and len(both.frames["pairs"]) == 21
-    )
-    assert both.frames["groups"].equals(alone.frames["groups"])
-    assert both.frames["variance"].equals(alone.frames["variance"])
+    labels = (*TASKS[:4], "MTL-5", "MTL-5:POS", "POS+DEP")
+    every = [one for label in labels for one in seeds_of(generator, label, scattered(generator, EVEN, 12))]
+    claims, joint = every[:12], every[12:]
+    alone, both = overlap(claims, permutations=100), overlap([*joint, *claims], permutations=100)
+    assert both.about["single"] == [*TASKS[:4]] and (len(both.frames["labels"]), len(both.frames["pairs"])) == (7, 21)
+    for frame in ("groups", "variance"):
+        assert both.frames[frame].equals(alone.frames[frame])
     assert both.frames["numbers"]["heads"].equals(alone.frames["numbers"]["heads"])
     assert (tasks_of(both).shared, tasks_of(both).z) == (tasks_of(alone).shared, tasks_of(alone).z)
     only = overlap(joint, permutations=100)
     assert only.frames.keys().isdisjoint({"groups", "numbers"}) and math.isnan(tasks_of(only).shared)
-    assert "There is no single-task label, so tasks cannot be compared, and their part" in "\n".join(
-        only.about["notes"]
-    )
-
-
-def test_within_a_label_every_seed_is_permuted():
-    generator = np.random.default_rng(5)
-    agreeing = compare(generator, [scattered(generator, EVEN, 12)])
-    assert row(agreeing, "labels", encoder="POS").p < 0.001
-    alien = [claim("POS", seed, scattered(generator, EVEN, 12)) for seed in range(3)]
-    assert row(overlap(alien, 500), "labels", encoder="POS").p > 0.05
+    assert "There is no single-task label, so tasks cannot be compared, and" in "\n".join(only.about["notes"])
 
 
 @pytest.mark.parametrize("gates", [np.zeros((2, 3)), np.ones((2, 3)), np.array([[1, 1, 1], [0, 0, 0]])])
@@ -287,17 +273,15 @@ def test_labels_that_say_nothing(gates):
     assert pair[["z", "p", "q"]].isna().all()
     text = "\n".join(found.about["notes"])
     assert "\nPOS: the heads of each layer are open equally often, so permuting" in text
-    flat = np.ptp(gates) == 0
-    assert ("\nPOS: all gates of a run are equal" in text) == flat == math.isnan(pair.pearson)
+    assert ("\nPOS: all gates of a run are equal" in text) == (np.ptp(gates) == 0) == math.isnan(pair.pearson)
 
 
-def test_labels_that_say_nothing_or_are_alone():
+def test_a_label_that_is_alone():
     found = overlap([claim("POS", 1, [[1, 0, 1], [0, 1, 0]])], permutations=20)
     assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
     assert math.isnan(row(found, "labels", encoder="POS").multiple_last) and math.isnan(tasks_of(found).p)
     text = "\n".join(found.about["notes"])
-    for words in ("POS: one seed", "one label only", "one single-task label", "fewer than 3", "cannot be resampled"):
-        assert words in text
+    assert "POS: one seed" in text and "one single-task label" in text and "cannot be resampled" in text
 
 
 def test_the_seed_decides():
@@ -310,18 +294,11 @@ def test_the_seed_decides():
     assert all(frame.equals(turned.frames[name]) for name, frame in one.frames.items())
 
 
-def run_groups(**times: list[list[int]]) -> list[RunGroup]:
-    """Labels with three seeds; head h is open in the first times[label][l][h] of them."""
-    return group(
-        claim(label, seed, (np.array(rows) > seed).astype(float)) for label, rows in times.items() for seed in range(3)
-    )
-
-
 def test_stem_exclusive_and_free_heads():
-    found = run_groups(
-        POS=[[3, 3, 0], [2, 1, 3]], NER=[[3, 0, 0], [3, 1, 0]], DEP=[[2, 0, 0], [2, 1, 3]], SRL=[[3, 1, 0], [0, 1, 0]]
-    )
-    heads = list_heads(found)
+    """Heads are open in the first so many of three seeds."""
+    times = {"POS": [[3, 3, 0], [2, 1, 3]], "NER": [[3, 0, 0], [3, 1, 0]]}
+    times |= {"DEP": [[2, 0, 0], [2, 1, 3]], "SRL": [[3, 1, 0], [0, 1, 0]]}
+    heads = list_heads(group(claim(label, k, np.array(rows) > k) for label, rows in times.items() for k in range(3)))
     assert heads[["layer", "head", "claimed_by", "group"]].values.tolist() == [
         [1, 1, "POS, NER, DEP, SRL", "stem"],
         [1, 2, "POS", "exclusive"],
@@ -331,9 +308,7 @@ def test_stem_exclusive_and_free_heads():
         [2, 3, "POS, DEP", ""],  # two tasks: none of the three
     ]
     assert heads["tasks"].tolist() == [4, 1, 0, 3, 0, 2]
-    two_of_three = majority_probability(3, 2)
-    assert two_of_three == pytest.approx(20 / 27)  # 3·(2/3)²·(1/3) + (2/3)³
-    sure = [1, 1 - majority_probability(3, 1), 1, two_of_three**2, (1 - 7 / 27) ** 4]
+    sure = [1, 20 / 27, 1, (20 / 27) ** 2, (20 / 27) ** 4]  # two of three: 3·(2/3)²·(1/3) + (2/3)³
     assert heads["confidence"][:5].tolist() == pytest.approx(sure)  # of 1-1 three tasks always, whatever DEP does
     assert math.isnan(heads["confidence"][5])
 
@@ -346,16 +321,11 @@ def test_bootstrap_of_one_task_against_enumeration(seeds, times):
 
 
 def test_claimed_by_against_enumeration():
-    claimed = [
-        np.array(rows, dtype=bool) for rows in ([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 0, 1]])
-    ]
-    orders = list(itertools.product(itertools.permutations(range(3)), repeat=2))
-    ways = [
-        [np.take_along_axis(one, np.array(order), 1) for order in orders] if place else [one]
-        for place, one in enumerate(claimed)
-    ]
-    every = np.array([sum(way.astype(int) for way in chosen) for chosen in itertools.product(*ways)])
-    found = claimed_by(claimed, 20_000, np.random.default_rng(0), np.random.default_rng(1))
+    claimed = np.array([[[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 0, 1]]], dtype=bool)
+    orders = np.array([*itertools.product(itertools.permutations(range(3)), repeat=2)])
+    second, third = ([np.take_along_axis(one, order, 1) for order in orders] for one in claimed[1:])
+    every = np.array([claimed[0] + one.astype(int) + other for one, other in itertools.product(second, third)])
+    found = claimed_by([*claimed], 20_000, np.random.default_rng(0), np.random.default_rng(1))
     assert found[["tasks", "heads"]].values.tolist() == [[1, 5], [2, 3], [3, 1]]
     for row in found.itertuples():
         numbers = (every >= row.tasks).sum((1, 2))
@@ -364,25 +334,12 @@ def test_claimed_by_against_enumeration():
         assert row.layers_fewer == pytest.approx((numbers <= row.heads).mean(), abs=0.02)
     # Three of six heads claimed by each of three labels, anywhere: 6·(1/2)³ heads by all, 6·4/8 by two or more.
     assert found["uniform_expected"].tolist() == pytest.approx([6 * 7 / 8, 3, 6 / 8])
-    p = [0.2, 0.5, 0.9]
-    expected: Counter[int] = Counter()
-    for outcome in itertools.product((0, 1), repeat=3):
-        expected[sum(outcome)] += math.prod(q if hit else 1 - q for q, hit in zip(p, outcome, strict=True))
-    assert count_distribution(p) == pytest.approx([expected[k] for k in range(4)])
+
     heads = list_heads(group(claim(label, 1, [[1, 0]]) for label in ("POS", "NER", "DEP")))
     assert heads["group"].tolist() == ["stem", "free"] and heads["confidence"].isna().all()  # one seed each
-    assert not len(claimed_by([], 10, np.random.default_rng(0), np.random.default_rng(0))) and not len(list_heads([]))
+
     found = claimed_by([np.eye(2, dtype=bool)], 0, np.random.default_rng(0), np.random.default_rng(0))
     assert found.loc[0, ["heads", "layers_expected"]].tolist() == [2, 2] and math.isnan(found["layers_more"][0])
-
-
-def enumerated(open_: np.ndarray, layer: int, head: int) -> float:
-    """Share of all placements of each map's open heads within the layer that reach what is observed."""
-    heads = open_.shape[2]
-    ways = [list(itertools.combinations(range(heads), int(one[layer].sum()))) for one in open_]
-    observed = int(open_[:, layer, head].sum())
-    reached = [sum(head in chosen for chosen in placed) >= observed for placed in itertools.product(*ways)]
-    return sum(reached) / len(reached)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -390,5 +347,7 @@ def test_p_is_the_share_of_all_placements(seed):
     open_ = np.random.default_rng(seed).random((3, 2, 4)) < 0.5
     p = maths.by_maps(open_)
     for layer, head in np.ndindex(2, 4):
-        assert p[layer, head] == pytest.approx(enumerated(open_, layer, head))
+        ways = [list(itertools.combinations(range(4), int(one[layer].sum()))) for one in open_]
+        times = np.array([sum(head in chosen for chosen in placed) for placed in itertools.product(*ways)])
+        assert p[layer, head] == pytest.approx(np.mean(times >= open_[:, layer, head].sum()))
     assert (p >= maths.least(open_) - 1e-12).all()

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from found import GATES, loaded, sentences_of, subject_of
 from scipy import stats
+from sklearn.metrics import f1_score
 from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
@@ -15,9 +17,8 @@ from transformers import AutoModelForMaskedLM
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import SUBSETS, TERMS, comparison, decoders
 from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.maths import embedding_terms, importance, refusal, terms, trace
+from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms, trace
 from mtlprune.analyses.dissection.measure import dissect, score_masked
-from mtlprune.analyses.reading import Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
@@ -28,22 +29,6 @@ SENTENCES = [WORDS[:7], WORDS[3:20], WORDS[9:11]]
 REQUEST = Request((), Path("nowhere"), None)
 
 
-def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
-    """With gains and biases that are not 1 and 0, as they are after pretraining."""
-    encoder = Encoder.load(str(folder), attention="eager")
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    return encoder.to(dtype)
-
-
-def some_gates(dtype: torch.dtype = torch.float64) -> Tensor:
-    gates = torch.rand(LAYERS, HEADS, generator=torch.Generator().manual_seed(3)).to(dtype)
-    gates[0, 1] = gates[1, 2] = 0
-    return gates
-
-
 def passed(encoder: Encoder, gates: Tensor | None = None) -> tuple[dissection.Trace, list[Tensor]]:
     traced, hidden, _ = trace(encoder, encoder.collate(encoder.tokenize_all(SENTENCES)), gates)
     return traced, hidden
@@ -52,24 +37,19 @@ def passed(encoder: Encoder, gates: Tensor | None = None) -> tuple[dissection.Tr
 def closed_form(trace: dissection.Trace, last: int) -> Tensor:
     """The terms after so many layers as products of LayerNorms' scales, K_λ = Π_{k ≥ λ} g_k / s_k: i = K_0 · embedding;
     h = Σ K_{2l−1} · attention_l; f = Σ K_{2l} · feed-forward_l; c = the rest. (4, N, H)"""
-    layers = list(trace.layers)[:last]
+    layers, found = list(trace.layers)[:last], embedding_terms(trace).clone()
     norms = [norm for layer in layers for norm in layer.norms]
-    one = torch.ones_like(layers[0].read if layers else embedding_terms(trace)[0])
-    products = [one]  # K after LayerNorm λ, from the last backwards
+    scales = [torch.ones_like(found[0])]  # at place k K of norms k, k + 1, ...; the last one is 1
     for norm in reversed(norms):
-        products.append(products[-1] * norm.gain / norm.std)
-    products.reverse()  # products[k] = K of norms k, k + 1, ...; the last one is 1
-    first = embedding_terms(trace)
-    given, correction = products[0] * first[0], products[0] * first[3]
-    attention, feed_forward = torch.zeros_like(given), torch.zeros_like(given)
-    for number, layer in enumerate(layers):
-        before, between = products[2 * number], products[2 * number + 1]
-        attention = attention + before * layer.attention()
-        feed_forward = feed_forward + between * layer.feed_forward
-        correction = correction + before * layer.attention_bias() + between * layer.feed_forward_bias
-    for place, norm in enumerate(norms):
-        correction = correction + products[place + 1] * norm.bias - products[place] * norm.mean
-    return torch.stack([given, attention, feed_forward, correction])
+        scales.insert(0, scales[0] * norm.gain / norm.std)
+    found *= scales[0]
+    for before, between, layer in zip(scales[::2], scales[1::2], layers, strict=False):
+        found[1] += before * layer.attention()
+        found[2] += between * layer.feed_forward
+        found[3] += before * layer.attention_bias() + between * layer.feed_forward_bias
+    for before, after, norm in zip(scales, scales[1:], norms, strict=False):
+        found[3] += after * norm.bias - before * norm.mean
+    return found
 
 
 @pytest.mark.parametrize("family", POST_LN)
@@ -78,7 +58,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family)
         if family == "deberta" and dtype is torch.float64:
             limit = 1e-5  # its LayerNorm computes in float32 whatever it is given
         encoder = loaded(tiny_encoder(family), dtype)
-        for gates in (None, some_gates(dtype)):
+        for gates in (None, GATES.to(dtype)):
             traced, hidden = passed(encoder, gates)
             stacks = list(terms(traced))
             assert len(stacks) == len(hidden) == LAYERS + 1
@@ -89,7 +69,7 @@ def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family)
 
 @pytest.mark.parametrize("family", ["bert", "albert", "mpnet"])
 def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder, family):
-    gates = (some_gates() > 0.4).double()
+    gates = (GATES > 0.4).double()
     gates[1] = gates[0] if family == "albert" else 0  # ALBERT's layers are one module; elsewhere a layer loses all
     gated, _ = passed(loaded(tiny_encoder(family)), gates)
     encoder = loaded(tiny_encoder(family))
@@ -99,9 +79,8 @@ def test_a_removed_head_is_a_head_whose_gate_is_0(tiny_encoder, family):
         assert (one - other).abs().max() <= 1e-10 and (other.sum(0) - whole).abs().max() <= 1e-10
 
 
-def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
-    gates = some_gates()
-    traced, hidden = passed(loaded(tiny_encoder("bert")), gates)
+def test_a_head_has_what_is_left_of_the_heads_without_the_others(bert):
+    traced, hidden = passed(bert, GATES.double())
     shares = dissection.head_importance(traced, hidden[-1])
     for place in range(LAYERS):
         for head in range(HEADS):
@@ -110,29 +89,15 @@ def test_a_head_has_what_is_left_of_the_heads_without_the_others(tiny_encoder):
             layers = [replace(layer, heads=heads) for layer, heads in zip(traced.layers, alone, strict=True)]
             *_, stack = terms(replace(traced, layers=layers))
             assert torch.allclose(shares[place][:, head], importance(stack[1:2], hidden[-1])[0], atol=1e-12)
-            assert bool(shares[place][:, head].any()) == (gates[place, head] > 0)
+            assert bool(shares[place][:, head].any()) == (GATES[place, head] > 0)
 
 
-@pytest.mark.parametrize("family", ["modernbert", "eurobert"])
-def test_an_encoder_that_is_not_post_ln_is_refused(tiny_encoder, family):
-    encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
-    assert refusal(encoder) and "no post-LN encoder" in str(refusal(encoder))
-    with pytest.raises(EncoderError, match="no post-LN encoder"):
-        passed(encoder)
-
-
-def subject(folder: Path, encoder: Encoder | None = None, gates: Tensor | None = None) -> Subject:
-    return Subject("pretrained", str(folder), 0, encoder or Encoder.load(str(folder), attention="eager"), gates, "")
-
-
-def test_many_sentences_are_what_single_ones_say(tiny_encoder):
-    folder = tiny_encoder("bert")
-    sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate(SENTENCES)]
-    gates = some_gates(torch.float32)
-    whole = dissect(subject(folder, gates=gates), sentences, 10, REQUEST)
+def test_many_sentences_are_what_single_ones_say_and_a_miss_is_refused(tiny_encoder):
+    subject, sentences = subject_of(loaded(tiny_encoder("bert"), torch.float32), GATES), sentences_of([7, 17, 2])
+    whole = dissect(subject, sentences, 10, REQUEST)
     start, mu, pieces, heads = 0, 0.0, 0, 0.0
     for sentence in sentences:
-        one = dissect(subject(folder, gates=gates), [sentence], 10, REQUEST)
+        one = dissect(subject, [sentence], 10, REQUEST)
         mine = slice(start, start + len(sentence))
         assert np.allclose(whole["word_mu"][mine], one["word_mu"], atol=1e-4)
         assert torch.allclose(whole["last"][:, mine], one["last"], atol=1e-5)
@@ -140,37 +105,30 @@ def test_many_sentences_are_what_single_ones_say(tiny_encoder):
         mu, heads = mu + one["pieces"] * one["mu"], heads + one["pieces"] * one["heads"]
     assert whole["pieces"] == pieces and np.allclose(whole["mu"], mu / pieces, atol=1e-5)
     assert np.allclose(whole["mu"].sum(1), 1, atol=1e-5) and 0 < whole["error"] < 1e-5
-    assert np.allclose(whole["heads"], heads / pieces, atol=1e-5) and whole["heads"][0, 1] == whole["heads"][1, 2] == 0
+    assert np.allclose(whole["heads"], heads / pieces, atol=1e-5) and not whole["heads"][GATES.numpy() == 0].any()
     assert np.isclose(whole["heads"].sum(), whole["mu"][-1, 1], atol=1e-5)
     assert all(line["tokens"] == pieces for line in whole["linearity"])
-
-
-def test_a_decomposition_that_misses_is_refused(tiny_encoder):
-    folder = tiny_encoder("bert")
-    encoder = Encoder.load(str(folder), attention="eager")
-    layer = encoder.transformer.encoder.layer[0]
+    layer = subject.encoder.transformer.encoder.layer[0]
     layer.register_forward_hook(lambda module, args, output: output + 1)  # something no term knows of
     with pytest.raises(EncoderError, match="miss what the encoder says"):
-        dissect(subject(folder, encoder), [Sentence("1", tuple(WORDS[:5]))], 5, REQUEST)
+        dissect(subject, sentences, 5, REQUEST)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet"])
 def test_the_whole_vector_gives_the_masked_head_what_the_model_gives_it(tiny_encoder, family, tmp_path):
-    plain = Encoder.load(str(tiny_encoder(family)))
-    assert not score_masked(subject(tiny_encoder(family)), [Sentence("1", tuple(WORDS[:5]))], 0)  # no such head
+    folder, [sentence] = tiny_encoder(family), sentences_of([30])
+    plain = Encoder.load(str(folder), attention="eager")
+    assert not score_masked(replace(subject_of(plain), name=str(folder)), [sentence], 0)  # no such head
     model = AutoModelForMaskedLM.from_config(make_config(family)).eval()
     model.save_pretrained(tmp_path)
     plain.tokenizer.save_pretrained(tmp_path)
-    sentences = [Sentence(str(place), tuple(words)) for place, words in enumerate([WORDS[:30], WORDS[5:34]])]
     encoder = Encoder.load(str(tmp_path), attention="eager")
     seen: list[tuple[Tensor, Tensor]] = []
     encoder.transformer.register_forward_pre_hook(
         lambda module, args, given: seen.append((given["input_ids"], given["attention_mask"])), with_kwargs=True
     )
-    [found] = score_masked(subject(tmp_path, encoder), sentences, 0)
-    (ids, mask), batch = seen[0], encoder.collate(encoder.tokenize_all([s.words for s in sentences]))
-    rows = sorted(range(2), key=lambda row: -len(encoder.tokenize(sentences[row].words).ids))
-    batch = encoder.collate([encoder.tokenize(sentences[row].words) for row in rows])
+    [found] = score_masked(replace(subject_of(encoder), name=str(tmp_path)), [sentence], 0)
+    (ids, mask), batch = seen[0], encoder.collate([encoder.tokenize(sentence.words)])
     with torch.no_grad():
         told = model(input_ids=ids, attention_mask=mask).logits.argmax(-1)
     draw = torch.rand(2, len(batch.piece_slot), generator=torch.Generator().manual_seed(0))[0]
@@ -213,18 +171,14 @@ def test_gates_that_follow_shares_do_not_pass_for_chance():
     assert found["rho_p"] < 0.01 and found["shared_p"] < 1e-6
     by_layer = np.repeat(np.arange(6)[:, None] > 2, 12, axis=1).astype(float)  # all of some layers: no ranks within
     assert math.isnan(comparison.gates_against_shares(by_layer, shares)["rho"])
-    blind = [
-        comparison.gates_against_shares(rng.permuted(follows, axis=1), shares, seed)["rho_p"] for seed in range(12)
-    ]
-    assert np.median(blind) > 0.1
+    assert comparison.gates_against_shares(rng.permuted(follows, axis=1), shares)["rho_p"] > 0.1
 
 
 def test_losses_of_encoders_and_of_exclusive_heads():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
     counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
-    same = comparison.losses(counts, counts)
-    assert not same["difference"].any() and not same["low"].any() and not same["high"].any()
+    assert not any(same.any() for same in comparison.losses(counts, counts).values())
     found = comparison.losses(counts[::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
@@ -244,10 +198,8 @@ def test_a_mixture_is_found_and_a_rotation_undone():
     against = comparison.composition(-parts["a"], {"a": parts["a"]})
     assert against["weights"] == {"a": 0.0} and against["unexplained"] == pytest.approx(1)
     assert math.isnan(comparison.composition(np.zeros((30, 8)), parts)["unexplained"])
-    rng = np.random.default_rng(6)
-    one = rng.normal(size=(40, 6))
-    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    found = comparison.composition(one @ turn, {"a": one})
+    turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    found = comparison.composition(parts["a"] @ turn, {"a": parts["a"]})
     assert found["rotated"] == pytest.approx({"a": 1.0})
     assert found["rotated_unexplained"] == pytest.approx(0, abs=1e-12) and found["unexplained"] > 0.3
 
@@ -256,10 +208,7 @@ QUICK = decoders.NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
 
 
 def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
-    found = torch.zeros_like(parts[0])
-    for term in subset:
-        found = found + parts[TERMS.index(term)]
-    return found
+    return parts[[TERMS.index(term) for term in subset]].sum(0)
 
 
 def test_scaling_is_that_of_each_sum():
@@ -267,30 +216,22 @@ def test_scaling_is_that_of_each_sum():
     parts = torch.randn(4, 50, 6, dtype=torch.float64)
     parts[1, :, 2] = 3.0  # a constant feature of h
     scaled = decoders.SubsetNets(parts, 2, QUICK).scaled(parts)
-    for place, subset in enumerate(SUBSETS):
-        whole = summed(parts, subset)
-        std = whole.std(0, correction=0)
-        moving = std > 1e-6
-        expected = torch.where(moving, (whole - whole.mean(0)) / torch.where(moving, std, 1.0), 0.0)
-        assert torch.allclose(scaled[place], expected, atol=1e-8)
+    whole = torch.stack([summed(parts, subset) for subset in SUBSETS])
+    std, mean = torch.std_mean(whole, 1, correction=0, keepdim=True)
+    assert torch.allclose(scaled, torch.where(std > 1e-6, (whole - mean) / std, 0.0), atol=1e-8)
 
 
 def test_each_net_reads_its_own_terms_and_the_empty_one_says_the_majority_label():
     torch.manual_seed(1)
-    parts, labels = torch.randn(4, 300, 8), torch.randint(0, 3, (300,))
-    labels = (parts[0, :, 0] > 0).long()  # the input knows it
+    parts = torch.randn(4, 300, 8)
+    labels = (parts[0, :, 0] > -0.5).long()  # the input knows it; 1 is the majority
     answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), parts)
     changed = parts.clone()
     changed[1:] = torch.randn(3, 300, 8)
     again = decoders.predict(decoders.train_nets(changed, labels, 3, QUICK), changed)
     same = [bool((answers[place] == again[place]).all()) for place in range(16)]
     assert same[SUBSETS.index("i")] and same[0] and not same[SUBSETS.index("h")]
-    assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95
-    torch.manual_seed(2)
-    labels = torch.tensor([0] * 30 + [1] * 50 + [2] * 40)
-    parts = torch.randn(4, 120, 5)
-    answers = decoders.predict(decoders.train_nets(parts, labels, 3, QUICK), torch.randn(4, 20, 5))
-    assert (answers[0] == 1).all()
+    assert (answers[SUBSETS.index("i")] == labels).float().mean() > 0.95 and (answers[0] == 1).all()
 
 
 def sentence() -> Sentence:
@@ -306,18 +247,16 @@ def sentence() -> Sentence:
 
 
 def test_items_and_their_features():
+    expected = {"pos": "DET NOUN VERB PROPN", "ner": "O O O B-LOC", "con": "S NP", "srl": "ARG0 ARG1", "wsd": "see.01"}
+    expected["dep"] = "det nsubj obj"  # the root has no head to be asked of
     both = [Sentence("0", ("hello",)), sentence()]  # one that lacks all layers, before
-    items = {task: decoders.term_items(task, both) for task in ("pos", "ner", "dep", "con", "srl")}
-    assert items["pos"].labels.tolist() == ["DET", "NOUN", "VERB", "PROPN"]
-    assert items["ner"].labels.tolist() == ["O", "O", "O", "B-LOC"]
-    assert items["dep"].labels.tolist() == ["det", "nsubj", "obj"]  # the root has no head to be asked of
-    assert items["con"].labels.tolist() == ["S", "NP"]
-    assert items["srl"].labels.tolist() == ["ARG0", "ARG1"] and set(items["srl"].sentence.tolist()) == {1}
+    items = {task: decoders.term_items(task, both) for task in expected}
+    assert {task: " ".join(found.labels) for task, found in items.items()} == expected
+    assert set(items["srl"].sentence.tolist()) == {1}
     parts = torch.randn(4, 5, 3)
     features = items["srl"].features(parts)
     assert torch.allclose(features[:, 0], torch.cat([parts[:, 3], parts[:, 1:3].mean(1)], 1))
     assert torch.allclose(items["dep"].features(parts)[:, 0], torch.cat([parts[:, 1], parts[:, 2]], 1))
-    assert decoders.term_items("wsd", both).labels.tolist() == ["see.01"]
 
 
 def test_scores_count_what_is_right():
@@ -332,17 +271,14 @@ def test_scores_count_what_is_right():
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
     gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
-    assert (
-        decoders.macro_f1(answers, gold) == decoders.macro_f1(gold, answers) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
-    )
-    assert decoders.macro_f1(gold, gold) == 1
+    assert decoders.macro_f1(answers, gold) == pytest.approx(f1_score(gold, answers, average="macro", zero_division=0))
 
 
 def test_neighbours_are_those_of_the_lemma(monkeypatch):
     monkeypatch.setattr(decoders, "NEIGHBOURS", 3)
     generator = torch.Generator().manual_seed(0)
     labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
-    names, gold = np.unique(labels, return_inverse=True)
+    gold = np.unique(labels, return_inverse=True)[1]
     asked = np.array(["run.09", "be.01"])
     train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
     answers = decoders.nearest(train, labels, gold, test, asked)
@@ -351,25 +287,18 @@ def test_neighbours_are_those_of_the_lemma(monkeypatch):
             pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]
             cosine = torch.cosine_similarity(summed(train, subset)[pool], summed(test, subset)[row], dim=-1)
             near = cosine.argsort(descending=True)[: 3 if subset else len(pool)].tolist()
-            votes = {
-                sense: [float(cosine[k]) for k in near if gold[pool[k]] == sense]
-                for sense, name in enumerate(names)
-                if name.startswith(lemma)
-            }
-            best = max(votes, key=lambda sense: (len(votes[sense]), sum(votes[sense])))
+            votes = {sense: cosine[[k for k in near if gold[pool[k]] == sense]] for sense in {gold[k] for k in pool}}
+            best = max(votes, key=lambda sense: (len(votes[sense]), float(votes[sense].sum())))
             assert answers[place, row] == best, (subset, lemma)
 
 
 def test_senses_from_rolesets_beside_the_most_frequent_one():
     generator = torch.Generator().manual_seed(0)
-    sentences, rows = [], []
-    for place in range(90):
-        sense = 1 + (place % 3 == 0)
-        sentences.append(Sentence(str(place), ("runs",), srl=(Predicate(0, f"run.0{sense}", (), "run"),)))
-        vector = torch.randn(4, 1, 8, generator=generator)
-        vector[1, 0, 0] += 6 * (sense - 1.5)  # the heads know the sense
-        rows.append(vector)
-    material = decoders.Material(sentences, torch.cat(rows, 1))
+    senses = torch.tensor([2, 1, 1] * 30)
+    sentences = [Sentence("1", ("runs",), srl=(Predicate(0, f"run.0{sense}", (), "run"),)) for sense in senses]
+    vectors = torch.randn(4, 90, 8, generator=generator)
+    vectors[1, :, 0] += 6 * (senses - 1.5)  # the heads know the sense
+    material = decoders.Material(sentences, vectors)
     learned, near = decoders.score("wsd", material, material, QUICK)
     heads = SUBSETS.index("h")
     assert learned["baseline"] == pytest.approx(2 / 3)
@@ -377,4 +306,4 @@ def test_senses_from_rolesets_beside_the_most_frequent_one():
     assert learned["score"][0] == near["score"][0] == pytest.approx(2 / 3)  # nothing to go by: the most frequent sense
     apart = np.array([[told[0][heads], told[heads][0]] for told in (near["micro_agreement"], near["macro_agreement"])])
     assert (apart[:, 0] == apart[:, 1]).all() and (apart < 1).all() and np.diag(near["macro_agreement"]).min() == 1
-    assert decoders.score("wsd", decoders.Material(sentences[:1], rows[0]), material, QUICK) == []
+    assert decoders.score("wsd", decoders.Material(sentences[:1], vectors[:, :1]), material, QUICK) == []

@@ -22,27 +22,18 @@ from mtlprune.scores import SCORES, count_names
 from mtlprune.tasks import TASKS
 from mtlprune.training.pruning.selectors import agreement, derivatives, head_weights
 
-SENTENCES = [s for s in build_grammar(14, 1, 1, seed=9)["train"]][:12]
-SMALL: dict[str, Any] = {"dep": {"arc_size": 8, "relation_size": 4}}
+SENTENCES = list(build_grammar(12, 1, 1, seed=9)["train"])
 
 
 def make(folder: Path) -> tuple[MultiTaskModel, list[Any], dict[str, list[Any]]]:
-    config = build_config(
-        {
-            "data": {"path": "nowhere"},
-            "tasks": ["pos", "ner", "dep"],
-            "encoder": {"name": str(folder)},
-            "decoders": SMALL,
-        },
-        "test",
-    )
+    tree = {"data": {"path": "nowhere"}, "tasks": ["pos", "ner", "dep"], "encoder": {"name": str(folder)}}
+    config = build_config({**tree, "decoders": {"dep": {"arc_size": 8, "relation_size": 4}}}, "test")
     model = MultiTaskModel.build(config, {t: TASKS[t].collect(SENTENCES) for t in config.tasks}).eval()
     torch.manual_seed(1)
     for parameter in model.tasks.parameters():
         torch.nn.init.normal_(parameter, 0, 0.2)
     pieces = model.encoder.tokenize_all([s.words for s in SENTENCES])
-    targets = {t: [model.tasks[t].target(s) for s in SENTENCES] for t in config.tasks}
-    return model, pieces, targets
+    return model, pieces, {t: [model.tasks[t].target(s) for s in SENTENCES] for t in config.tasks}
 
 
 @pytest.fixture(scope="module", params=["bert", "modernbert"])
@@ -75,16 +66,14 @@ def test_cosines_are_those_of_whole_gradients(made):
     model, pieces, targets = made
     told = agreement(model, pieces, targets, size=12)
     batch = model.collate(pieces, targets)
-    slices = head_weights(model)
-    vectors: dict[str, torch.Tensor] = {}
-    for task, loss in model.losses(batch).items():
+    vectors = []
+    for loss in model.losses(batch).values():
         model.zero_grad()
         loss.backward(retain_graph=True)
-        vectors[task] = torch.cat([w.grad.index_select(d, rows).flatten() for w, rows, d in slices[1][2]])
-    for i, first in enumerate(told.tasks):
-        for j, second in enumerate(told.tasks):
-            expected = torch.cosine_similarity(vectors[first], vectors[second], 0)
-            assert told.cosines[i, j, 1, 2] == pytest.approx(float(expected), abs=1e-5)
+        owned = [w.grad.index_select(d, rows).flatten() for w, rows, d in head_weights(model)[1][2]]
+        vectors.append(torch.nn.functional.normalize(torch.cat(owned), dim=0))
+    expected = torch.stack(vectors) @ torch.stack(vectors).T
+    assert told.tasks == tuple(targets) and np.allclose(told.cosines[:, :, 1, 2], expected, atol=1e-5)
     pairs = told.cosines[np.triu_indices(3, 1)]
     np.testing.assert_allclose(told.mean(), pairs.mean(0))
     assert set(np.unique(told.opposed())) <= {0, 1 / 3, 2 / 3, 1}
@@ -146,13 +135,6 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     own = _own(held, request).iloc[0]
     assert own["low"] < -100 * planted < own["high"] and (own["p"] < 1e-4) == bool(planted)
     cells = _cells(held, request).set_index(["encoder", "other"])
-    assert np.isclose(
-        own["delta"],
-        np.mean(
-            [
-                cells.loc[(a, a), "delta"] - np.mean([cells.loc[(b, a), "delta"] for b in labels if b != a])
-                for a in labels
-            ]
-        ),
-    )
+    delta = cells["delta"].unstack().loc[[*labels], [*labels]].to_numpy()
+    assert np.isclose(own["delta"], np.diag(delta).mean() - delta[~np.eye(3, dtype=bool)].mean())
     assert (cells["equal"].drop([(label, label) for label in labels]) < 0.05).all()

@@ -180,8 +180,6 @@ def find_break(
 
 def _checked(steps: ArrayLike, values: ArrayLike, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise BreakError(f"a curve has as many values as steps, found {y.shape} and {x.shape}")
     if axis == "log":
         x, y = np.log(x[x > 0]), y[x > 0]
     if len(x) < LEAST:
@@ -210,7 +208,7 @@ def lag_test(first: Grid, second: Grid, permutations: int, seed: tuple[int, ...]
         return float("nan"), float("nan")
     orders = layer_orders(np.nonzero(both)[0], permutations, seed)
     size = float(np.abs(second - first)[both].mean())
-    return size, tail(-size, -np.abs(second[both][orders] - first[both]).mean(1)).p
+    return size, tail(-size, -np.abs(second[both][orders] - first[both]).mean(1))
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

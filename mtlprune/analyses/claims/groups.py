@@ -208,4 +208,4 @@ def difference(
         return math.nan, math.nan, 0
     x, c = values[used], contrast[used] / weights.sum()
     null = x[layer_orders(np.nonzero(used)[0], permutations, seed)] @ c
-    return float(x @ c), tail(abs(float(x @ c)), np.abs(null)).p, len(x)
+    return float(x @ c), tail(abs(float(x @ c)), np.abs(null)), len(x)

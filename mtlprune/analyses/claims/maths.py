@@ -1,11 +1,11 @@
 """What claims have in common, beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
 
-Letters: n labels or tasks, S seeds, k runs of a label, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
+Letters: n labels or tasks, S seeds, M runs in all, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
 """
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.claims.stability import Runs
 from mtlprune.claimed_heads import Claim, RunGroup
-from mtlprune.statistics.agreement import Spread, jaccard, overlap_coefficient, pearson, spread
+from mtlprune.statistics.agreement import jaccard, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import (
     corrected,
     hypergeometric_p,
-    layered_hypergeometric_p,
     permuted,
     shared_moments,
     shared_null,
@@ -35,9 +35,15 @@ were none)."""
 UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 
 
-def spreads(**figures: Spread) -> Row:
-    """Columns ``NAME_mean``, ``NAME_sd``, ... of figures over pairs of seeds."""
-    return {f"{name}_{key}": value for name, figure in figures.items() for key, value in vars(figure).items()}
+def spreads(**figures: Iterable[float]) -> Row:
+    """Figures over pairs of seeds: ``NAME_mean``, ``_sd`` (of the sample, NaN for fewer than two), ``_least``,
+    ``_most``, and ``_number``, for how many pairs the figure is defined.
+
+    The pairs are not independent: the spread describes, it is no standard error.
+    """
+    parts = {"mean": "mean", "sd": "std", "least": "min", "most": "max", "number": "count"}
+    each = {name: pd.Series([*values], dtype=float) for name, values in figures.items()}
+    return {f"{name}_{part}": getattr(held, how)() for name, held in each.items() for part, how in parts.items()}
 
 
 def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
@@ -63,8 +69,8 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
                 "other": other.label,
                 "pearson": pearson(one.mean.ravel(), other.mean.ravel()),
                 **spreads(
-                    jaccard=spread(jaccard(a, b) for a, b in seeds),
-                    overlap_coefficient=spread(overlap_coefficient(a, b) for a, b in seeds),
+                    jaccard=(jaccard(a, b) for a, b in seeds),
+                    overlap_coefficient=(overlap_coefficient(a, b) for a, b in seeds),
                 ),
                 **_sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
                 **_claimed_by_both(one.claimed, other.claimed),
@@ -86,45 +92,36 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
     """
     if len(run_groups) < 2:
         return UNKNOWN, UNKNOWN
-    most = max(len(run_group.claims) for run_group in run_groups)
-    opened = np.zeros((len(run_groups), most, *run_groups[0].claimed.shape), dtype=np.float32)  # (n, k, L, A)
-    seeds = np.full((len(run_groups), most, 2), "", dtype=object)  # of selection and of training
-    for place, run_group in enumerate(run_groups):
-        opened[place, : len(run_group.claims)] = run_group.open
-        seeds[place, : len(run_group.claims)] = [(claim.seed, claim.training) for claim in run_group.claims]
-    first, second = np.triu_indices(len(run_groups), 1)
-    same = seeds[first, :, None] == seeds[second, None]  # (pairs, k, k, 2)
-    there = (seeds[first, :, None, 0] != "") & (seeds[second, None, :, 0] != "")
+    runs = Runs.of(run_groups)
+    flat, by_layer = runs.opened.reshape(len(runs.labels), -1), runs.opened.sum(2)
+    same = runs.levels[:, None, :2] == runs.levels[None, :, :2]  # (M, M, 2)
 
-    def products(vectors: NDArray[np.floating], used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """(n, k, H) → (pairs, H, H): products of all heads, their mean over used pairs of the runs of two labels."""
-        there = used.any((1, 2))
-        weights = used[there] / used[there].sum((1, 2), keepdims=True)
-        return np.asarray(vectors[first[there]].swapaxes(1, 2) @ weights @ vectors[second[there]])
+    def products(values: NDArray[np.float64], used: NDArray[np.bool_]) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """(M, H) → by pair of labels (H, H): products of all heads, their mean over used pairs of the runs."""
+        found = {}
+        for a, b in itertools.combinations(range(len(run_groups)), 2):
+            one, other = runs.labels == a, runs.labels == b
+            if (weights := used[np.ix_(one, other)].astype(np.float64)).any():
+                found[a, b] = values[one].T @ (weights / weights.sum()) @ values[other]
+        return found
 
-    def shared(products: NDArray[np.float64]) -> float:
+    def shared(products: dict[tuple[int, int], NDArray[np.float64]]) -> float:
         """The mean over pairs of labels of the heads that two runs share."""
-        return float(np.trace(products, axis1=1, axis2=2).mean()) if len(products) else math.nan
+        return float(np.mean([np.trace(product) for product in products.values()])) if products else math.nan
 
-    flat = opened.reshape(len(run_groups), most, -1)
-    strangers = there & ~same.any(3)
+    strangers, shape = ~same.any(2), runs.opened.shape[1:]
     between = products(flat, strangers)
-    equal, unequal = shared(products(flat, there & same.all(3))), shared(between)
+    equal, unequal = shared(products(flat, same.all(2))), shared(between)
     if math.isnan(unequal):
         return {**UNKNOWN, "shared": equal}, UNKNOWN
-    by_layer = opened.sum(3, dtype=np.float64)
-    expected = shared(products(by_layer, strangers)) / opened.shape[3]
-    heads = np.broadcast_to(np.arange(flat.shape[2]).reshape(opened.shape[2:]), (len(opened), 1, *opened.shape[2:]))
-    apart = [pair[strangers.any((1, 2))] for pair in (first, second)]
+    expected = shared(products(by_layer, strangers)) / shape[1]
+    heads = np.broadcast_to(np.arange(flat.shape[1]).reshape(shape), (len(run_groups), 1, *shape))
     null = np.zeros(0)
     for chunk in permuted(heads, permutations, generator):  # (C, n, 1, H)
-        sums = sum(
-            of_pair[chunk[:, one, 0], chunk[:, other, 0]].sum(1)
-            for of_pair, one, other in zip(between, *apart, strict=True)
-        )
+        sums = sum(product[chunk[:, a, 0], chunk[:, b, 0]].sum(1) for (a, b), product in between.items())
         null = np.append(null, sums / len(between))
     flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
-    p = math.nan if flatly else tail(unequal, null).p
+    p = math.nan if flatly else tail(unequal, null)
     return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
 
 
@@ -164,7 +161,7 @@ def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], 
     moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
     heads, expected = float(np.mean(observed)), float(np.mean([mean for mean, _ in moments]))
     sd = math.sqrt(sum(sd**2 for _, sd in moments)) / len(sides)
-    z, p = ((heads - expected) / sd, tail(heads, null).p) if sd else (math.nan, math.nan)
+    z, p = ((heads - expected) / sd, tail(heads, null)) if sd else (math.nan, math.nan)
     return {"shared": heads, "expected": expected, "z": z, "p": p}
 
 
@@ -175,9 +172,9 @@ def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> Row:
     return {
         "claimed": both,
         "claimed_layers": float((by_layer[0] * by_layer[1]).sum() / heads),
-        "p_layers": layered_hypergeometric_p(*by_layer, heads, both),
+        "p_layers": hypergeometric_p(*by_layer, heads, both),
         "claimed_anywhere": first * second / (layers * heads),
-        "p_anywhere": hypergeometric_p(first, second, layers * heads, both),
+        "p_anywhere": hypergeometric_p([first], [second], layers * heads, both),
     }
 
 
@@ -217,8 +214,8 @@ def claimed_by(
             chunks.append(_at_least(chunk[:, :, 0].sum(1), tasks))
         null = np.concatenate(chunks).T
         found[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in found["tasks"]]
-        found[f"{name}_more"] = [tail(x, one).p for x, one in zip(observed, null, strict=True)]
-        found[f"{name}_fewer"] = [tail(-x, -one).p for x, one in zip(observed, null, strict=True)]
+        found[f"{name}_more"] = [tail(x, one) for x, one in zip(observed, null, strict=True)]
+        found[f"{name}_fewer"] = [tail(-x, -one) for x, one in zip(observed, null, strict=True)]
     return found
 
 

@@ -4,6 +4,7 @@ result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/de
 result.frames["tests"], result.frames["pairs"]
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ from mtlprune.analyses.claims.maths import (
 from mtlprune.analyses.claims.stability import label_tests, missing, stability, variance_split
 from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims, notes
 from mtlprune.results import Result, head_rows
-from mtlprune.statistics.agreement import decompose, within_label
+from mtlprune.statistics.agreement import decompose, jaccard, multiple_correlation, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import shared_null
 
 
@@ -103,15 +104,19 @@ def _keys(claim: Claim) -> dict[str, str | int]:
 
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:
-    seeds = len(run_group.claims)
-    agreement = within_label(run_group.gates.reshape(seeds, -1), run_group.open.reshape(seeds, -1))
+    seeds = range(len(run_group.claims))
+    gates, opened = (each.reshape(len(seeds), -1) for each in (run_group.gates, run_group.open))
+    pairs = list(itertools.combinations(seeds, 2))
+    multiple = [multiple_correlation(gates[last], np.delete(gates, last, axis=0)) for last in seeds]
     return {
         "encoder": run_group.label,
         "claimed": int(run_group.claimed.sum()),
-        "multiple_last": agreement.multiple_last,
-        "multiple_mean": agreement.multiple_mean,
+        "multiple_last": multiple[-1],
+        "multiple_mean": pd.Series(multiple, dtype=float).mean(),
         **spreads(
-            pearson=agreement.pearson, jaccard=agreement.jaccard, overlap_coefficient=agreement.overlap_coefficient
+            pearson=(pearson(gates[i], gates[j]) for i, j in pairs),
+            jaccard=(jaccard(opened[i], opened[j]) for i, j in pairs),
+            overlap_coefficient=(overlap_coefficient(opened[i], opened[j]) for i, j in pairs),
         ),
         **share_within(run_group, permutations, generator),
     }

@@ -143,8 +143,7 @@ def _cells(held: Tables, request: Request) -> pd.DataFrame:
     for place, (key, told) in enumerate(zip(keys, found, strict=True)):
         wide = not math.isnan(told.wide_p)
         closed, random, open_ = (
-            float(system.scores(system.counts.sum(1).astype(float)).mean())
-            for system in systems[3 * place : 3 * place + 3]
+            float(system.scores(system.totals).mean()) for system in systems[3 * place : 3 * place + 3]
         )
         rows.append(
             {"encoder": key[0], "task": key[1], "other": key[3], "open": open_, "closed": closed, "random": random}
@@ -178,7 +177,7 @@ def _own(held: Tables, request: Request) -> pd.DataFrame:
         own = np.einsum("aacs->acs", delta)
         return np.asarray((own - (delta.sum(0) - own) / (len(labels) - 1)).mean(0))
 
-    observed = contrast([system.counts.sum(1)[None].astype(float) for system in systems])[0]
+    observed = contrast([system.totals[None] for system in systems])[0]
     booted = np.concatenate(
         [contrast(sums) for sums in resampled_sums(systems, request.options.resamples, request.seed)]
     )

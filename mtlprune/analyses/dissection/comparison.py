@@ -23,7 +23,7 @@ from scipy import linalg, optimize, stats
 
 from mtlprune.analyses.dissection import SUBSETS, TERMS
 from mtlprune.results import KEYS, VALUES, Result, head_rows
-from mtlprune.statistics.permutation import layered_hypergeometric_p, layered_rank_test
+from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]
 Encoder = Mapping[str, Any]
@@ -232,7 +232,7 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
         "open": int(numbers.sum()),
         "shared": shared,
         "expected": float((numbers**2).sum() / gates.shape[1]),
-        "shared_p": layered_hypergeometric_p(numbers, numbers, gates.shape[1], shared),
+        "shared_p": hypergeometric_p(numbers, numbers, gates.shape[1], shared),
     }
 
 

@@ -11,11 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.probes.maths import head_vectors
+from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge
 from mtlprune.corpora.blimp import read_blimp
@@ -220,19 +218,14 @@ def _judged(found: Judgements) -> Rows:
 
 def _vectors(seen: Observation) -> dict[str, NDArray[np.float32]]:
     """One vector a sentence of a batch: (B, H) the last layer's, (B, n, d) the heads'."""
-    batch = seen.batch
+    sizes = torch.tensor(seen.batch.sizes, device=seen.last.device)
+    first = sizes.cumsum(0) - sizes
     found = {
-        "cls": seen.last.flatten(0, 1)[batch.cls_slot],
-        "mean": _means(seen.word_vectors(seen.last), batch.sizes),
-        "heads": _means(head_vectors(seen).flatten(1), batch.sizes).unflatten(1, (-1, seen.heads[0].shape[-1])),
+        "cls": seen.last.flatten(0, 1)[seen.batch.cls_slot],
+        "mean": unit_vectors(seen.word_vectors(seen.last)[:, None], first, sizes)[:, 0],
+        "heads": unit_vectors(head_vectors(seen), first, sizes),
     }
     return {name: values.float().cpu().numpy() for name, values in found.items()}
-
-
-def _means(words: Tensor, sizes: Sequence[int]) -> Tensor:
-    """(N, F) to (B, F)."""
-    starts = torch.tensor([0, *np.cumsum(sizes)[:-1].tolist()], device=words.device)
-    return functional.embedding_bag(torch.arange(len(words), device=words.device), words, starts, mode="mean")
 
 
 def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set[int]:

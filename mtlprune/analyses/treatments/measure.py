@@ -66,7 +66,7 @@ class Setting:
 
     def each(self) -> Floats:
         """(tasks, S) scores."""
-        return np.stack([system.scores(system.counts.sum(1).astype(float)) for system in self.systems])
+        return np.stack([system.scores(system.totals) for system in self.systems])
 
 
 def measure(request: Request) -> Result:
@@ -310,7 +310,7 @@ def _compared(settings: Sequence[Setting], joint: Setting, primary: set[str]) ->
             if not (path.endswith(".heads.rule") and value == "random"):
                 continue
             heads = path.removesuffix("rule")
-            like = _without(flat[second.label], heads) | {
+            like = {key: wanted for key, wanted in flat[second.label].items() if not key.startswith(heads)} | {
                 heads + key.removeprefix(f"{heads}like."): wanted
                 for key, wanted in flat[second.label].items()
                 if key.startswith(f"{heads}like.")
@@ -332,10 +332,6 @@ def _on_dev(one: Setting) -> float:
     """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
     runs = [RunFolder(run.path) for run in one.column.runs if run.seed in one.seeds]
     return math.fsum(run.read_best()["joint"]["score"] for run in runs) / len(runs)
-
-
-def _without(setting: Mapping[str, Any], heads: str) -> dict[str, Any]:
-    return {key: value for key, value in setting.items() if not key.startswith(heads)}
 
 
 def _updates(one: Setting) -> int:
