@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import corpus_of, gradients, prepared, trained, trainer
+from small_runs import Settings, corpus_of, gradients, prepared, trained, trainer
 from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
@@ -23,27 +23,20 @@ from mtlprune.training.pruning.selectors import Finished, importance, sentence_d
 from mtlprune.training.setup import Run
 from mtlprune.training.treatments.heads import owned
 
-Settings = Callable[..., dict[str, Any]]
 HEADS = (2, 4)  # of the tiny encoder
+UNMOVED = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}  # 16 updates after which weights are as before
 
 
 @pytest.fixture(scope="module")
 def gated(small_settings: Settings) -> Settings:
     """Settings with gates; ``tasks`` and ``train`` as for small_settings, the rest are pruning's."""
-
-    def settings(tasks: str = "pos", train: dict[str, Any] | None = None, **pruning: Any) -> dict[str, Any]:
-        return {**small_settings(tasks, **(train or {})), "pruning": {"method": "gates", **pruning}}
-
-    return settings
+    return lambda tasks="pos", train=None, **pruning: (
+        small_settings(tasks, **(train or {})) | {"pruning": {"method": "gates", **pruning}}
+    )
 
 
 def best_weights(folder: RunFolder) -> dict[str, torch.Tensor]:
     return load_file(folder.weights_path(folder.read_best()["joint"]["epoch"]))
-
-
-def best_line(folder: RunFolder) -> dict[str, Any]:
-    [line] = [line for line in lines(folder) if line["epoch"] == folder.read_best()["joint"]["epoch"]]
-    return line
 
 
 lines = RunFolder.read_gates
@@ -233,12 +226,6 @@ def test_each_task_is_encoded_with_its_own_gates(gated: Settings, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def dynamic(gated: Settings, tmp_path_factory) -> RunFolder:
-    """Encoder, decoders and gates trained together, one task."""
-    return trained(gated("pos", rate=0.1, strength=0.5), tmp_path_factory.mktemp("dynamic") / "run")
-
-
-@pytest.fixture(scope="module")
 def ungated(small_settings: Settings, tmp_path_factory) -> RunFolder:
     """A run of three tasks without gates, to start from."""
     return trained(small_settings("pos,dep,con", epochs=2), tmp_path_factory.mktemp("ungated") / "run")
@@ -261,10 +248,9 @@ def test_the_log_agrees_with_the_weights(gated: Settings, tasks, train_settings,
     for line in found:
         assert list(line["gates"]) == list(line["open"]) == list(line["expected"]) == names
         assert line["open"] == {name: (np.array(values) > 1e-3).sum() for name, values in line["gates"].items()}
-    weights = best_weights(folder)
-    line = best_line(folder)
+    line = found[folder.read_best()["joint"]["epoch"] - 1]
     for name in names:
-        logits = weights[f"gates.{name}.logits"]
+        logits = best_weights(folder)[f"gates.{name}.logits"]
         assert logits.shape == HEADS
         np.testing.assert_allclose(line["gates"][name], deterministic(logits).numpy(), rtol=1e-5)
         assert line["expected"][name] == pytest.approx(float(probability_open(logits).sum()), abs=1e-4)
@@ -273,9 +259,7 @@ def test_the_log_agrees_with_the_weights(gated: Settings, tasks, train_settings,
 
 @pytest.mark.parametrize("keep", [0, 3])
 def test_exact_ends_with_exactly_so_many(gated: Settings, keep, tmp_path):
-    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
-    settings = gated("pos", train_settings, penalty="exact", keep=keep, rate=0.1, settle=0.6)
-    folder = trained(settings, tmp_path / "run")
+    folder = trained(gated("pos", UNMOVED, penalty="exact", keep=keep, rate=0.1, settle=0.6), tmp_path / "run")
     found = lines(folder)
     assert [line["step"] for line in found] == [4, 8, 12, 16]  # fixed after ⌈0.6 · 16⌉ = 10
     assert np.unique(found[1]["gates"]["shared"]).tolist() not in ([0], [1], [0, 1])
@@ -287,18 +271,6 @@ def test_exact_ends_with_exactly_so_many(gated: Settings, keep, tmp_path):
     assert torch.equal(weights["gates.shared.mask"], torch.tensor(found[2]["gates"]["shared"], dtype=torch.float32))
     kept, lost = (weights["gates.shared.logits"][weights["gates.shared.mask"] == side] for side in (1, 0))
     assert not (len(kept) and len(lost)) or float(kept.min()) >= float(lost.max())
-
-
-@pytest.mark.parametrize("penalty", ["target", "exact"])
-def test_no_epoch_before_the_gates_settled_is_the_best(gated: Settings, penalty, tmp_path):
-    """Nothing else changes, so the first epoch that may be the best is."""
-    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}
-    settings = gated("pos", train_settings, penalty=penalty, keep=8, init="open", rate=1e-9, warmup=0.3, settle=0.6)
-    folder = trained(settings, tmp_path / "run")  # 16 updates: settled after 10
-    scores = [line["joint"] for line in folder.read_metrics()]
-    assert scores == [scores[0]] * 4
-    assert {best["epoch"] for best in folder.read_best().values()} == {3}
-    assert [path.name for path in (folder.path / "weights").iterdir()] == ["epoch-003.safetensors"]
 
 
 def test_only_epochs_whose_gates_came_to_their_number_are_the_best(gated: Settings, tmp_path):
@@ -325,23 +297,29 @@ def test_only_epochs_whose_gates_came_to_their_number_are_the_best(gated: Settin
     assert max(may, key=lambda place: metrics[place]["joint"]) != max(range(8), key=lambda p: metrics[p]["joint"])
 
 
-@pytest.mark.parametrize("sets", ["shared", "per_task"])
-def test_where_no_epoch_comes_to_the_number_the_last_is_kept_with_a_warning(gated: Settings, sets, tmp_path, caplog):
-    train_settings = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12, "patience": 1}
-    pruning = {"penalty": "target", "init": "open", "rate": 1e-9, "warmup": 0.3, "settle": 0.3}
-    folder = trained(gated("pos,dep", train_settings, keep=3, sets=sets, **pruning), tmp_path / "run")
-    assert [line["open"] for line in lines(folder)] == [dict.fromkeys(lines(folder)[0]["open"], 8)] * 4
-    assert {best["epoch"] for best in folder.read_best().values()} == {4}
-    names = [""] if sets == "shared" else [" for pos", " for dep"]
+@pytest.mark.parametrize(
+    ("pruning", "best", "warned"),
+    [
+        ({"penalty": "target", "keep": 8, "settle": 0.6}, 3, []),  # settled after 10 updates
+        ({"penalty": "exact", "keep": 8, "settle": 0.6}, 3, []),
+        ({"penalty": "target", "keep": 3, "settle": 0.3}, 4, [""]),  # the last one, with a warning
+        ({"penalty": "target", "keep": 3, "settle": 0.3, "sets": "per_task"}, 4, [" for pos", " for ner"]),
+    ],
+)
+def test_the_first_epoch_that_may_be_the_best_is(gated: Settings, pruning, best, warned, tmp_path, caplog):
+    """Nothing changes, so that all epochs have one score: the best has settled and come to its number, or none has."""
+    settings = gated("pos,ner", {**UNMOVED, "patience": 1}, init="open", rate=1e-9, warmup=0.3, **pruning)
+    folder = trained(settings, tmp_path / "run")
+    assert len({line["joint"] for line in folder.read_metrics()}) == 1 and len(folder.read_metrics()) == 4
+    assert {one["epoch"] for one in folder.read_best().values()} == {best}
+    assert [path.name for path in (folder.path / "weights").iterdir()] == [f"epoch-00{best}.safetensors"]
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [text.partition(":")[0] for text in said] == [f"8 heads are open{name}, not 3" for name in names]
+    assert [text.partition(":")[0] for text in said] == [f"8 heads are open{name}, not 3" for name in warned]
 
 
 @pytest.mark.parametrize(
-    ("keep", "open_", "near"),
-    [(1, 0, True), (1, 2, True), (1, 3, False), (36, 37, True), (36, 38, False), (72, 75, True), (72, 76, False),
-     (100, 95, True), (100, 94, False)],
-)  # fmt: skip
+    ("keep", "open_", "near"), [(1, 0, True), (1, 3, False), (72, 75, True), (72, 76, False), (100, 94, False)]
+)
 def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
     gates = Gates(12, 12)
     penalty = TargetPenalty(keep, 144, total=10)
@@ -366,29 +344,23 @@ def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dic
 
 
 @pytest.mark.parametrize(
-    ("freeze", "equal"),
+    ("freeze", "tasks", "pruning"),
     [
-        ("decoders", {"encoder": False, "tasks": True}),
-        ("encoder", {"encoder": True, "tasks": False}),
-        ("encoder,decoders", {"encoder": True, "tasks": True}),
-        ((), {"encoder": False, "tasks": False}),
+        ("decoders", "pos,dep,con", {}),
+        ("encoder", "pos,dep,con", {}),
+        ("encoder,decoders", "pos,dep,con", {}),
+        ("", "pos,dep,con", {}),
+        ("encoder,decoders", "dep", {"penalty": "exact", "keep": 5, "settle": 0.7}),  # then nothing is left to train
+        ("encoder,decoders", "dep", {"method": "topk", "keep": 5}),
     ],
 )
-def test_what_is_frozen_stays_to_the_last_bit(gated: Settings, ungated: RunFolder, freeze, equal, tmp_path):
-    train_settings = {"start": str(ungated.path), "freeze": freeze, "epochs": 2, "weight_decay": 0.1}
-    folder = trained(gated("pos,dep,con", train_settings, rate=0.1), tmp_path / "run")
+def test_what_is_frozen_stays_to_the_last_bit(gated: Settings, ungated: RunFolder, freeze, tasks, pruning, tmp_path):
+    how = {"start": str(ungated.path), "freeze": freeze or (), "epochs": 2, "weight_decay": 0.1}
+    folder = trained(gated(tasks, how, rate=0.1, **pruning), tmp_path / "run")
+    equal = {"encoder": "encoder" in freeze, "tasks": "decoders" in freeze}
     assert compare(best_weights(ungated), best_weights(folder)) == equal
     first, last = lines(folder)
-    assert first["gates"] != last["gates"]
-
-
-def test_gates_alone_may_end_fixed(gated: Settings, ungated: RunFolder, tmp_path):
-    """Nothing is left to train then; the run continues to its end."""
-    train_settings = {"start": str(ungated.path), "freeze": "encoder,decoders"}
-    settings = gated("dep", train_settings, penalty="exact", keep=5, settle=0.5)
-    folder = trained(settings, tmp_path / "run")
-    assert lines(folder)[-1]["open"] == {"shared": 5}
-    assert compare(best_weights(ungated), best_weights(folder)) == {"encoder": True, "tasks": True}
+    assert first["gates"] != last["gates"] and last["open"]["shared"] == pruning.get("keep", last["open"]["shared"])
 
 
 def test_a_run_begins_with_the_weights_and_scores_of_the_one_it_starts_from(small_settings, ungated, tmp_path):
@@ -446,26 +418,20 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
     assert sorted(finished.rows) == list(range(60))
     found = importance(finished.derivatives(finished.rows))
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
-    folder = trained(settings, tmp_path / "run2")
-    kept = {divmod(place, HEADS[1]) for place in expected.flatten().topk(3).indices.tolist()}
-    for line in lines(folder):
-        assert set(zip(*np.nonzero(np.array(line["gates"]["shared"])), strict=True)) == kept
-        assert line["open"] == line["expected"] == {"shared": 3}
 
 
-def test_random_heads(gated: Settings, dynamic: RunFolder, tmp_path):
-    def mask(name: str, seed: int, **pruning: Any) -> np.ndarray:
-        found = lines(trained(gated("pos", {"seed": seed, "epochs": 2}, method="random", **pruning), tmp_path / name))
-        assert found[0]["gates"] == found[1]["gates"]
-        values = np.array(found[0]["gates"]["shared"])
-        assert set(np.unique(values)) <= {0.0, 1.0}
-        return values
-
-    one, again, other = mask("a", 1, keep=5), mask("b", 1, keep=5), mask("c", 2, keep=5)
-    assert one.sum(1).tolist() == other.sum(1).tolist() == [3, 2]
-    assert (one == again).all() and (one != other).any()
-    like = mask("d", 1, layers_like=str(dynamic.path))
-    assert like.sum(1).tolist() == (np.array(best_line(dynamic)["gates"]["shared"]) > 1e-3).sum(1).tolist()
+def test_random_heads(gated: Settings, tmp_path):
+    """As many of each layer as can be even, or as of another run; others for another seed."""
+    wanted = {"method": "given", "heads": "1-1,1-2,1-3,1-4,2-2"}
+    like = {"layers_like": str(trained(gated("pos", {"epochs": 1}, **wanted), tmp_path / "like").path)}
+    masks = []
+    for seed, pruning in ((1, {"keep": 5}), (1, {"keep": 5}), (2, {"keep": 5}), (1, like)):
+        settings = gated("pos", {"seed": seed, "epochs": 2}, method="random", **pruning)
+        first, last = lines(trained(settings, tmp_path / f"{len(masks)}"))
+        masks.append(np.array(first["gates"]["shared"]))
+        assert first["gates"] == last["gates"] and set(np.unique(masks[-1])) <= {0.0, 1.0}
+    assert [mask.sum(1).tolist() for mask in masks] == [[3, 2], [3, 2], [3, 2], [4, 1]]
+    assert (masks[0] == masks[1]).all() and (masks[0] != masks[2]).any()
 
 
 def test_given_heads_of_each_task(gated: Settings, tmp_path):
@@ -544,21 +510,6 @@ def test_top_k_has_exactly_so_many_at_every_step(gated: Settings, sets, tmp_path
         assert not torch.equal(gates.logits, before[name]) and gates.open_count() == 3
 
 
-def test_top_k_of_a_frozen_run_moves_gates_alone(gated: Settings, ungated: RunFolder, tmp_path):
-    frozen = {"start": str(ungated.path), "freeze": "encoder,decoders", "epochs": 2}
-    folder = trained(gated("dep", frozen, method="topk", keep=5, rate=0.1, closed="mean"), tmp_path / "run")
-    assert [(line["open"], line["expected"]) for line in lines(folder)] == [({"shared": 5}, {"shared": 5})] * 2
-    start, weights = best_weights(ungated), best_weights(folder)
-    means = weights.pop("encoder.head_means")
-    assert compare(start, weights) == {"encoder": True, "tasks": True} and means.shape == (*HEADS, 8)
-    model = MultiTaskModel.load(folder.path)  # what a closed head contributes is read back
-    annotated = model.annotate(list(corpus_of(folder.read_config())["dev"]))
-    assert [s.dep for s in annotated] == [s.dep for s in folder.read_predictions("dev")]
-    assert torch.equal(model.encoder.head_means, means)
-    go_on = gated("dep", {"start": str(folder.path)}, method="none")  # a run that has no closed heads
-    assert prepared(go_on, tmp_path / "next").model.encoder.head_means is None
-
-
 def test_a_selection_on_a_frozen_run_takes_no_gradients_of_weights(gated: Settings, ungated: RunFolder, tmp_path):
     """No weight has a gradient or moments; the backward pass computes those of activations alone, not twice as much."""
 
@@ -604,6 +555,12 @@ def test_means_are_measured_once_before_the_first_update(gated: Settings, ungate
     settings["pruning"] |= {"importance_of": str(ungated.path)} if method == "importance" else {"penalty": "exact"}
     run = prepared(settings, tmp_path / "same")
     wanted = measure_means(run.model.encoder, run.pieces)
-    weights = best_weights(trained(settings, tmp_path / "run"))
+    folder = trained(settings, tmp_path / "run")
+    weights, model = best_weights(folder), MultiTaskModel.load(folder.path)
     assert torch.equal(weights.pop("encoder.head_means"), wanted) and wanted.abs().max() > 0.01
     assert not compare(best_weights(ungated), weights)["encoder"]  # the encoder learnt
+    assert torch.equal(model.encoder.head_means, wanted)  # what a closed head contributes is read back
+    annotated = model.annotate(list(corpus_of(settings)["dev"]))
+    assert [s.pos for s in annotated] == [s.pos for s in folder.read_predictions("dev")]
+    go_on = gated("pos", {"start": str(folder.path)}, method="none")  # a run that has no closed heads
+    assert prepared(go_on, tmp_path / "next").model.encoder.head_means is None
