@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 Entries = dict[str, int]
 PASSING = (".lock", ".writing")  # content without meaning
 
@@ -39,21 +41,18 @@ class Recorder:
         self.states: list[State] = []
         self._held: dict[int, int] = {}  # open, so that no inode is used a second time
         self._seen: dict[int, tuple[tuple[int, ...], bytes]] = {}
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Recorder":
         folders, files = self._look()
         self.states = [State(folders, files, dict.fromkeys(folders, 0), dict(files))]
         for name in ("rename", "replace", "unlink", "remove", "rmdir", "mkdir"):
-            self._originals[name] = getattr(os, name)
-            setattr(os, name, self._around(self._originals[name]))
-        self._originals["fsync"] = os.fsync
-        os.fsync = self._fsync  # type: ignore[assignment]
+            self._patch.setattr(os, name, self._around(getattr(os, name)))
+        self._patch.setattr(os, "fsync", self._fsync)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, original in self._originals.items():
-            setattr(os, name, original)
+        self._patch.undo()
         self._note()
         for descriptor in self._held.values():
             os.close(descriptor)
@@ -130,13 +129,9 @@ def _image(states: list[State], place: int, state: State, root: int, sample: int
 
     def names(inode: int) -> Entries:
         first = state.synced.get(inode, -1)
-        chosen = {0: first, 1: place}.get(sample)
-        if chosen is None:
-            chosen = generator.randint(first, place)
-        for earlier in range(chosen, -1, -1):  # a folder that is gone by now: as it was last
-            if inode in states[earlier].folders:
-                return states[earlier].folders[inode]
-        return {}
+        chosen = {0: first, 1: place}.get(sample, generator.randint(first, place))
+        there = (states[earlier].folders for earlier in range(chosen, -1, -1))
+        return next((folders[inode] for folders in there if inode in folders), {})  # gone by now: as it was last
 
     def content(inode: int) -> bytes:
         safe = state.safe.get(inode, b"")
@@ -161,10 +156,9 @@ def _image(states: list[State], place: int, state: State, root: int, sample: int
 
 def distinct(many: Iterator[Image]) -> list[Image]:
     """Each image once; what halves of files hold does not count."""
-    known: dict[Any, Image] = {}
+    known: dict[int, Image] = {}
     for image in many:
-        key = tuple((path, None if ".part" in path else content) for path, content in sorted(image.items()))
-        known.setdefault(hash(key), image)
+        known.setdefault(hash(tuple((path, ".part" in path or held) for path, held in sorted(image.items()))), image)
     return list(known.values())
 
 

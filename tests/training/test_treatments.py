@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from process_jobs import run_processes, updates
+from process_jobs import run_processes, update, updates
 from safetensors.torch import load_file
 from small_runs import Settings, alike, check_resumes, gradients, trained, trainer
 from tiny import make_tiny
@@ -542,7 +542,7 @@ def test_two_processes_take_the_step_of_one(plain: Settings, finished, tmp_path)
         settings["train"]["accumulate"] = 1
         settings["treatment"].get("dispatch", {})["last"] = 1.0
     (tmp_path / "out").mkdir()
-    assert run_processes("updates", tmp_path / "out", cases) == [0, 0]
+    assert run_processes(update, tmp_path / "out", cases) == [0, 0]
     for name, (settings, _) in cases.items():
         first, second = (load_file(tmp_path / "out" / f"{name}-{rank}.safetensors") for rank in (0, 1))
         assert all(torch.equal(first[key], second[key]) for key in first)
