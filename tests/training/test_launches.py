@@ -6,6 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from small_runs import Settings
 from torch import nn
 
 from mtlprune.config.config import build_config
@@ -13,8 +14,6 @@ from mtlprune.encoder.batch import HOST, moved, placed
 from mtlprune.model import MultiTaskModel
 from mtlprune.training import launches
 from mtlprune.training.launches import BARE, Launches, counted
-
-Settings = Callable[..., dict[str, Any]]
 
 
 def asked(work: Callable[[torch.Tensor], object]) -> Launches:
@@ -68,33 +67,22 @@ def test_a_custom_function_is_entered():
     assert {"mul": 2, "add": 1, "sum": 1}.items() <= asked(work).operations.items()
 
 
-@pytest.fixture(scope="module")
-def parts(small_settings: Settings) -> dict[str, dict[str, Launches]]:
-    return launches.measure(build_config(small_settings()), 20).parts
-
-
 CEILINGS = {"STL pos": 10, "STL ner": 40, "STL dep": 95, "STL con": 310, "STL srl": 320, "MTL-5": 740}
 """Operations of a step at 20 words beyond the bare encoder's, whatever the encoder is."""
 
 
-def test_steps_stay_below_their_ceilings(parts: dict[str, dict[str, Launches]]):
+def test_steps_and_annotation_stay_below_their_ceilings(small_settings: Settings):
+    """And mix nowhere what lies on the host with what lies on the device."""
+    parts = launches.measure(build_config(small_settings()), 20).parts
     steps = parts["step"]
     bare = steps[BARE].operations.total()
     found = {kind: steps[kind].operations.total() - bare for kind in CEILINGS}
     assert all(0 < found[kind] <= most for kind, most in CEILINGS.items()), found
-    waits = {kind: one.waits.total() for kind, one in steps.items()}
-    assert waits == {BARE: 0, **{f"STL {task}": 1 for task in ("pos", "ner", "dep", "con")}, "STL srl": 2} | {
-        "MTL-5": 2,
-        "MTL-5, gated": 3,
-    }
-
-
-def test_annotation_waits_twice(parts: dict[str, dict[str, Launches]]):
+    waits = {BARE: 0, **dict.fromkeys(("STL pos", "STL ner", "STL dep", "STL con"), 1)}
+    waits |= {"STL srl": 2, "MTL-5": 2, "MTL-5, gated": 3}
+    assert {kind: one.waits.total() for kind, one in steps.items()} == waits
     waits = {kind: one.waits.total() for kind, one in parts["annotation"].items()}
     assert waits["MTL-5"] == 2 and max(waits.values()) == 2, waits
-
-
-def test_no_operation_mixes_host_and_device(parts: dict[str, dict[str, Launches]]):
     assert not [(kind, one.mixed) for part in parts.values() for kind, one in part.items() if one.mixed]
 
 
