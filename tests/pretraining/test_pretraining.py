@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interrupted import KILLED, Moment, killed_often, often, outcome
+from interrupted import killed_often, often, outcome
 from interrupted import run as run_any
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -267,39 +267,14 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
 
 run = partial(run_any, pretraining=True)
 
-MOMENTS = {
-    "before any state was saved": Moment("own call", "update", 3),
-    "within the loss of an update": Moment("own call", "loss", 8),
-    "while minimal pairs are judged": Moment("own call", "judge", 3),
-    "with a model folder written, its line not": Moment("own call", "measure", 4),
-    "with its line written, no state": Moment("own call", "append_line", 4),
-    "before the state is in place": Moment("os.rename", "checkpoint.safetensors", 6),
-    "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
-}  # power cuts (tests/training/test_power_cuts.py) meet all others
-FEW = ("with its line written, no state", "before the state is in place")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(small_pretraining, tmp_path_factory):
-    settings = small_pretraining(model={"attention_dropout": 0.1})
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert run(settings, folder) == 0
-    expected = outcome(folder)
-    assert "checkpoint.safetensors" not in expected and "checkpoints/step-12/model.safetensors" in expected
-    return settings, expected
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in MOMENTS])
-def test_killed_once(undisturbed, name, tmp_path):
-    settings, expected = undisturbed
-    assert run(often(settings), tmp_path / "run", MOMENTS[name]) == KILLED
-    assert run(often(settings), tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
 
 @pytest.mark.slow
-def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
-    settings, expected = undisturbed
+def test_killed_again_and_again_at_any_moment(small_pretraining, tmp_path):
+    """What each single moment leaves is tested as power cuts are (tests/training/test_power_cuts.py)."""
+    settings = small_pretraining(model={"attention_dropout": 0.1})
+    assert run(settings, tmp_path / "whole") == 0
+    expected = outcome(tmp_path / "whole")
+    assert "checkpoint.safetensors" not in expected and "checkpoints/step-12/model.safetensors" in expected
     assert killed_often(settings, tmp_path / "run", 4, 0.05, pretraining=True) >= 2
     assert run(often(settings), tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected

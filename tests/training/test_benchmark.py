@@ -59,7 +59,7 @@ def test_a_sampled_epoch_costs_its_draws(small_settings: Settings):
     settings = run.config.train
     plan = mixing.sampled(run.lengths, run.known, 8, settings.batch_tokens, epoch_generator(1, 0), settings.tau)
     draws = {task: sum(batch.tasks == (task,) for batch in plan) for task in ("pos", "srl")}
-    seconds = sampled_epoch(run, config, {"STL pos": 2.0, "STL srl": 10.0}, 4)
+    seconds = sampled_epoch(run, {"STL pos": 2.0, "STL srl": 10.0}, 4)
     assert seconds == pytest.approx(draws["pos"] * 0.5 + draws["srl"] * 2.5)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from interrupted import Moment, error_of, often, outcome, run
+from interrupted import KILLED, error_of, often, outcome, run
 from safetensors.torch import load_file
 from small_runs import Settings
 
@@ -28,7 +28,7 @@ def whole(small_settings: Settings, tmp_path_factory) -> tuple[dict[str, Any], d
     """What a run leaves, and the size of its checkpoints."""
     settings = small_settings("pos,dep", epochs=2)
     folder = tmp_path_factory.mktemp("whole")
-    assert run(settings, folder / "run", Moment("os.remove", "checkpoint.safetensors")) == -9
+    assert run(settings, folder / "run", kill_after=6) == KILLED
     size = (folder / "run" / "checkpoint.safetensors").stat().st_size
     assert run(settings, folder / "run") == 0
     return settings, outcome(folder / "run"), size
@@ -46,7 +46,7 @@ def test_a_full_disk_loses_nothing_that_was_complete(whole, updates, share, file
     """The limit on the size of a file refuses as a full disk does, at the first file that is larger."""
     settings, expected, size = whole
     if updates:
-        assert run(often(settings), tmp_path / "run", Moment("update", count=updates)) == -9
+        assert run(often(settings), tmp_path / "run", kill_after=updates) == KILLED
     before = {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.safetensors")}
     assert run(often(settings), tmp_path / "run", largest_file=int(share * size)) == 3, "was not refused"
     message = error_of(tmp_path / "run")

@@ -49,18 +49,12 @@ def test_sampled_uses_up_a_task_before_it_repeats(rows, sentences, seed, tau):
 
 
 def test_sampled_shares_are_those_of_the_formula():
-    lengths = [10] * 900
     known = {"pos": [True] * 900, "ner": [row < 300 for row in range(900)], "srl": [row < 90 for row in range(900)]}
-    drawn: Counter[str] = Counter()
-    draws = 0
-    for epoch in range(60):
-        made = sampled(lengths, known, 10, 10**6, epoch_generator(3, epoch), 0.5)
-        assert len(made) == 90 + 30 + 9
-        drawn.update(batch.tasks[0] for batch in made)
-        draws += len(made)
-    share = np.sqrt([90, 30, 9]) / np.sqrt([90, 30, 9]).sum()
-    for task, p in zip(known, share, strict=True):
-        assert abs(drawn[task] / draws - p) < 4 * np.sqrt(p * (1 - p) / draws)  # four standard errors
+    epochs = (sampled([10] * 900, known, 10, 10**6, epoch_generator(3, epoch), 0.5) for epoch in range(60))
+    drawn = Counter(batch.tasks[0] for made in epochs for batch in made)
+    assert drawn.total() == 60 * (90 + 30 + 9)
+    for task, p in zip(known, sampling_probabilities([90, 30, 9], 0.5), strict=True):
+        assert abs(drawn[task] / drawn.total() - p) < 4 * np.sqrt(p * (1 - p) / drawn.total())  # four standard errors
 
 
 @pytest.mark.parametrize("mixing", ["joint", "sampled"])

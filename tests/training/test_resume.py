@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import KILLED, Moment, error_of, killed_often, often, outcome, run, start
+from interrupted import error_of, killed_often, outcome, run, start
 from small_runs import check_resumes, trained
 
 ALL = "pos,ner,dep,con,srl"
@@ -35,26 +35,6 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     "random-noise": ("pos", {}, {"method": "random", "keep": 3, "noise": True, "settle": 0.65, "closed": "mean"}),
     "exact-per_task": ("pos,con", {"weight_decay": 0.01}, EXACT | {"keep": 3, "sets": "per_task"}),
 }
-MOMENTS = {  # an epoch has four updates where mixing is joint, eight where it is sampled; a checkpoint is opened twice
-    "before config.yaml is there": Moment("os.rename", "config.yaml"),
-    "between updates": Moment("update", count=8),
-    "within the backward pass of an update": Moment("call", "backward", 9),
-    "in evaluation": Moment("call", "decoding", 7),
-    "before metrics are written": Moment("open", "metrics.jsonl", 2),
-    "before best.json is in place": Moment("os.rename", "best.json", 2),
-    "before the checkpoint is in place": Moment("os.rename", "checkpoint.safetensors", 2),
-    "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
-    "within a checkpoint of the last epoch": Moment("open", ".checkpoint.safetensors.part", 22),
-    "just before the gates are fixed": Moment("update", count=7),
-    "before the log of gates is written": Moment("open", "gates.jsonl", 2),
-}
-OF_GATES = ["just before the gates are fixed", "before the log of gates is written"]
-CASES = [  # what each run remembers comes back when it is stopped; a kill concerns the files, which are those of all
-    *(("joint", moment) for moment in MOMENTS if moment not in OF_GATES),
-    ("sampled", "within the backward pass of an update"),  # of two mini-batches
-    *(("exact-per_task", moment) for moment in OF_GATES),
-]
-SLOW = ("between updates", "within the backward pass of an update", "in evaluation", "before best.json is in place")
 QUICK = ("cosreg", "fusion", "evaluate_every", "fp16", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
 
 
@@ -89,22 +69,12 @@ def test_layers_may_be_computed_again_from_some_update_on(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("undisturbed", "name"),
-    [pytest.param(*case, marks=pytest.mark.slow if case[1] in SLOW else ()) for case in CASES],
-    indirect=["undisturbed"],
+    "undisturbed",
+    ["exact-shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("joint", "sampled"))],
+    indirect=True,
 )
-def test_killed_once(undisturbed, name, tmp_path):
-    settings, expected = undisturbed
-    within = name == "within a checkpoint of the last epoch"
-    assert run(often(settings) if within else settings, tmp_path / "run", MOMENTS[name]) == KILLED
-    assert not within or list((tmp_path / "run").glob(".checkpoint.safetensors.*.part"))
-    assert run(settings, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("undisturbed", ["joint", "sampled", "target-per_task"], indirect=True)
 def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
+    """What each single moment leaves is tested as power cuts are (test_power_cuts.py)."""
     settings, expected = undisturbed
     assert killed_often(settings, tmp_path / "run", 5, 0.1) >= 3
     assert run(settings, tmp_path / "run") == 0

@@ -473,25 +473,18 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
 
 
 def test_a_sweep_trains_teachers_before_their_student(small_corpus, tmp_path):
-    teachers = "{pos: '@none-pos-{seed}', dep: '@none-dep-{seed}'}"
     (tmp_path / "sweep.yaml").write_text(
-        "base: pruning-minilm-ewt5\ngrid:\n"
-        f"  regime: {{none: {{}}, distil: {{treatment: {{distil: {{teachers: {teachers}}}}}}}}}\n"
-        "  tasks: {pos: {tasks: [pos]}, dep: {tasks: [dep]}, both: {tasks: [pos, dep]}}\n"
-        "  seed: [1, 2]\nonly: [{regime: none}, {tasks: both}]\n"
+        "base: pruning-minilm-ewt5\ncells:\n  a: {tasks: [pos]}\n  b: {tasks: [dep]}\n"
+        "  both: {tasks: [pos, dep], treatment: {distil: {teachers: {pos: '@a', dep: '@b'}}}}\n"
     )
     found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", [f"data.path={small_corpus}"]).cells
-    for seed in (1, 2):
-        cell = found[f"distil-both-{seed}"]
-        assert cell.needs == (f"none-pos-{seed}", f"none-dep-{seed}")
-        runs = {task: str(found[f"none-{task}-{seed}"].place.run.path) for task in ("pos", "dep")}
-        assert cell.config.treatment.distil.teachers == runs
+    runs = {task: str(found[name].place.run.path) for task, name in (("pos", "a"), ("dep", "b"))}
+    assert found["both"].needs == ("a", "b") and found["both"].config.treatment.distil.teachers == runs
 
 
 def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Settings):
-    costs = measure(build_config(small_settings("pos,dep,con")), 1, 1, memory=False)
-    found = ratios(costs)
-    assert found["joint"] == found["one task a batch"] == 1 and min(cost.seconds for cost in costs.values()) > 0
+    costs = measure(build_config(small_settings("pos,dep")), 1, 1, memory=False)
+    assert ratios(costs)["joint"] == ratios(costs)["one task a batch"] == 1
     assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
     given = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}, "last": 0.5}}
     config = build_config(small_settings("pos,dep") | {"name": "mine", "treatment": given})
