@@ -1,7 +1,6 @@
 """Runs on several processes, started as torchrun starts them but without its ten seconds, and what they may do."""
 
 import datetime
-import json
 import math
 import os
 import signal
@@ -15,9 +14,7 @@ from typing import Any
 import forked
 import small_runs
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 import mtlprune.model
 from mtlprune.config.config import build_config
@@ -87,29 +84,6 @@ def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
         made.progress.step += 1
     found.update({f"weight {name}": tensor.clone() for name, tensor in made.model.state_dict().items()})
     return found
-
-
-def sums_counted(made: Any) -> tuple[list[int], list[int]]:
-    """Bytes that this process gives into each operation of its group, and into each sum of gradients, from now on."""
-    operations: list[int] = []
-    sums: list[int] = []
-    call = made.group._call
-    made.group._call = lambda do, what, *more: (operations.append(what.nbytes), call(do, what, *more))
-
-    def counted(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        sums.append(bucket.buffer().nbytes)
-        return allreduce_hook(dist.group.WORLD, bucket)
-
-    made.overlapping.module.register_comm_hook(None, counted)
-    return operations, sums
-
-
-def send(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
-    with joined() as group:
-        made = trainer(settings, out / "run", group)
-        sent = sums_counted(made)
-        updates(made, plan)
-    (out / f"sent-{rank}.json").write_text(json.dumps(sent), encoding="utf-8")
 
 
 def update(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[Batches]]]) -> None:

@@ -98,5 +98,5 @@ def test_a_plan_divides_the_sentences_and_adds_the_sum():
     asked = launches.Asked({"step": {BARE: Launches(), "MTL-5": one}}, sent=100)
     alone, two, many = (asked.plan(64, gpus, flops=2.0, link=10.0) for gpus in (1, 2, 64))
     assert alone == (40 * 16 / 2, 0, 0, 4 * 100 + 8 * 16)
-    assert two == (alone.compute / 2, 10, 100, 400 + 64)  # of two, each sends what it has, as test_parallel counts it
+    assert two == (alone.compute / 2, 10, 100, 400 + 64)  # of two, each sends what it has
     assert many.sent == pytest.approx(2 * 100 * 63 / 64) and many.compute == alone.compute / 64

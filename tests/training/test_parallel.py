@@ -1,6 +1,5 @@
 """Two processes take the step that one takes; what happens to one of them ends the run of all in words."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +15,6 @@ from process_jobs import (
     error_of,
     poison,
     run_processes,
-    send,
-    sums_counted,
     train_one,
     trainer,
     update,
@@ -30,8 +27,7 @@ import mtlprune.model
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.launches import sent_in_a_step
-from mtlprune.training.parallel import ALONE, TERMS, ProcessGroup
+from mtlprune.training.parallel import ALONE, ProcessGroup
 
 ALL = "pos,ner,dep,con,srl"
 ROWS = [2, 3, 4, 8, 5, 10, 14]  # 3 has no tree; 90 words fall to the first process, 27 to the other, so that
@@ -96,18 +92,6 @@ def test_two_processes_take_the_step_of_one(name: str, cases, in_two: Path, tmp_
             torch.testing.assert_close(first[key], value, rtol=1e-4, atol=1e-6)
     found, wanted = ({key: each[key] for key in one if key.startswith("gradient")} for each in (first, one))
     alike(found, wanted, rtol=2e-3)  # the gradient of a key's bias is nothing but rounding
-
-
-def test_what_is_sent_in_a_step_is_counted(cases, tmp_path, team_of_one):
-    """Gradients, as bench counts them, in one process and in each of two; beside them count and sum of each term of the
-    losses, and two numbers that let every process take part."""
-    settings, plan = cases["joint"]
-    made = trainer(settings, tmp_path / "one", team_of_one)
-    operations, sums = sums_counted(made)
-    updates(made, plan[:1])
-    assert operations == [2 * 5 * TERMS * 8] and sum(sums) == sent_in_a_step(made.model) + 2 * 4
-    assert run_processes(send, tmp_path, settings, plan[:1]) == [0, 0]
-    assert [json.loads((tmp_path / f"sent-{rank}.json").read_text()) for rank in (0, 1)] == 2 * [[operations, sums]]
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,11 @@
 """Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import error_of, killed_often, outcome, run, start
+from interrupted import killed_often, outcome, run
 from small_runs import check_resumes, trained
 
 ALL = "pos,ner,dep,con,srl"
@@ -96,23 +95,3 @@ def test_chosen_heads_stay_chosen(small_settings, pruning, tmp_path, monkeypatch
     trained(small_settings("pos", epochs=1), Path("first"))
     settings = small_settings("pos", epochs=2, start="first", freeze="decoders") | {"pruning": pruning}
     check_resumes(settings, 5, tmp_path)
-
-
-def test_a_second_process_is_refused_and_the_first_goes_on(small_settings, tmp_path):
-    settings = small_settings("pos", epochs=400)
-    first = start(settings, tmp_path / "run")
-    try:
-        checkpoint, deadline = tmp_path / "run" / "checkpoint.safetensors", time.monotonic() + 60
-        while not checkpoint.exists():
-            assert first.is_alive() and time.monotonic() < deadline
-            time.sleep(0.02)
-        assert run(settings, tmp_path / "run") == 3
-        message = error_of(tmp_path / "run")
-        assert message.startswith("RunError") and f"in use by another process (number {first.pid})" in message
-        assert first.is_alive()
-    finally:
-        first.kill()
-        first.join()
-    shorter = {**settings, "train": {**settings["train"], "epochs": 2}}
-    assert run(shorter, tmp_path / "run") == 3  # not refused as in use: the lock died with its process
-    assert "train.epochs (was 400, is 2)" in error_of(tmp_path / "run")

@@ -54,18 +54,12 @@ def test_rearranged_masks_against_all_masks_of_a_layer(keep: int) -> None:
 
 def test_fisher_in_closed_form_on_a_model_with_one_layer() -> None:
     """A linear model of heads' outputs and squared loss: ∂L/∂ξ_h = (Σ_g x_g − y) · x_h, so F is known; the mask is
-    that of the smallest Σ F over all masks, and closing its heads costs less than closing the others'."""
+    that of the smallest Σ F over all masks."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(200, 5, generator=generator, dtype=torch.float64) * torch.tensor([0.2, 2.0, 0.3, 1.0, 3.0])
-    y = x.sum(1) + torch.randn(200, generator=generator, dtype=torch.float64)
-    factors = torch.ones(200, 5, dtype=torch.float64, requires_grad=True)
-    loss = ((factors * x).sum(1) - y).square().sum() / 2
-    [slopes] = torch.autograd.grad(loss, factors)
-    closed_form = (x.sum(1) - y)[:, None] * x
-    torch.testing.assert_close(slopes, closed_form)
-    information = closed_form.T @ closed_form
+    slopes = torch.randn(200, 1, generator=generator, dtype=torch.float64) * x
     for keep in range(1, 5):
-        best = min(all_masks(5, keep), key=lambda mask: removed(mask, information))
+        best = min(all_masks(5, keep), key=lambda mask: removed(mask, slopes.T @ slopes))
         assert fisher_mask(slopes[:, None], keep)[0].tolist() == best.tolist()
 
 
