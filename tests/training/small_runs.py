@@ -48,13 +48,8 @@ def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
 def check_resumes(
     settings: dict[str, Any], step: int, folder: Path, expected: dict[str, Any] | None = None, **changed: Any
 ) -> None:
-    """Assert that a run that is stopped after so many updates, and goes on, ends as one that is not, bit for bit.
-
-    Args:
-        folder: where runs may be made.
-        expected: what it leaves when it is not stopped, where that is known.
-        changed: blocks of the settings it goes on with.
-    """
+    """Assert that a run that is stopped after so many updates, and goes on with ``changed`` blocks, ends as one that is
+    not, bit for bit; ``expected``: what that one leaves, where it is known."""
     expected = expected or outcome(trained(settings, folder / "whole").path)
     broken = RunFolder(folder / "broken")
     train_until(step, settings, broken)

@@ -11,9 +11,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.training import mixing
-from mtlprune.training.benchmark import Measured, Stepper, make_run, measure, sampled_epoch
-from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.benchmark import Measured, Stepper, make_run, measure
 from mtlprune.training.pruning import head_removal
 from mtlprune.training.pruning.head_removal import TimedModel
 
@@ -51,16 +49,6 @@ def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settin
         assert stepper.step([0, 1, 2]) > 0
         for name, tensor in run.model.state_dict().items():
             torch.testing.assert_close(tensor, before[name], rtol=0, atol=1e-7)
-
-
-def test_a_sampled_epoch_costs_its_draws(small_settings: Settings):
-    config = build_config(small_settings("pos,srl", batch_sentences=8))
-    run, _ = make_run(config)
-    settings = run.config.train
-    plan = mixing.sampled(run.lengths, run.known, 8, settings.batch_tokens, epoch_generator(1, 0), settings.tau)
-    draws = {task: sum(batch.tasks == (task,) for batch in plan) for task in ("pos", "srl")}
-    seconds = sampled_epoch(run, {"STL pos": 2.0, "STL srl": 10.0}, 4)
-    assert seconds == pytest.approx(draws["pos"] * 0.5 + draws["srl"] * 2.5)
 
 
 def test_ratios_by_hand():

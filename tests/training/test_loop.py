@@ -20,7 +20,6 @@ from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer, schedule
-from mtlprune.training.start import check_compatible
 
 
 @given(st.integers(1, 400), st.floats(0, 0.99))
@@ -218,38 +217,19 @@ def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Setti
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture
-def fused(small_settings: Settings) -> Settings:
-    """Settings with a fusion; the rest are those of the encoder."""
-
-    def settings(kind: str, tasks: str = "pos", **encoder: Any) -> dict[str, Any]:
-        made = small_settings(tasks, epochs=1)
-        return {**made, "encoder": {**made["encoder"], "fusion": kind, **encoder}}
-
-    return settings
-
-
-@pytest.mark.parametrize(
-    ("kind", "tasks"), [("gate", "pos,dep"), pytest.param("concat", "ner", marks=pytest.mark.slow)]
-)
-def test_it_learns_at_the_decoders_rate_and_is_loaded(fused: Settings, tmp_path, kind: str, tasks: str):
-    run = prepared(fused(kind, tasks), tmp_path / "new")
-    fusion = run.model.encoder.fusion
-    groups = make_optimizer(run.model, run.config).param_groups
+def test_fusion_learns_at_the_decoders_rate_and_goes_with_its_weights(small_settings: Settings, tmp_path):
+    settings = small_settings("pos,dep", epochs=1)
+    settings["encoder"]["fusion"] = "gate"
+    run = prepared(settings, tmp_path / "new")
+    new, groups = run.model.encoder.fusion, make_optimizer(run.model, run.config).param_groups
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
-    assert {rates[id(p)] for p in fusion.parameters()} == {run.config.train.decoder_rate}
+    assert {rates[id(p)] for p in new.parameters()} == {run.config.train.decoder_rate}
     assert [id(p) for p in groups[0]["params"]] == [id(p) for p in run.model.encoder.transformer.parameters()]
-    learnt = MultiTaskModel.load(trained(fused(kind, tasks), tmp_path / "run").path).encoder.fusion
-    assert learnt.kind == kind
-    assert all(not torch.equal(tensor, learnt.state_dict()[name]) for name, tensor in fusion.state_dict().items())
-
-
-def test_refused_without_layers_and_from_a_run_with_another_fusion(fused: Any, tmp_path):
+    learnt = MultiTaskModel.load(trained(settings, tmp_path / "run").path).encoder.fusion
+    assert learnt.kind == "gate"
+    assert all(not torch.equal(tensor, learnt.state_dict()[name]) for name, tensor in new.state_dict().items())
+    with pytest.raises(ConfigError, match=r"encoder\.fusion none, but .* has gate"):
+        trained(small_settings("pos", start=str(tmp_path / "run")), tmp_path / "other")
+    settings["encoder"] |= {"fusion": "gate", "context": False}
     with pytest.raises(ConfigError, match="context: false has none"):
-        build_config(fused("gate", context=False))
-    folder = RunFolder(tmp_path / "other")
-    folder.path.mkdir()
-    folder.write_config(build_config(fused("none")).model_dump(mode="json"))
-    folder.write_json("manifest.json", {"finished": {}, "data": {"fingerprint": "f"}})
-    with pytest.raises(ConfigError, match=r"encoder\.fusion gate, but .* has none"):
-        check_compatible(build_config(fused("gate")), str(folder.path), "train.start", None)
+        build_config(settings)

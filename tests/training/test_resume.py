@@ -1,6 +1,7 @@
 """Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,8 @@ def test_a_full_disk_loses_nothing_that_was_complete(undisturbed, updates, share
         assert run(often(settings), tmp_path / "run", kill_after=updates) == KILLED
     before = {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.safetensors")}
     assert run(often(settings), tmp_path / "run", largest_file=limit) == 3, "was not refused"
-    message = error_of(tmp_path / "run")
-    assert message.startswith("RunError: ") and ("checkpoint.safetensors could not be written" in message) == bool(
-        limit
+    assert re.match(
+        f"RunError: .*/run{'/checkpoint.safetensors could' if limit else '.* can'}", error_of(tmp_path / "run")
     )
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.safetensors")}
     for path in (tmp_path / "run").rglob("*.safetensors"):
