@@ -202,8 +202,7 @@ class _Pretrainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         for name, value in values.items():
-            past, number = self.progress.losses.get(name, (0.0, 0))
-            self.progress.losses[name] = [past + value, number + 1]
+            self.progress.add_losses(name, value)
         return values
 
     def loss(self, rows: list[int]) -> tuple[Tensor, dict[str, float]]:
@@ -233,9 +232,7 @@ class _Pretrainer:
         progress, step = self.progress, self.progress.step
         if step in self.checkpoints and (self.config.watch.models or step == self.total):
             self.write_model(step)
-        trained = {name: past / number for name, (past, number) in progress.losses.items()}
-        progress.losses = {}
-        line = {"step": step, "epoch": progress.epoch, "train": trained, **measure(self.data)}
+        line = {"step": step, "epoch": progress.epoch, "train": progress.take_losses(), **measure(self.data)}
         progress.log(self.folder.path / CURVES, line)
         self.watch(PretrainingEvent(progress, self.total, losses, 0, line))
 
