@@ -137,6 +137,7 @@ class RunFolder:
         try:
             make_folder(self.path)
             held = FileLock(lock, blocking=False).acquire()
+            lock.write_text(str(os.getpid()), encoding="utf-8")
         except Timeout:
             owner = lock.read_text(encoding="utf-8").strip() or "unknown"
             raise RunError(
@@ -148,7 +149,6 @@ class RunFolder:
                 f"({error.strerror}); choose another --out"
             ) from None
         with held:
-            lock.write_text(str(os.getpid()), encoding="utf-8")
             try:
                 yield
             finally:

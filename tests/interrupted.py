@@ -1,4 +1,4 @@
-"""Train, or pretrain, in a process that dies at a chosen moment, by SIGKILL: nothing is flushed, nothing cleaned up."""
+"""Train, or pretrain, in a process that is killed: nothing is flushed, nothing cleaned up."""
 
 import json
 import os
@@ -8,36 +8,34 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import forked
 from safetensors.torch import load_file
 
+from mtlprune.config.config import build_config, validated
+from mtlprune.pretraining.config import PretrainConfig
+from mtlprune.pretraining.loop import pretrain
+from mtlprune.runs import RunError, RunFolder
+from mtlprune.training.loop import Event, TrainingError, train
+
 KILLED = -signal.SIGKILL
 
 
-class Moment(NamedTuple):
-    """The ``count``-th time that a Python function named ``name``, or one of ours, is called (``call``, ``own call``),
-    that an update ends (``update``), or that a file whose path ends in ``name`` is opened, renamed to or removed."""
-
-    kind: str
-    name: str = ""
-    count: int = 1
-
-
-def start(settings: dict[str, Any], folder: Path, moment: Moment | None = None, **options: Any) -> Any:
+def start(settings: dict[str, Any], folder: Path, **options: Any) -> Any:
     """Begin in another process; it exits with 0, or with 3 and its error in ``folder``.error.
 
     Options:
+        kill_after: so many updates, at the end of the last of which it dies.
         largest_file: bytes; a larger one cannot be written, as on a full disk.
         pretraining: the settings are those of a pretraining.
     """
-    return forked.start(_train, settings, str(folder), moment, options)
+    return forked.start(_train, settings, str(folder), **options)
 
 
-def run(settings: dict[str, Any], folder: Path, moment: Moment | None = None, **options: Any) -> int:
+def run(settings: dict[str, Any], folder: Path, **options: Any) -> int:
     """Go on until the process ends; its exit code, −9 if it was killed."""
-    process = start(settings, folder, moment, **options)
+    process = start(settings, folder, **options)
     process.join(120)
     assert process.exitcode is not None, "training hangs"
     return int(process.exitcode)
@@ -86,53 +84,28 @@ def outcome(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _hit(path: str, name: str) -> bool:
-    """Halves of files have names of their own: .NAME.WHOSE.part"""
-    name, part, _ = name.partition(".part")
-    return f"/{name}." in path and path.endswith(".part") if part else path.endswith(name)
+def _train(
+    settings: dict[str, Any],
+    folder: str,
+    kill_after: int = 0,
+    largest_file: int | None = None,
+    pretraining: bool = False,
+) -> None:
+    updates = iter(range(1, 10**6))
 
-
-def _train(settings: dict[str, Any], folder: str, moment: Moment | None, options: dict[str, Any]) -> None:
-    from mtlprune.config.config import build_config, validated
-    from mtlprune.pretraining.config import PretrainConfig
-    from mtlprune.pretraining.loop import pretrain
-    from mtlprune.runs import RunError, RunFolder
-    from mtlprune.training.loop import TrainingError, train
-
-    left, largest_file = moment.count if moment else 0, options.get("largest_file")
-
-    def strike() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+    def watch(event: Event) -> None:
+        if event.evaluation is None and next(updates) == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if moment and moment.kind.startswith(("open", "os.")):
-
-        def hook(event: str, args: tuple[Any, ...]) -> None:
-            if event == moment.kind and _hit(str(args[1 if event == "os.rename" else 0]), moment.name):
-                strike()
-
-        sys.addaudithook(hook)
-    if moment and moment.kind.endswith("call"):
-        where = "mtlprune" if moment.kind == "own call" else ""
-
-        def profile(frame: Any, event: str, _: Any) -> None:
-            if event == "call" and frame.f_code.co_name == moment.name and where in frame.f_code.co_filename:
-                strike()
-
-        sys.setprofile(profile)
     if largest_file is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as a full disk: writing fails with an error
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
-    watch = (lambda event: strike()) if moment and moment.kind == "update" else (lambda event: None)
     try:
-        if options.get("pretraining"):
+        if pretraining:
             pretrain(validated(PretrainConfig, settings, "test"), RunFolder(folder))
         else:
             train(build_config(settings), RunFolder(folder), watch=watch)
     except (RunError, TrainingError) as error:
-        if largest_file is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         Path(folder).with_suffix(".error").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
         sys.exit(3)

@@ -1,17 +1,18 @@
-"""What a power cut may leave: a recorder of a folder's states and syncs, and the images of the disk that follow.
+"""What a kill or a power cut may leave: a recorder of a folder's states and syncs, and the images that follow.
 
 Nothing is on the disk before it is synced: a file's content with the file, its name with the folder that holds it. What
-was not may be there nonetheless, wholly or in part; the changes of one folder arrive in their order.
+was not may be there nonetheless; the changes of one folder arrive in their order.
 
 Writes of native code are seen too: the folder is read whenever Python syncs, renames, makes or removes something.
 """
 
 import os
-import random
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 Entries = dict[str, int]
 PASSING = (".lock", ".writing")  # content without meaning
@@ -39,21 +40,18 @@ class Recorder:
         self.states: list[State] = []
         self._held: dict[int, int] = {}  # open, so that no inode is used a second time
         self._seen: dict[int, tuple[tuple[int, ...], bytes]] = {}
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Recorder":
         folders, files = self._look()
         self.states = [State(folders, files, dict.fromkeys(folders, 0), dict(files))]
         for name in ("rename", "replace", "unlink", "remove", "rmdir", "mkdir"):
-            self._originals[name] = getattr(os, name)
-            setattr(os, name, self._around(self._originals[name]))
-        self._originals["fsync"] = os.fsync
-        os.fsync = self._fsync  # type: ignore[assignment]
+            self._patch.setattr(os, name, self._around(getattr(os, name)))
+        self._patch.setattr(os, "fsync", self._fsync)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, original in self._originals.items():
-            setattr(os, name, original)
+        self._patch.undo()
         self._note()
         for descriptor in self._held.values():
             os.close(descriptor)
@@ -110,62 +108,50 @@ Image = dict[str, bytes | None]
 """Path → content; None: a folder."""
 
 
-def images(recorded: Recorder, samples: int, seed: int = 0, deaf: bool = False) -> Iterator[Image]:
-    """After every event: all that was not synced is lost; names are kept, content is not; ``samples`` between these.
+KEPT = ("synced", "names", "all")
+
+
+def images(recorded: Recorder, deaf: bool = False) -> list[Image]:
+    """After every event what was synced, that and all names, or, as after a kill, everything; each image once (what
+    halves of files hold does not count).
 
     Args:
         deaf: as if no sync had had an effect, for a control.
     """
-    generator = random.Random(seed)
-    root = recorded.root.stat().st_ino
+    root, begun = recorded.root.stat().st_ino, recorded.states[0]
+    known: dict[int, Image] = {}
     for place, state in enumerate(recorded.states):
         if deaf:
-            state = state._replace(synced=recorded.states[0].synced, safe=recorded.states[0].safe)
-        for sample in range(samples + 2):
-            yield _image(recorded.states, place, state, root, sample, generator)
+            state = state._replace(synced=begun.synced, safe=begun.safe)
+        for kept in KEPT:
+            image = _image(recorded.states[: place + 1], state, root, kept)
+            known.setdefault(
+                hash(tuple((path, ".part" in path or held) for path, held in sorted(image.items()))), image
+            )
+    return list(known.values())
 
 
-def _image(states: list[State], place: int, state: State, root: int, sample: int, generator: random.Random) -> Image:
+def _image(states: list[State], state: State, root: int, kept: str) -> Image:
+    """Of the last of these states, of which ``state`` says what is safe."""
     found: Image = {}
 
-    def names(inode: int) -> Entries:
-        first = state.synced.get(inode, -1)
-        chosen = {0: first, 1: place}.get(sample)
-        if chosen is None:
-            chosen = generator.randint(first, place)
-        for earlier in range(chosen, -1, -1):  # a folder that is gone by now: as it was last
-            if inode in states[earlier].folders:
-                return states[earlier].folders[inode]
-        return {}
-
-    def content(inode: int) -> bytes:
-        safe = state.safe.get(inode, b"")
-        now = next(states[e].files[inode] for e in range(place, -1, -1) if inode in states[e].files)
-        if sample < 2 or now == safe:
-            return safe
-        cut = generator.choice((0, generator.randint(0, len(now)), len(now)))
-        return now[: max(cut, len(safe))] if now.startswith(safe) else generator.choice((safe, now[:cut]))
+    def last(kind: str, inode: int, until: int | None = None) -> Any:
+        """As it last was: it may be gone by now."""
+        there = (getattr(one, kind) for one in reversed(states[:until]))
+        return next((one[inode] for one in there if inode in one), None)
 
     def walk(inode: int, path: str) -> None:
-        for name, child in sorted(names(inode).items()):
+        names = last("folders", inode, state.synced.get(inode, -1) + 1 if kept == "synced" else None)
+        for name, child in sorted((names or {}).items()):
             inner = f"{path}{name}"
-            if any(child in earlier.folders for earlier in states[: place + 1]):
+            if last("folders", child) is not None:
                 found[inner] = None
                 walk(child, inner + "/")
             else:
-                found[inner] = content(child)
+                found[inner] = last("files", child) if kept == "all" else state.safe.get(child, b"")
 
     walk(root, "")
     return found
-
-
-def distinct(many: Iterator[Image]) -> list[Image]:
-    """Each image once; what halves of files hold does not count."""
-    known: dict[Any, Image] = {}
-    for image in many:
-        key = tuple((path, None if ".part" in path else content) for path, content in sorted(image.items()))
-        known.setdefault(hash(key), image)
-    return list(known.values())
 
 
 def lay_out(image: Image, root: Path) -> None:

@@ -32,7 +32,6 @@ from mtlprune.pretraining.setup import (
     Weights,
     fingerprint,
     load_corpora,
-    mask,
     prediction_loss,
     prepare,
     tied_embeddings,
@@ -135,7 +134,6 @@ class _Pretrainer:
         self.penalty = data.penalty
         self.embeddings = tied_embeddings(self.model) if self.config.cosreg else None
         self.precision = hardware.dtype(self.config.train.precision)
-        self.plain = data.plain_ids
         self.total = self.config.train.steps
         self.checkpoints, self.watched = set(self.config.log_steps()), set(self.config.watched_steps())
         self.progress = self.take_up()
@@ -204,18 +202,14 @@ class _Pretrainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         for name, value in values.items():
-            past, number = self.progress.losses.get(name, (0.0, 0))
-            self.progress.losses[name] = [past + value, number + 1]
+            self.progress.add_losses(name, value)
         return values
 
     def loss(self, rows: list[int]) -> tuple[Tensor, dict[str, float]]:
         """Of one batch, with its penalties; and each by name, without factors."""
         data, device, step = self.data, self.data.device, self.progress.step
         batch = self.encoder.collate([data.pieces[row] for row in rows])
-        masked = mask(
-            batch, self.config.mask, int(self.encoder.tokenizer.mask_token_id), self.plain, torch.default_generator
-        )
-        masked = type(masked)(*(part.to(device) for part in masked))
+        masked = data.masked(batch, torch.default_generator)
         penalised = self.penalty.active(step)
         with contextlib.ExitStack() as held:
             maps = held.enter_context(attention_seen(self.model)) if penalised else []
@@ -238,9 +232,7 @@ class _Pretrainer:
         progress, step = self.progress, self.progress.step
         if step in self.checkpoints and (self.config.watch.models or step == self.total):
             self.write_model(step)
-        trained = {name: past / number for name, (past, number) in progress.losses.items()}
-        progress.losses = {}
-        line = {"step": step, "epoch": progress.epoch, "train": trained, **measure(self.data)}
+        line = {"step": step, "epoch": progress.epoch, "train": progress.take_losses(), **measure(self.data)}
         progress.log(self.folder.path / CURVES, line)
         self.watch(PretrainingEvent(progress, self.total, losses, 0, line))
 
@@ -313,13 +305,11 @@ def _of_corpus(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any
 def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """Mean loss a hidden piece, and mean γ (largest weight of any head) over directed arcs."""
     generator = torch.Generator().manual_seed(MASKS)
-    tokenizer, plain = run.encoder.tokenizer, run.plain_ids
     total, hidden, penalty, arcs = 0.0, 0, 0.0, 0
     for batch, part in _batches(run, sentences):
-        masked = mask(batch, run.config.mask, int(tokenizer.mask_token_id), plain, generator)
-        here = masked._replace(**{name: value.to(run.device) for name, value in masked._asdict().items()})
+        masked = run.masked(batch, generator)
         with attention_seen(run.model) as maps:
-            total += float(prediction_loss(run.model, here, batch.attention_mask.to(run.device)))
+            total += float(prediction_loss(run.model, masked, batch.attention_mask.to(run.device)))
         found = batch_arcs(batch, [sentence.dep for sentence in part]).to(run.device)
         penalty += float(arc_penalty(maps, found))
         hidden += len(masked.gold)

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -60,11 +61,18 @@ class Pretraining:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    @property
+    @cached_property
     def plain_ids(self) -> Tensor:
         """Ids of pieces that are no special tokens."""
         special = set(self.encoder.tokenizer.all_special_ids)
         return torch.tensor([i for i in range(len(self.encoder.tokenizer)) if i not in special])
+
+    def masked(self, batch: EncoderBatch, generator: torch.Generator) -> "Masked":
+        """A batch of the CPU with pieces hidden (`mask`), on the model's device."""
+        mask_id = int(self.encoder.tokenizer.mask_token_id)
+        return Masked(
+            *(part.to(self.device) for part in mask(batch, self.config.mask, mask_id, self.plain_ids, generator))
+        )
 
 
 def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:

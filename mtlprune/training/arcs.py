@@ -293,8 +293,7 @@ class SyntaxTerm:
         if self._measured is None:
             return loss
         term, penalty = self._measured
-        past, number = now.losses.get("syntax", (0.0, 0))
-        now.losses["syntax"] = [past + penalty, number + 1]
+        now.add_losses("syntax", penalty)
         return loss + term
 
 

@@ -114,7 +114,7 @@ def measure(
     )
     result.steps = seconds_of(steppers, chosen, rounds, on_batch)
     result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
-    result.sampled_epoch = sampled_epoch(run, config, result.steps, len(chosen))
+    result.sampled_epoch = sampled_epoch(run, result.steps, len(chosen))
     measure_evaluation(run, precision, rounds, result, on_batch)
     return result
 
@@ -143,8 +143,7 @@ def joint_batches(run: Run, batches: int) -> tuple[list[mixing.MiniBatch], list[
     Raises:
         ConfigError: there is none.
     """
-    settings = run.config.train
-    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
+    plan = first_epoch(run, "joint")
     chosen = evenly([batch for batch in plan if serves_all(run, batch)], batches, run.lengths)
     if not chosen:
         raise ConfigError(
@@ -154,13 +153,15 @@ def joint_batches(run: Run, batches: int) -> tuple[list[mixing.MiniBatch], list[
     return plan, chosen
 
 
-def sampled_epoch(run: Run, config: Config, steps: dict[str, float], measured: int) -> float:
+def sampled_epoch(run: Run, steps: dict[str, float], measured: int) -> float:
     """Seconds of a sampled epoch: its draws, each at the mean cost of its task's step."""
-    settings = run.config.train
-    plan = mixing.sampled(
-        run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0), settings.tau
-    )
-    return sum(steps[f"STL {batch.tasks[0]}"] / measured for batch in plan)
+    return sum(steps[f"STL {batch.tasks[0]}"] / measured for batch in first_epoch(run, "sampled"))
+
+
+def first_epoch(run: Run, kind: str) -> list[mixing.MiniBatch]:
+    """Its shuffled batches under a mixing."""
+    settings = run.config.train.model_copy(update={"mixing": kind, "accumulate": 1, "shuffle": True})
+    return [batch for [batch] in mixing.plan(settings, run.lengths, run.known, epoch_generator(1, 0))]
 
 
 def serves_all(run: Run, batch: mixing.MiniBatch) -> bool:
@@ -275,8 +276,7 @@ def peak_memory(config: Config, batches: int) -> int:
 
 def _train_alone(tree: dict[str, Any], batches: int) -> int:
     run, precision = make_run(Config.model_validate(tree))
-    settings = run.config.train
-    plan = mixing.joint(run.lengths, run.known, settings.batch_sentences, settings.batch_tokens, epoch_generator(1, 0))
+    plan = first_epoch(run, "joint")
     longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
     stepper = Stepper(run, run.config.tasks, precision)
     for batch in [longest, *evenly(plan, batches, run.lengths)]:

@@ -69,6 +69,17 @@ class Progress:
     logs: dict[str, str] = field(default_factory=dict)
     """Log → its lines; empty in checkpoints of early releases, and where a finished run is noted."""
 
+    def add_losses(self, task: str, *values: float) -> None:
+        """Count losses of an update."""
+        past, number = self.losses.get(task, (0.0, 0))
+        self.losses[task] = [past + sum(values), number + len(values)]
+
+    def take_losses(self) -> dict[str, float]:
+        """Task → mean of its losses since they were last taken."""
+        means = {task: past / number for task, (past, number) in self.losses.items()}
+        self.losses = {}
+        return means
+
     def log(self, path: Path, record: Mapping[str, Any]) -> None:
         """Add a line to a log, and remember it. Raises RunError when the disk refuses."""
         self._remember(path, self.logs.get(path.name, "") + append_line(path, record))

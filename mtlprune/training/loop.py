@@ -281,8 +281,7 @@ class Trainer:
         if self.penalty is not None:
             self.penalty.end_update(self.progress.step)
         for task, seen in sums.items():
-            past, number = self.progress.losses.get(task, (0.0, 0))
-            self.progress.losses[task] = [past + sum(seen), number + len(seen)]
+            self.progress.add_losses(task, *seen)
         means = {task: sum(seen) / len(seen) for task, seen in sums.items()}
         return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
@@ -378,8 +377,7 @@ class Trainer:
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
         progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
-        train_losses = {task: past / number for task, (past, number) in progress.losses.items()}
-        progress.losses = {}
+        train_losses = progress.take_losses()
         since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience

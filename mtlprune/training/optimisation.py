@@ -44,31 +44,25 @@ class Balance:
         self.mode, self.rate = mode, rate
         self.weights = dict(weights)
         self.history: dict[str, deque[float]] = {}
-        self.window = None if mode in WAYS or mode == "famo" else window
+        self.window = None if mode in WAYS else window
         self.before: dict[str, float] = {}
         """famo: the losses before the step."""
 
-    def __call__(
-        self, losses: Mapping[str, Tensor], values: Mapping[str, float] | None = None, epoch: int = 0
-    ) -> dict[str, Tensor]:
+    def __call__(self, losses: Mapping[str, Tensor], values: Mapping[str, float], epoch: int = 0) -> dict[str, Tensor]:
         """Weighed losses, with the same keys.
 
         Args:
-            values: what to weigh by where ``losses`` are one process's parts: the losses of all processes together.
+            losses: one process's parts.
+            values: the losses of all processes together, to weigh by; none and fixed need none.
             epoch: from 0; for dwa.
         """
         if self.mode == "none":
             return dict(losses)
         if self.mode == "fixed":
             return {task: loss * self.weights.get(task, 1.0) for task, loss in losses.items()}
-        if values is None:
-            values = {task: float(loss.detach()) for task, loss in losses.items()}
-        if self.mode in WAYS or self.mode == "famo":
-            if self.mode == "famo":
-                self.before = dict(values)
-                factors = famo_factors(self.history, values)
-            else:
-                factors = WAYS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
+        if self.mode in WAYS:
+            self.before = dict(values)
+            factors = WAYS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
             return {task: loss * factors[task] for task, loss in losses.items()}
         for task, value in values.items():
             self.history.setdefault(task, deque(maxlen=self.window)).append(value)
@@ -162,6 +156,7 @@ WAYS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], float], 
     "uw": partial(learnt_factors, half=True),
     "imtl-l": partial(learnt_factors, half=False),
     "dwa": dwa_factors,
+    "famo": lambda history, values, _: famo_factors(history, values),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interrupted import KILLED, Moment, killed_often, often, outcome
+from interrupted import killed_often, often, outcome
 from interrupted import run as run_any
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -20,7 +20,7 @@ from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.files import SUMS
+from mtlprune.files import append_line, verify_sums
 from mtlprune.pretraining.config import MaskConfig, PretrainConfig, load_pretraining
 from mtlprune.pretraining.loop import PretrainingEvent, _Pretrainer, pretrain
 from mtlprune.pretraining.setup import Masked, mask, prediction_loss, prepare
@@ -36,10 +36,8 @@ def test_settings_without_brackets_and_points_on_a_log_axis(tmp_path):
         (tmp_path / "c.yaml").write_text("data:\n  corpora: [a]\n" + text)
         return load_pretraining(tmp_path / "c.yaml", overrides)
 
-    settings = "data.corpora=a,b/c", "syntax.strength=-0.5", "syntax.heads=2-1,1-3", "train.rate=1e-4"
-    config = configured("", *settings)
-    assert config.data.corpora == ("a", "b/c") and config.syntax.heads == ("1-3", "2-1")
-    assert config.syntax.strength == -0.5 and config.train.rate == 1e-4
+    config = configured("", "data.corpora=a,b/c", "syntax.strength=-0.5", "syntax.heads=3-10,1-4,3-2")
+    assert config.data.corpora == ("a", "b/c") and config.syntax.heads == ("1-4", "3-2", "3-10")
     config = configured("train: {steps: 1000}\nwatch: {points: 4, first: 1, every: 300}")
     assert config.log_steps() == [0, 1, 10, 100, 1000]
     assert config.watched_steps() == [0, 1, 10, 100, 300, 600, 900, 1000]
@@ -51,8 +49,7 @@ def test_shipped_files_differ_by_the_price_alone():
     assert set(configs) == {"base", "sas-minus", "sas-plus", "sas-minus-released"}
     base = configs["base"]
     for name, config in configs.items():
-        assert config.name == name
-        assert config.model_copy(update={"name": base.name, "syntax": base.syntax}) == base
+        assert config.name == name and config.model_copy(update={"name": base.name, "syntax": base.syntax}) == base
     assert base.syntax.strength == 0 and configs["sas-minus"].syntax.strength > 0 > configs["sas-plus"].syntax.strength
     released = configs["sas-minus-released"].syntax
     assert released.release and released.model_copy(update={"release": None}) == configs["sas-minus"].syntax
@@ -86,7 +83,7 @@ def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone():
     elsewhere[found.places] = False
     assert torch.equal(shown[elsewhere], flat[elsewhere])
     one, same, other = (drawn(pieces_of(60), seed) for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
+    exactly(one, same)
     assert not torch.equal(one.places, other.places)
 
 
@@ -127,11 +124,9 @@ def small_pretraining(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     (folder / "pairs").mkdir()
     for name, bad in (("agreement", "The {} sleep."), ("order", "{} the sleeps.")):
         same = {"UID": name, "linguistics_term": name, "field": "syntax"}
-        pairs = [
-            {"sentence_good": f"The {noun} sleeps.", "sentence_bad": bad.format(noun)}
-            for noun in ("dog", "teacher", "river")
-        ]
-        (folder / "pairs" / f"{name}.jsonl").write_text("".join(json.dumps(pair | same) + "\n" for pair in pairs))
+        for noun in ("dog", "teacher", "river"):
+            pair = {"sentence_good": f"The {noun} sleeps.", "sentence_bad": bad.format(noun), **same}
+            append_line(folder / "pairs" / f"{name}.jsonl", pair)
 
     def settings(**blocks: Any) -> dict[str, Any]:
         same = {"precision": "fp32", "device": "cpu", "threads": 1}
@@ -167,8 +162,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
 
 
-def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +194,7 @@ def test_the_run_folder_holds_what_is_promised(done):
 
 def test_a_checkpoint_is_a_model_that_others_load(done):
     path = done[0] / "checkpoints" / "step-12"
-    assert {line.split("  ")[1] for line in (path / SUMS).read_text().splitlines()} == {
-        file.name for file in path.iterdir() if file.name != SUMS
-    }
+    verify_sums(path, "")
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModelForMaskedLM.from_pretrained(path)
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -217,7 +209,7 @@ def test_a_checkpoint_is_a_model_that_others_load(done):
 def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining, tmp_path):
     watch = {"points": 2, "every": 3, "blimp": None, "blimp_pairs": None, "models": False}
     pretrained(small_pretraining(watch=watch), tmp_path)
-    assert equal(weights_of(done[0], 12), weights_of(tmp_path, 12))
+    exactly(weights_of(done[0], 12), weights_of(tmp_path, 12))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-12"]
     assert [line["step"] for line in lines_of(tmp_path)] == [0, 2, 3, 6, 9, 12]
 
@@ -225,31 +217,26 @@ def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining,
 def test_runs_of_one_seed_share_their_beginning_and_their_masks(done, small_pretraining, tmp_path):
     events: list[PretrainingEvent] = []
     pretrained(small_pretraining(syntax={}, cosreg=0.0), tmp_path, watch=events.append, stop=lambda: True)
-    assert equal(weights_of(done[0], 0), weights_of(tmp_path, 0))
+    exactly(weights_of(done[0], 0), weights_of(tmp_path, 0))
     first = next(event for event in done[1] if event.line is None)
     assert [event.losses["mlm"] for event in events if event.line is None] == [first.losses["mlm"]]
 
 
-def _gradients(tree: dict[str, Any], step: int, folder: Path) -> tuple[float, list[torch.Tensor]]:
-    """Loss and gradients of the first batch as if so many updates were done, from the same weights."""
-    config = make(tree)
-    corpora = {"corpus": load_corpus(Path(config.data.corpora[0]))}
-    trainer = _Pretrainer(prepare(config, RunFolder(folder), corpora), RunFolder(folder))
-    trainer.progress.step = step
-    torch.manual_seed(5)
-    trainer.model.train()
-    loss, _ = trainer.loss(trainer.plan(0)[0])
-    loss.backward()
-    return loss.item(), [parameter.grad for parameter in trainer.model.parameters() if parameter.grad is not None]
-
-
 def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small_pretraining, tmp_path):
-    penalised, plain = small_pretraining(cosreg=0.0), small_pretraining(syntax={}, cosreg=0.0)
+    def loss_and_gradients(step: int, **blocks: Any) -> tuple[torch.Tensor, ...]:
+        """Of the first batch as if so many updates were done, from the same weights."""
+        config, folder = make(small_pretraining(cosreg=0.0, **blocks)), RunFolder(tmp_path / f"{step}-{len(blocks)}")
+        trainer = _Pretrainer(prepare(config, folder, {"corpus": load_corpus(Path(config.data.corpora[0]))}), folder)
+        trainer.progress.step = step
+        torch.manual_seed(5)
+        trainer.model.train()
+        loss, _ = trainer.loss(trainer.plan(0)[0])
+        moving = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+        return loss.detach(), *torch.autograd.grad(loss, moving, materialize_grads=True)
+
     for step, same in ((8, False), (9, True), (11, True)):
-        loss, gradients = _gradients(penalised, step, tmp_path / f"penalised-{step}")
-        expected, free = _gradients(plain, step, tmp_path / f"plain-{step}")
-        assert (loss == expected) is same
-        assert all(torch.equal(one, other) for one, other in zip(gradients, free, strict=True)) is same
+        both = zip(loss_and_gradients(step), loss_and_gradients(step, syntax={}), strict=True)
+        assert all(torch.equal(penalised, free) for penalised, free in both) is same
 
 
 def test_what_a_pretraining_starts_from(done, small_pretraining, tmp_path, tiny_encoder, caplog):
@@ -258,7 +245,7 @@ def test_what_a_pretraining_starts_from(done, small_pretraining, tmp_path, tiny_
         return tmp_path / name
 
     start = begun("start", start=str(done[0] / "checkpoints" / "step-12"))
-    assert equal(weights_of(done[0], 12), weights_of(start, 0))
+    exactly(weights_of(done[0], 12), weights_of(start, 0))
     caplog.set_level("INFO", logger="mtlprune")
     tiny = str(tiny_encoder("bert"))
     begun("random", start=tiny)
@@ -280,44 +267,14 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
 
 run = partial(run_any, pretraining=True)
 
-MOMENTS = {
-    "before config.yaml is there": Moment("os.rename", "config.yaml"),
-    "before any state was saved": Moment("own call", "update", 3),
-    "within the loss of an update": Moment("own call", "loss", 8),
-    "while minimal pairs are judged": Moment("own call", "judge", 3),
-    "before a model folder is in place": Moment("os.rename", "step-5"),
-    "with a model folder written, its line not": Moment("own call", "measure", 4),
-    "with its line written, no state": Moment("own call", "append_line", 4),
-    "before the state is in place": Moment("os.rename", "checkpoint.safetensors", 6),
-    "at the end, before it is noted": Moment("os.rename", "manifest.json", 2),
-    "at the end, before the state is removed": Moment("os.remove", "checkpoint.safetensors"),
-}
-
-FEW = ("with its line written, no state", "before the state is in place")
-CASES = [pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.slow) for name in MOMENTS]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(small_pretraining, tmp_path_factory):
-    settings = small_pretraining(model={"attention_dropout": 0.1})
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert run(settings, folder) == 0
-    expected = outcome(folder)
-    assert "checkpoint.safetensors" not in expected and "checkpoints/step-12/model.safetensors" in expected
-    return settings, expected
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_killed_once(undisturbed, name, tmp_path):
-    settings, expected = undisturbed
-    assert run(often(settings), tmp_path / "run", MOMENTS[name]) == KILLED
-    assert run(often(settings), tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
 
 @pytest.mark.slow
-def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
-    settings, expected = undisturbed
+def test_killed_again_and_again_at_any_moment(small_pretraining, tmp_path):
+    """What each single moment leaves is tested as power cuts are (tests/training/test_power_cuts.py)."""
+    settings = small_pretraining(model={"attention_dropout": 0.1})
+    assert run(settings, tmp_path / "whole") == 0
+    expected = outcome(tmp_path / "whole")
+    assert "checkpoint.safetensors" not in expected and "checkpoints/step-12/model.safetensors" in expected
     assert killed_often(settings, tmp_path / "run", 4, 0.05, pretraining=True) >= 2
     assert run(often(settings), tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected

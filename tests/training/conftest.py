@@ -1,8 +1,8 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import Settings
 from tiny import make_tiny
 
 
@@ -24,44 +24,32 @@ def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_settings(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+def small_settings(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of a run of seconds, with every kind of dropout on; arguments are those of ``train``."""
     encoder = make_tiny("bert", tmp_path_factory.mktemp("bert"), dropout=0.1)
-
-    def settings(tasks: str = "pos,ner,dep,con,srl", **train: Any) -> dict[str, Any]:
-        return {
-            "data": {"path": str(small_corpus)},
-            "tasks": tasks.split(","),
-            "encoder": {"name": str(encoder), "word_dropout": 0.2},
-            "decoders": {
-                "ner": {"size": 16},
-                "dep": {"arc_size": 16, "relation_size": 8},
-                "con": {"span_size": 16, "label_size": 8},
-                "srl": {"size": 16},
-            },
-            "train": {
-                "epochs": 3,
-                "batch_sentences": 16,
-                "encoder_rate": 1e-3,
-                "decoder_rate": 3e-3,
-                "device": "cpu",
-                "precision": "fp32",
-                "threads": 1,
-                "checkpoint_minutes": 1e6,
-                **train,
-            },
-        }
-
-    return settings
+    same = {"epochs": 3, "batch_sentences": 16, "encoder_rate": 1e-3, "decoder_rate": 3e-3}
+    same |= {"device": "cpu", "precision": "fp32", "threads": 1, "checkpoint_minutes": 1e6}
+    return lambda tasks="pos,ner,dep,con,srl", **train: {
+        "data": {"path": str(small_corpus)},
+        "tasks": tasks.split(","),
+        "encoder": {"name": str(encoder), "word_dropout": 0.2},
+        "decoders": {
+            "ner": {"size": 16},
+            "dep": {"arc_size": 16, "relation_size": 8},
+            "con": {"span_size": 16, "label_size": 8},
+            "srl": {"size": 16},
+        },
+        "train": {**same, **train},
+    }
 
 
 @pytest.fixture(scope="session")
-def quiet_settings(small_settings: Callable[..., dict[str, Any]], tmp_path_factory) -> Callable[..., dict[str, Any]]:
+def quiet_settings(small_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The same without dropout."""
     encoder = make_tiny("bert", tmp_path_factory.mktemp("quiet"), dropout=0.0)
 
-    def settings(tasks: str = "pos,ner,dep,con,srl", **train: Any) -> dict[str, Any]:
-        made = small_settings(tasks, **train)
+    def settings(*tasks: str, **train: Any) -> dict[str, Any]:
+        made = small_settings(*tasks, **train)
         made["encoder"] = {"name": str(encoder), "word_dropout": 0.0}
         for task in ("dep", "con", "srl"):
             made["decoders"][task]["dropout"] = 0.0

@@ -1,31 +1,34 @@
-"""Runs on several processes, started as torchrun starts them but without its ten seconds; what they do is in `JOBS`."""
+"""Runs on several processes, started as torchrun starts them but without its ten seconds, and what they may do."""
 
 import datetime
-import json
 import math
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import forked
 import small_runs
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from mtlprune.training.parallel import ProcessGroup
+import mtlprune.model
+from mtlprune.config.config import build_config
+from mtlprune.runs import RunFolder
+from mtlprune.training import parallel
+from mtlprune.training.loop import train
+from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.parallel import ProcessGroup, joined
 
 Batches = list[tuple[str, list[int]]]
 """An update: tasks joined by commas, and rows, of each mini-batch."""
 
 
-def run_processes(job: str, *args: Any, size: int = 2, seconds: float = 300) -> list[int]:
+def run_processes(job: Callable[..., None], *args: Any, size: int = 2, seconds: float = 300) -> list[int]:
     """Exit codes of the processes: 0, 3 where the job raised (its error is in OUT.error-RANK), −9 if killed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -38,7 +41,7 @@ def run_processes(job: str, *args: Any, size: int = 2, seconds: float = 300) -> 
     for process in processes:
         if process.exitcode is None:
             process.kill()
-    assert None not in codes, f"{job} hangs: {codes}"
+    assert None not in codes, f"{job.__name__} hangs: {codes}"
     return [code for code in codes if code is not None]
 
 
@@ -46,15 +49,13 @@ def error_of(out: Path, rank: int) -> str:
     return out.with_name(f"{out.name}.error-{rank}").read_text(encoding="utf-8")
 
 
-def _run(job: str, rank: int, size: int, port: int, args: Sequence[Any]) -> None:
-    import mtlprune.model
-
+def _run(job: Callable[..., None], rank: int, size: int, port: int, args: Sequence[Any]) -> None:
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
     mtlprune.model.EVALUATION_SENTENCES = 3  # so that there are batches enough for all
     out = Path(args[0])
     try:
-        JOBS[job](rank, *args)
+        job(rank, *args)
     except (ValueError, RuntimeError) as error:
         out.with_name(f"{out.name}.error-{rank}").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
         sys.exit(3)
@@ -69,8 +70,6 @@ def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup) -> Any:
 
 def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
     """What the optimizer is given in each update, the weights after the last one, and the losses."""
-    from mtlprune.training.mixing import MiniBatch
-
     found: dict[str, torch.Tensor] = {}
 
     def look(*_: Any) -> None:
@@ -87,46 +86,14 @@ def updates(made: Any, plan: list[Batches]) -> dict[str, torch.Tensor]:
     return found
 
 
-def sums_counted(made: Any) -> tuple[list[int], list[int]]:
-    """Bytes that this process gives into each operation of its group, and into each sum of gradients, from now on."""
-    operations: list[int] = []
-    sums: list[int] = []
-    call = made.group._call
-    made.group._call = lambda do, what, *more: (operations.append(what.nbytes), call(do, what, *more))
-
-    def counted(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        sums.append(bucket.buffer().nbytes)
-        return allreduce_hook(dist.group.WORLD, bucket)
-
-    made.overlapping.module.register_comm_hook(None, counted)
-    return operations, sums
-
-
-def _sent(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
-    from mtlprune.training.parallel import joined
-
-    with joined() as group:
-        made = trainer(settings, out / "run", group)
-        sent = sums_counted(made)
-        updates(made, plan)
-    (out / f"sent-{rank}.json").write_text(json.dumps(sent), encoding="utf-8")
-
-
-def _updates(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[Batches]]]) -> None:
-    from mtlprune.training.parallel import joined
-
+def update(rank: int, out: Path, cases: dict[str, tuple[dict[str, Any], list[Batches]]]) -> None:
     with joined() as group:
         for name, (settings, plan) in cases.items():
             save_file(updates(trainer(settings, out / name, group), plan), out / f"{name}-{rank}.safetensors")
 
 
-def _train(rank: int, out: Path, settings: list[dict[str, Any]], what: str = "", when: int = 0) -> None:
+def train_one(rank: int, out: Path, settings: list[dict[str, Any]], what: str = "", when: int = 0) -> None:
     """Train; ``what`` happens to the last process after ``when`` updates: it is killed, sleeps, or wants to stop."""
-    from mtlprune.config.config import build_config
-    from mtlprune.runs import RunFolder
-    from mtlprune.training import parallel
-    from mtlprune.training.loop import train
-
     done = 0
 
     def stop() -> bool:
@@ -145,15 +112,10 @@ def _train(rank: int, out: Path, settings: list[dict[str, Any]], what: str = "",
     train(build_config(settings[rank]), RunFolder(out), stop=stop)
 
 
-def _poisoned(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
+def poison(rank: int, out: Path, settings: dict[str, Any], plan: list[Batches]) -> None:
     """One process's weights become NaN, where its loss is still a number (a decoder's last bias) or not."""
-    from mtlprune.training.parallel import joined
-
     with joined() as group:
         made = trainer(settings, out, group)
         if rank:
             next(made.model.encoder.parameters()).data.fill_(math.nan)
         updates(made, plan)
-
-
-JOBS = {"updates": _updates, "sent": _sent, "train": _train, "poisoned": _poisoned}

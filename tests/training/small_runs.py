@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from interrupted import outcome
 from torch import Tensor
 
 from mtlprune.config.config import build_config
@@ -17,6 +18,9 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.parallel import ALONE, ProcessGroup
 from mtlprune.training.setup import Run, prepare
+
+Settings = Callable[..., dict[str, Any]]
+"""What makes the settings of a run, of its tasks, joined by commas, and settings of ``train``."""
 
 
 def corpus_of(settings: dict[str, Any]) -> Corpus:
@@ -39,6 +43,17 @@ def train_until(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
     watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == step)
     progress = train(build_config(settings), folder, watch=watch, stop=stop)
     assert progress.step == step and not progress.finished
+
+
+def check_resumes(
+    settings: dict[str, Any], step: int, folder: Path, expected: dict[str, Any] | None = None, **changed: Any
+) -> None:
+    """Assert that a run that is stopped after so many updates, and goes on with ``changed`` blocks, ends as one that is
+    not, bit for bit; ``expected``: what that one leaves, where it is known."""
+    expected = expected or outcome(trained(settings, folder / "whole").path)
+    broken = RunFolder(folder / "broken")
+    train_until(step, settings, broken)
+    assert outcome(trained(settings | changed, broken.path).path) == expected
 
 
 def with_sentences(

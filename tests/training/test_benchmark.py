@@ -1,24 +1,19 @@
 """bench measures what training does, on the same batches; FLOPs by the formula, and three times side by side."""
 
 import copy
-from collections.abc import Callable
-from typing import Any
+import itertools
 
 import pytest
 import torch
-from small_runs import with_sentences
+from small_runs import Settings, with_sentences
 from tiny import HEAD_FAMILIES, HIDDEN, INNER, LAYERS, make_config
 from transformers import AutoModel, PreTrainedModel
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.training import mixing
-from mtlprune.training.benchmark import Measured, Stepper, make_run, measure, sampled_epoch, serves_all
-from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.benchmark import Measured, Stepper, make_run, measure
 from mtlprune.training.pruning import head_removal
 from mtlprune.training.pruning.head_removal import TimedModel
-
-Settings = Callable[..., dict[str, Any]]
 
 
 def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
@@ -31,25 +26,15 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
     assert result.dev_sentences == 12
 
 
-def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings):
+def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings, tmp_path):
     """One sentence a batch, of which one in six has no roles: an SRL step on such a batch would have no loss."""
-    config = build_config(small_settings("pos,srl", batch_sentences=1))
-    run, _ = make_run(config)
-    assert not all(run.known["srl"])
-    kept = [row for row in range(len(run.lengths)) if serves_all(run, mixing.MiniBatch(("pos", "srl"), [row]))]
-    assert kept == [row for row, has in enumerate(run.known["srl"]) if has]
-    assert measure(config, 100, 1, memory=False).sentences == len(kept)
-    run.known["srl"] = [False] * len(kept)
-    assert not serves_all(run, mixing.MiniBatch(("pos", "srl"), kept[:4]))
-
-
-def test_a_corpus_without_common_batches_is_refused(small_settings: Settings, tmp_path):
-    def apart(sentences: list[Any]) -> list[Any]:
-        return [s.with_layers(**{("pos", "srl")[n % 2]: None}) for n, s in enumerate(sentences)]
-
-    settings = with_sentences(small_settings("pos,srl", batch_sentences=1), tmp_path / "c", apart)
+    settings = small_settings("pos,srl", batch_sentences=1)
+    known = make_run(build_config(settings))[0].known["srl"]
+    assert measure(build_config(settings), 100, 1, memory=False).sentences == sum(known) < len(known)
+    layers = itertools.cycle([{"pos": None}, {"srl": None}])
+    apart = with_sentences(settings, tmp_path / "c", lambda found: [s.with_layers(**next(layers)) for s in found])
     with pytest.raises(ConfigError, match="no batch holds the layers of all of pos, srl"):
-        measure(build_config(settings), 2, 1, memory=False)
+        measure(build_config(apart), 2, 1, memory=False)
 
 
 def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settings):
@@ -64,16 +49,6 @@ def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settin
         assert stepper.step([0, 1, 2]) > 0
         for name, tensor in run.model.state_dict().items():
             torch.testing.assert_close(tensor, before[name], rtol=0, atol=1e-7)
-
-
-def test_a_sampled_epoch_costs_its_draws(small_settings: Settings):
-    config = build_config(small_settings("pos,srl", batch_sentences=8))
-    run, _ = make_run(config)
-    settings = run.config.train
-    plan = mixing.sampled(run.lengths, run.known, 8, settings.batch_tokens, epoch_generator(1, 0), settings.tau)
-    draws = {task: sum(batch.tasks == (task,) for batch in plan) for task in ("pos", "srl")}
-    seconds = sampled_epoch(run, config, {"STL pos": 2.0, "STL srl": 10.0}, 4)
-    assert seconds == pytest.approx(draws["pos"] * 0.5 + draws["srl"] * 2.5)
 
 
 def test_ratios_by_hand():

@@ -5,28 +5,22 @@ CPU is compared with itself.
 """
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from interrupted import outcome
-from small_runs import alike, gradients, prepared, train_until, trained, trainer
+from small_runs import Settings, alike, check_resumes, gradients, prepared, trainer
 from tiny import CONTRACT_FAMILIES, make_tiny
 
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.runs import RunFolder
 from mtlprune.sentence import LAYERS
 from mtlprune.training.mixing import MiniBatch
 
-Settings = Callable[..., dict[str, Any]]
 ROWS = [2, 4, 5, 8]  # every task is known in all of them
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
-ABSOLUTE, RELATIVE = 1e-5, 2e-3
-"""How far a gradient of the GPU may lie from the CPU's, as a share of the largest of all, and of itself, in fp32."""
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
 
@@ -41,12 +35,10 @@ def update(settings: dict[str, Any], folder: Path, device: str, **train: Any) ->
 
 
 def check_alike(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    """In fp32: to a share of the largest loss, or gradient, and of itself."""
     for losses in (True, False):
         parts = [{n: v for n, v in each.items() if n.startswith("loss") == losses} for each in (one, other)]
-        alike(*parts, ABSOLUTE, RELATIVE)
-
-
-GATES = {"method": "gates", "penalty": "target", "keep": 4}
+        alike(*parts, 1e-5, 2e-3)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,7 @@ GATES = {"method": "gates", "penalty": "target", "keep": 4}
     [
         *((tasks, "bert", {}) for tasks in (*LAYERS, ",".join(LAYERS))),
         *(("pos,dep", family, {}) for family in CONTRACT_FAMILIES),
-        ("pos,dep", "bert", GATES),
+        ("pos,dep", "bert", {"method": "gates", "penalty": "target", "keep": 4}),
     ],
 )
 def test_the_update_is_that_of_the_cpu(tasks: str, family: str, pruning: Any, device: str, small_settings, tmp_path):
@@ -82,11 +74,7 @@ def test_stopped_and_resumed_is_as_undisturbed(gated: bool, device: str, small_s
     settings["train"]["device"] = device
     if gated:
         settings["pruning"] = {"method": "gates", "penalty": "exact", "keep": 4, "settle": 0.65, "rate": 0.1}
-    broken = RunFolder(tmp_path / "broken")
-    train_until(2, settings, broken)
-    assert broken.checkpoint_path.exists()
-    trained(settings, broken.path)
-    assert outcome(broken.path) == outcome(trained(settings, tmp_path / "whole").path)
+    check_resumes(settings, 2, tmp_path)
 
 
 def test_annotation_is_that_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):

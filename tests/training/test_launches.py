@@ -6,6 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from small_runs import Settings
 from torch import nn
 
 from mtlprune.config.config import build_config
@@ -13,8 +14,6 @@ from mtlprune.encoder.batch import HOST, moved, placed
 from mtlprune.model import MultiTaskModel
 from mtlprune.training import launches
 from mtlprune.training.launches import BARE, Launches, counted
-
-Settings = Callable[..., dict[str, Any]]
 
 
 def asked(work: Callable[[torch.Tensor], object]) -> Launches:
@@ -25,12 +24,18 @@ def asked(work: Callable[[torch.Tensor], object]) -> Launches:
     return found
 
 
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+
 @pytest.mark.parametrize(
     ("work", "operations", "waits"),
     [
         (lambda x: x.t()[1:].reshape(-1).detach(), 1, 0),  # views, and the copy of a transposed one
         (lambda x: (x * 2).sum().item(), 2, 1),
-        (lambda x: bool((x > 3).any()), 2, 1),
+        (lambda x: Twice.apply(x.detach()), 2, 0),  # custom functions are entered
         (lambda x: (x > 3).nonzero(), 2, 1),
         (lambda x: (x > 3).nonzero_static(size=8), 2, 0),
         (lambda x: x[x > 3], 2, 1),
@@ -54,47 +59,22 @@ def test_operations_on_tensors_of_both_sides_are_seen():
     assert not asked(lambda x: x + torch.tensor(1.0)).mixed  # a scalar may lie anywhere
 
 
-def test_a_custom_function_is_entered():
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x * 2 + 1
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-            return grad * 2
-
-    work: Callable[[torch.Tensor], object] = lambda x: Twice.apply(x).sum().backward()  # noqa: E731
-    assert {"mul": 2, "add": 1, "sum": 1}.items() <= asked(work).operations.items()
-
-
-@pytest.fixture(scope="module")
-def parts(small_settings: Settings) -> dict[str, dict[str, Launches]]:
-    return launches.measure(build_config(small_settings()), 20).parts
-
-
 CEILINGS = {"STL pos": 10, "STL ner": 40, "STL dep": 95, "STL con": 310, "STL srl": 320, "MTL-5": 740}
 """Operations of a step at 20 words beyond the bare encoder's, whatever the encoder is."""
 
 
-def test_steps_stay_below_their_ceilings(parts: dict[str, dict[str, Launches]]):
+def test_steps_and_annotation_stay_below_their_ceilings(small_settings: Settings):
+    """And mix nowhere what lies on the host with what lies on the device."""
+    parts = launches.measure(build_config(small_settings()), 20).parts
     steps = parts["step"]
     bare = steps[BARE].operations.total()
     found = {kind: steps[kind].operations.total() - bare for kind in CEILINGS}
     assert all(0 < found[kind] <= most for kind, most in CEILINGS.items()), found
-    waits = {kind: one.waits.total() for kind, one in steps.items()}
-    assert waits == {BARE: 0, **{f"STL {task}": 1 for task in ("pos", "ner", "dep", "con")}, "STL srl": 2} | {
-        "MTL-5": 2,
-        "MTL-5, gated": 3,
-    }
-
-
-def test_annotation_waits_twice(parts: dict[str, dict[str, Launches]]):
+    waits = {BARE: 0, **dict.fromkeys(("STL pos", "STL ner", "STL dep", "STL con"), 1)}
+    waits |= {"STL srl": 2, "MTL-5": 2, "MTL-5, gated": 3}
+    assert {kind: one.waits.total() for kind, one in steps.items()} == waits
     waits = {kind: one.waits.total() for kind, one in parts["annotation"].items()}
     assert waits["MTL-5"] == 2 and max(waits.values()) == 2, waits
-
-
-def test_no_operation_mixes_host_and_device(parts: dict[str, dict[str, Launches]]):
     assert not [(kind, one.mixed) for part in parts.values() for kind, one in part.items() if one.mixed]
 
 
@@ -118,5 +98,5 @@ def test_a_plan_divides_the_sentences_and_adds_the_sum():
     asked = launches.Asked({"step": {BARE: Launches(), "MTL-5": one}}, sent=100)
     alone, two, many = (asked.plan(64, gpus, flops=2.0, link=10.0) for gpus in (1, 2, 64))
     assert alone == (40 * 16 / 2, 0, 0, 4 * 100 + 8 * 16)
-    assert two == (alone.compute / 2, 10, 100, 400 + 64)  # of two, each sends what it has, as test_parallel counts it
+    assert two == (alone.compute / 2, 10, 100, 400 + 64)  # of two, each sends what it has
     assert many.sent == pytest.approx(2 * 100 * 63 / 64) and many.compute == alone.compute / 64

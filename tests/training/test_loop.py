@@ -2,15 +2,15 @@
 
 import math
 import shutil
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from interrupted import outcome
-from small_runs import corpus_of, gradients, train_until, trained, trainer, with_sentences
+from small_runs import Settings, corpus_of, gradients, prepared, train_until, trained, trainer, with_sentences
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.model import MultiTaskModel
@@ -19,9 +19,7 @@ from mtlprune.training import setup
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.optimisation import schedule
-
-Settings = Callable[..., dict[str, Any]]
+from mtlprune.training.optimisation import make_optimizer, schedule
 
 
 @given(st.integers(1, 400), st.floats(0, 0.99))
@@ -57,23 +55,13 @@ def test_accumulated_mini_batches_of_equal_size_give_the_gradient_of_one_batch(s
         made.model.load_state_dict(start)
         return gradients(made, *(MiniBatch(("pos", "dep"), part) for part in rows))
 
-    whole, parts = grads([a, b, c, d]), grads([a, b], [c, d])
-    for name, grad in whole.items():
-        torch.testing.assert_close(parts[name], grad, rtol=1e-3, atol=1e-6)
-    whole, parts = grads([a, short]), grads([a], [short])
+    torch.testing.assert_close(grads([a, b], [c, d]), grads([a, b, c, d]), rtol=1e-3, atol=1e-6)
+    whole, parts, first, second = grads([a, short]), grads([a], [short]), grads([a]), grads([short])
     share = sizes[a] / (sizes[a] + sizes[short])
     assert share > 0.55 and norm({n: parts[n] - g for n, g in whole.items()}) > 0.01 * norm(whole)
-    first, second = grads([a]), grads([short])
-    for name, grad in parts.items():
-        torch.testing.assert_close(grad, (first[name] + second[name]) / 2, rtol=1e-3, atol=1e-6)
-        torch.testing.assert_close(whole[name], share * first[name] + (1 - share) * second[name], rtol=1e-3, atol=1e-6)
-
-
-def test_a_loss_that_is_no_number_stops_the_run_in_words(small_settings: Settings, tmp_path):
-    settings = small_settings("pos,dep", encoder_rate=1e30, warmup=0.0)
-    said = r"at step 1 \(epoch 1\), task (pos|dep|pos, dep): the (loss|gradient) is .*no checkpoint was written yet"
-    with pytest.raises(TrainingError, match=said):
-        train(build_config(settings), RunFolder(tmp_path / "run"))
+    for found, weight in ((parts, 0.5), (whole, share)):
+        expected = {name: weight * grad + (1 - weight) * second[name] for name, grad in first.items()}
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_the_last_checkpoint_is_kept_when_a_loss_is_no_number(small_settings, tmp_path, monkeypatch):
@@ -101,13 +89,12 @@ def test_dev_is_scored_every_so_many_updates_and_training_is_the_same(small_sett
     for run, more in ((plain, {}), (folder, {"evaluate_every": 4})):
         seen: list[Any] = []
         train(build_config(small_settings("pos,dep", batch_sentences=10, **more)), run, watch=seen.append)
-        losses.append([event.losses for event in seen if event.evaluation is None])
+        losses.append([event.losses["dep"] for event in seen if event.evaluation is None])
     assert losses[0] == losses[1]
     lines = folder.read_metrics()
     assert [(line["epoch"], line["step"]) for line in lines] == [(1, 4), (2, 8), (3, 12), (4, 16), (5, 18)]
     for line in lines:
-        part = losses[1][4 * line["epoch"] - 4 : line["step"]]
-        assert line["loss"]["dep"] == pytest.approx(sum(one["dep"] for one in part) / len(part))
+        assert line["loss"]["dep"] == pytest.approx(np.mean(losses[1][4 * line["epoch"] - 4 : line["step"]]))
     assert lines[-1]["dev"] == plain.read_metrics()[-1]["dev"]
     best = {key: one["epoch"] for key, one in folder.read_best().items()}
     assert best["joint"] == max(lines, key=lambda line: line["joint"])["epoch"]
@@ -180,15 +167,13 @@ def finished(small_settings: Settings, tmp_path_factory) -> RunFolder:
 
 
 def test_the_best_of_all_and_of_each_task_are_kept_and_nothing_else(finished: RunFolder):
-    metrics, best = finished.read_metrics(), finished.read_json("best.json")
-    score = {"joint": lambda m: m["joint"], "pos": lambda m: m["dev"]["pos"]["accuracy"]}
-    score |= {"ner": lambda m: m["dev"]["ner"]["f1"], "dep": lambda m: m["dev"]["dep"]["las"]}
-    assert set(best) == set(score)
-    for key, of in score.items():
-        values = [of(line) for line in metrics]
-        assert (best[key]["epoch"], best[key]["score"]) == (values.index(max(values)) + 1, max(values))
-    for line in metrics:
-        assert line["joint"] == pytest.approx(sum(score[task](line) for task in ("pos", "ner", "dep")) / 3)
+    best, main = finished.read_json("best.json"), {"pos": "accuracy", "ner": "f1", "dep": "las"}
+    lines = [{task: line["dev"][task][main[task]] for task in main} for line in finished.read_metrics()]
+    joint = [line["joint"] for line in finished.read_metrics()]
+    assert joint == pytest.approx([sum(line.values()) / 3 for line in lines]) and set(best) == {"joint", *main}
+    for key, entry in best.items():
+        values = joint if key == "joint" else [line[key] for line in lines]
+        assert (entry["epoch"], entry["score"]) == (values.index(max(values)) + 1, max(values))
     kept = sorted(path.name for path in (finished.path / "weights").iterdir())
     assert kept == sorted({f"epoch-{entry['epoch']:03d}.safetensors" for entry in best.values()})
     assert len({entry["epoch"] for entry in best.values()}) > 1  # or the test shows little
@@ -230,3 +215,21 @@ def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Setti
     with pytest.raises(ConfigError, match="split train: no sentence has the layer srl; train without"):
         train(build_config(settings), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_fusion_learns_at_the_decoders_rate_and_goes_with_its_weights(small_settings: Settings, tmp_path):
+    settings = small_settings("pos,dep", epochs=1)
+    settings["encoder"]["fusion"] = "gate"
+    run = prepared(settings, tmp_path / "new")
+    new, groups = run.model.encoder.fusion, make_optimizer(run.model, run.config).param_groups
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert {rates[id(p)] for p in new.parameters()} == {run.config.train.decoder_rate}
+    assert [id(p) for p in groups[0]["params"]] == [id(p) for p in run.model.encoder.transformer.parameters()]
+    learnt = MultiTaskModel.load(trained(settings, tmp_path / "run").path).encoder.fusion
+    assert learnt.kind == "gate"
+    assert all(not torch.equal(tensor, learnt.state_dict()[name]) for name, tensor in new.state_dict().items())
+    with pytest.raises(ConfigError, match=r"encoder\.fusion none, but .* has gate"):
+        trained(small_settings("pos", start=str(tmp_path / "run")), tmp_path / "other")
+    settings["encoder"] |= {"fusion": "gate", "context": False}
+    with pytest.raises(ConfigError, match="context: false has none"):
+        build_config(settings)

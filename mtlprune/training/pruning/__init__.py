@@ -46,9 +46,6 @@ class GatePenalty:
     Args:
         config: one whose gates move.
         total: updates of the run.
-
-    Raises:
-        ConfigError: more heads to keep than there are.
     """
 
     def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:

@@ -79,9 +79,7 @@ class LambdaPenalty(Penalty):
     """
 
     def __init__(self, weight: float, total: int, warmup: float = 0.0) -> None:
-        if weight < 0:
-            raise ConfigError(f"the penalty's λ: expected a number of at least 0, found {weight}")
-        self.weight, self.total, self.warmup = weight, total, _share("warm-up", warmup)
+        self.weight, self.total, self.warmup = weight, total, warmup
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         weight = self.weight * _done(self.warmup * self.total, step)
@@ -127,26 +125,21 @@ class TargetPenalty(Penalty):
     multiplier += rate · excess. The wanted number falls linearly from all heads to ``keep`` over the warm-up.
 
     Args:
-        keep: K, heads of every set.
+        keep: K, heads of every set, at most ``heads``.
         heads: L · A.
         total: updates of the run.
         warmup: share of the updates over which the wanted number falls.
         settle: share of the updates after which weights count (see `settled`), not before the warm-up ends.
 
     Raises:
-        ConfigError: K or a share is out of range.
+        ConfigError: the warm-up ends later.
     """
 
     remembered: type = _Multiplier
     """Of each set."""
 
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
-        if not 0 <= keep <= heads:
-            raise ConfigError(
-                f"heads to keep: expected a number between 0 and the encoder's {heads} heads (layers × heads a layer), "
-                f"found {keep}"
-            )
-        if not _share("warm-up", warmup) <= _share("settling", settle):
+        if not warmup <= settle:
             raise ConfigError(
                 f"the settling share of the updates: expected at least the warm-up's {warmup}, found {settle}"
             )
@@ -294,7 +287,7 @@ class Annealing(Penalty):
     """No penalty: the temperature of `TopKGates` falls geometrically from ``first`` to ``last`` over the warm-up."""
 
     def __init__(self, first: float, last: float, total: int, warmup: float = 0.68) -> None:
-        self.first, self.last, self.total, self.warmup = first, last, total, _share("warm-up", warmup)
+        self.first, self.last, self.total, self.warmup = first, last, total, warmup
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         return torch.zeros(())
@@ -309,9 +302,3 @@ class Annealing(Penalty):
 def _done(updates: float, step: int) -> float:
     """Which share of so many updates is done after update ``step`` (from 0)."""
     return min(1.0, (step + 1) / updates) if updates else 1.0
-
-
-def _share(what: str, value: float) -> float:
-    if not 0 <= value <= 1:
-        raise ConfigError(f"the {what} share of the updates: expected a number from 0 to 1, found {value}")
-    return value

@@ -34,6 +34,11 @@ from mtlprune.runs import SELECTION, RunFolder
 from mtlprune.tasks.base import Target
 from mtlprune.training.mixing import MiniBatch, batches
 
+if TYPE_CHECKING:
+    from mtlprune.training.setup import Run
+
+log = logging.getLogger(__name__)
+
 Floats = NDArray[np.float64]
 Targets = Mapping[str, Sequence[Target | None]]
 """Task → targets of each sentence, None where its layer is unknown."""
@@ -207,13 +212,8 @@ def _cosine(first: Tensor, second: Tensor) -> Tensor:
     return (first * second).sum(-1) / torch.where(size > 0, size, torch.nan)
 
 
-# -- selectors ---------------------------------------------------------------------------------------------------------
+# -- a finished run ----------------------------------------------------------------------------------------------------
 
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Run
-
-log = logging.getLogger(__name__)
 
 BATCH = 32
 ROUNDING = 1e-12
@@ -266,14 +266,10 @@ class Finished:
 
 
 def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
-    """∂L(x) / ∂ξ for each of some training sentences, with ξ_h a factor of a head's output and L(x) the loss of the
-    sentence alone, added over tasks, times its words, so that as in training long sentences count more.
+    """`derivatives` of some training sentences of a run, (len(rows), L, A), on the tasks of the run.
 
     Args:
         model: in evaluation mode, with the vocabularies of the run.
-
-    Returns:
-        (len(rows), L, A) float32, on the CPU.
     """
     targets = {
         name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
