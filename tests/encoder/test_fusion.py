@@ -11,6 +11,7 @@ from torch import Tensor
 from mtlprune.encoder.fusion import KINDS, Fusion
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import remove_heads
 
 JOINED = KINDS[1:]
 
@@ -41,8 +42,8 @@ def test_each_kind_by_its_definition() -> None:
 
 
 @torch.no_grad()
-def words(encoder: Encoder) -> Tensor:
-    return encoder(encoder.collate(encoder.tokenize_all([WORDS[:5], WORDS[7:20]]))).words
+def words(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
+    return encoder(encoder.collate(encoder.tokenize_all([WORDS[:5], WORDS[7:20]])), gates).words
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "modernbert"])
@@ -63,6 +64,22 @@ def test_saved_and_loaded_it_says_the_same(tiny_encoder: Callable[[str], Path], 
     if kind == "concat":
         with pytest.raises(EncoderError, match="does not hold a fusion of the kind 'gate'"):
             Encoder.load(saved, fusion="gate")
+
+
+def test_gates_and_removed_heads_reach_every_layer(tiny_encoder: Callable[[str], Path]) -> None:
+    gates = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+    encoder = Encoder.load(str(tiny_encoder("bert")), fusion="gate")
+    gated = words(encoder, gates)
+    encoder.head_map = remove_heads(encoder.transformer, gates)
+    del encoder.places
+    torch.testing.assert_close(words(encoder), gated, rtol=0, atol=1e-5)
+
+
+def test_every_parameter_learns(tiny_encoder: Callable[[str], Path]) -> None:
+    for kind in JOINED:
+        encoder = Encoder.load(str(tiny_encoder("bert")), fusion=kind)
+        encoder(encoder.collate(encoder.tokenize_all([WORDS[:5]]))).words.square().sum().backward()
+        assert all(p.grad is not None and p.grad.any() for p in encoder.fusion.parameters())
 
 
 def test_refusals(tiny_encoder: Callable[[str], Path]) -> None:
