@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from power_cuts import Recorder, distinct, images, lay_out
+from power_cuts import Recorder, images, lay_out
 from random_sentences import corpora, spans, trees
 
 from mtlprune.corpora import CorpusError, store, tables
@@ -224,7 +224,7 @@ def test_a_power_cut_or_a_kill_at_any_moment_leaves_the_old_corpus_or_the_new_on
     with Recorder(disk) as recorder:
         save(disk / "c", {"train": [BARE]}, overwrite=True)
     marks = set()
-    for number, image in enumerate(distinct(images(recorder, 3))):
+    for number, image in enumerate(images(recorder)):
         folder = tmp_path / str(number) / "c"
         lay_out(image, folder.parent)
         marks.add(load_corpus(folder).fingerprint if folder.exists() else None)
