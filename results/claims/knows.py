@@ -51,7 +51,7 @@ def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
     with np.errstate(invalid="ignore", divide="ignore"):
         apart = inside / count - (scores.sum(-1) - inside) / (scores.shape[1] - count)
     values = np.where((count > 0) & (count < scores.shape[1]), apart * count, 0.0).sum(-1) / count.sum(-1)
-    return float(values[0]), tail(abs(values[0]), np.abs(values[1:])).p
+    return float(values[0]), tail(abs(values[0]), np.abs(values[1:]))
 
 
 def main(seeds: str, random: str, claims: str) -> None:
