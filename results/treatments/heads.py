@@ -39,7 +39,7 @@ def main(records: str) -> None:
             found[setting], tasks[setting] = each.mean(1), dict(zip(pairs, each.mean(0), strict=True))
     print("| model | shared heads beyond depth, seeds 1, 2, 3 | mean | most | fewest |\n|:--|:--|--:|:--|:--|")
     for setting, values in found.items():
-        ends = [f"{'–'.join(pair)} {share:.1f}" for pair, share in sorted(tasks[setting].items(), key=lambda one: one[1])]
+        ends = [f"{'–'.join(pair)} {by:.1f}" for pair, by in sorted(tasks[setting].items(), key=lambda one: one[1])]
         shown = ", ".join(f"{value:.1f}" for value in values)
         print(f"| {setting} | {shown} | {values.mean():.1f} | {ends[-1]} | {ends[0]} |")
     rows = []
