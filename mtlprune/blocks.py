@@ -326,7 +326,8 @@ class PruningConfig(Block):
         how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
         for name, field in type(self).model_fields.items():
             if name != "method" and name not in effective and getattr(self, name) != field.default:
-                raise ValueError(f"{name} has no effect with {how}; leave it out")
+                other = ", or take penalty: exact" if name == "keep" and self.method == "gates" else ""
+                raise ValueError(f"{name} has no effect with {how}; leave it out{other}")
         if self.overlap and self.sets == "shared":
             raise ValueError("overlap has an effect only with sets: per_task")
         if self.overlap and self.in_loss:

@@ -39,7 +39,7 @@ from mtlprune.files import (
 )
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.scores import main_score
-from mtlprune.sentence import Sentence
+from mtlprune.sentence import Sentence, SentenceError
 from mtlprune.strict import parse_json
 
 if TYPE_CHECKING:
@@ -531,6 +531,11 @@ def read_sentences(path: Path, tell: Callable[[str], None] | None = None) -> Ite
         ):
             run_forms.check_sentence(tree)
             sentence = from_json(tree)
+            if tell is not None:
+                try:
+                    sentence.validate()
+                except SentenceError as error:
+                    raise RunError(f"{path}, line {number}: {error}") from None
             left |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in run_forms.layers_of(tree)})
         yield sentence
     if left and tell is not None:

@@ -45,7 +45,7 @@ Name = Annotated[str | None, typer.Option(help="What the corpus is called; the f
 Licence = Annotated[str, typer.Option(help="Under which it may be shared.")]
 Shares = Annotated[str, typer.Option("--split", help="Percents of train, dev and test, where FILES are split.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of that split.")]
-Repair = Annotated[bool, typer.Option("--repair", help="Read tags of entities as conlleval does, which takes any.")]
+Repair = Annotated[bool, typer.Option("--repair", help="As conlleval does: a tag that continues no entity opens one.")]
 
 
 @contextlib.contextmanager

@@ -84,7 +84,8 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
             "give --majority the corpus of the runs"
         )
     settings = run.read_config()["data"]
-    baseline = Majority(list(corpus[settings["train"]])[: settings.get("train_sentences")])
+    train = corpus[settings["train"]].first(settings.get("train_sentences")).half(settings.get("half"))
+    baseline = Majority(list(train))
     gold = list(corpus[split])
     predicted = [baseline.predict(sentence) for sentence in gold]
     scores = {}

@@ -173,6 +173,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("data build conllu --train good.conllu --pos xpos --out new", "expected xpos at some word, found it at none"),
     ("data build conllu --train good.conllu --dev empty.txt --out new", "empty.txt: expected sentences, found none"),
     ("data build columns --train few.txt --out new", "--columns is missing; say what each column of the files holds"),
+    ("data build jsonl --train empty.jsonl --out new", "empty.jsonl, line 2: sentence 't', words: word 1 is ''"),
     ("data build jsonl --train few.jsonl --out new", "few.jsonl, line 2: unexpected content: in pos: expected one tag"),
     *((f"analyze {name} encoder --split nowhere --corpus corpus --out new", "found 'nowhere'") for name in ANALYSES),
     *((f"analyze {name} none --corpus corpus --out new", "none is no run either") for name in ANALYSES),
@@ -201,6 +202,7 @@ FILES = {
     "two.jsonl": '{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n',
     "empty.txt": " \n\n",
     "few.txt": "a O\n",
+    "empty.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a", ""]}\n',
     "few.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a"], "pos": ["X", "Y"]}\n',
 }
 

@@ -141,6 +141,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a\tN\t\n", "word,pos,ner", "line 1: column 3 is empty"),
         ("a N\nb _\n", "word,pos", "line 2: column pos: word 1: expected a tag, found _"),
         ("a I-X\nb B-Y\nc I-Y\n", "word,ner", "line 1: column ner: word 0: I-X continues no open span.*--repair"),
+        ("a B-X\nb Q-X\n", "word,ner", r"line 2: column ner: word 1: expected an .* tag .*'Q-X'; convert the tags$"),
         ("a 2 x\nb two y\n", "word,head,relation", "line 2: column head: word 1: expected the number .* found 'two'"),
         ("a 0 x\nb 3 x\nc 2 y\n", "word,head,relation", "line 2: column head: .*a circle: 2 → 3 → 2; give one"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),

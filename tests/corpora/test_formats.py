@@ -72,7 +72,7 @@ def test_conllu_tags_come_from_the_column_asked_for(tmp_path: Path) -> None:
 
 CONLLU_MISTAKES = [
     ("1\ta\t_\n", "line 1: expected 10 columns between tabs, found 3"),
-    (row("1", form=""), "line 1: expected a value or _ in the column form, found nothing"),
+    (row("1", form=""), "line 1: expected a value in the column form, found nothing; give it"),
     (row("1") + row("3", head="1"), "line 2: expected the id 2 .*found 3"),
     (row("2-3") + row("1"), "line 1: .*found 2-3"),
     (row("1-2") + row("1") + row("2-3") + row("2", head="1") + row("3", head="1"), "line 3: .*found 2-3"),

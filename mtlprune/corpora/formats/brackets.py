@@ -208,7 +208,8 @@ def _trees(path: Path, functions: bool) -> Iterator[tuple[int, list[str], list[s
             if node.word is None and not node.filled:
                 raise malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
             if node.label is None and stack:
-                raise malformed(path, node.line, "a node without label inside a tree; only the root may lack one")
+                what = f"found a node without label in the tree that begins on line {stack[0].line}; close that"
+                raise malformed(path, node.line, f"{what} tree before it, or give it a label: only a root may lack one")
             label = node.label or "TOP"
             if node.word is None and len(words) > node.begin:
                 spans[node.place] = Span(node.begin, len(words), label if functions else bare_label(label))

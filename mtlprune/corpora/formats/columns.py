@@ -79,8 +79,10 @@ class Notation:
         try:
             return spans_from_tags(cells, self.schemes[name], self.repair)
         except WordError as error:
-            advice = "" if self.repair else "; or read them as conlleval does (--repair)"
-            raise WordError(error.place, f"{error.what}{advice}") from None
+            if not self.repair:
+                spans_from_tags(cells, self.schemes[name], repair=True)  # what no repair helps is told as it is
+                raise WordError(error.place, f"{error.what}; or read them as conlleval does (--repair)") from None
+            raise
 
     def converted(self) -> Iterator[tuple[str, str]]:
         """FileColumn and scheme of those that are not IOB2."""
@@ -147,7 +149,7 @@ def read_columns(
         columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
             predicate, then one column of arguments for each predicate. It holds rolesets where there is a column lemma,
             lemmas where there is none.
-        repair: read tags of spans as conlleval does, which never complains.
+        repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what was converted.
 
     Raises:

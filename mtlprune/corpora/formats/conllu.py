@@ -101,8 +101,9 @@ def _cells(path: Path, line: NumberedLine) -> dict[str, str]:
         what = f"expected {len(COLUMNS)} columns between tabs, found {len(cells)}; repair the row {line.text!r}"
         raise malformed(path, line.number, what)
     if "" in cells:
-        what = f"expected a value or _ in the column {COLUMNS[cells.index('')]}, found nothing; write _ for unknown"
-        raise malformed(path, line.number, what)
+        column = COLUMNS[cells.index("")]
+        wanted, remedy = ("a value", "give it") if column in ("id", "form") else ("a value or _", "write _ for unknown")
+        raise malformed(path, line.number, f"expected {wanted} in the column {column}, found nothing; {remedy}")
     if "  " in line.text or line.text != line.text.strip():
         raise malformed(
             path, line.number, f"expected single blanks inside columns only, found {line.text!r}; correct it"
@@ -132,7 +133,8 @@ def _check_ids(path: Path, rows: list[Row], words: int) -> None:
             empty = first, second
         if not good:
             fits = f"the id {last + 1} (or a range or empty node that fits there)"
-            raise malformed(path, line.number, f"expected {fits}, found {token['id']}; number anew")
+            remedy = "put an empty line between sentences" if first == 1 and last else "number anew"
+            raise malformed(path, line.number, f"expected {fits}, found {token['id']}; {remedy}")
 
 
 def _tags(path: Path, words: list[Row], column: str) -> tuple[str, ...] | None:

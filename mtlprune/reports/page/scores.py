@@ -324,7 +324,7 @@ def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -
     plots, words = [], []
     for task, rows in made.items():
         if drawn := [_drawn(row) for row in rows if not row.few]:
-            most = f", {DOZEN} most frequent of {len(rows)} labels" if len(rows) > DOZEN else ""
+            most = f", {DOZEN} most frequent of {len(drawn)} labels" if len(drawn) > DOZEN else ""
             plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
             told = "; ".join(one.told for one in drawn[:DOZEN])
             words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {told}.")
