@@ -57,7 +57,7 @@ if [ -d results/claims/records/leave-one-out ]; then
     rm "$out/claims/helps.json"
 fi
 
-for kind in gates fisher importance; do # on halves of the data
+for kind in gates topk fisher importance; do # on halves of the data
     test -d results/claims/records/variance || continue
     mkdir -p "$out/claims/variance"
     mtlprune claims "results/claims/records/variance:$kind-*" > "$out/claims/variance/$kind.md"
@@ -66,9 +66,22 @@ if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
     python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"
 fi
-if [ -d results/claims/records/updates ]; then # longer training of gates, published schedules
-    mkdir -p "$out/claims"
-    python results/claims/updates.py results/claims/records/updates > "$out/claims/updates.md"
+if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic selection side by side, and longer gates
+    kept=results/claims/records
+    mkdir -p "$out/claims/regimes"
+    for kind in frozen free; do
+        mtlprune claims "$kept/regimes:$kind-*" > "$out/claims/regimes/$kind.md"
+    done
+    python results/claims/phi.py "frozen=$kept/regimes:frozen" "free=$kept/regimes:free" \
+        "dynamic=results/ewt5-minilm/records:gates" "untuned=$kept/untuned:untuned" "random=$kept/random-encoder:random" \
+        > "$out/claims/regimes/phi.md"
+fi
+if [ -d results/claims/records/updates ]; then
+    set --
+    for kind in updates-252 updates-1008 updates-4032 core subset; do
+        set -- "$@" "$kind=results/claims/records/updates:$kind"
+    done
+    python results/claims/phi.py "$@" > "$out/claims/updates.md"
 fi
 
 # Fusion beside none, on dev

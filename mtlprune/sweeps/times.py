@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import platform
 import statistics
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,28 +125,36 @@ def measured_seconds(cell: Cell, threads: int) -> float:
     from mtlprune.training.checkpoint import epoch_generator
     from mtlprune.training.evaluation import evaluate
     from mtlprune.training.mixing import plan
+    from mtlprune.training.treatments.benchmark import TreatedStepper, plain
 
     train = cell.config.train
     train = train.model_copy(update={"threads": train.threads or threads, "shuffle": True})
     config = cell.config.model_copy(update={"train": train})
-    run, precision = make_run(config)
+    treated = bool(config.treatment.given) and config.treatment.merge is None  # which is done before training
+    run, precision = make_run(plain(config))
     for part in config.train.freeze:
         (run.model.encoder if part == "encoder" else run.model.tasks).requires_grad_(False)
     updates = plan(config.train, run.lengths, run.known, epoch_generator(1, 0))
     batches = [batch for update in updates for batch in update]
     epoch = 0.0
-    for tasks in dict.fromkeys(batch.tasks for batch in batches):
-        alike = [batch for batch in batches if batch.tasks == tasks]
-        stepper = Stepper(run, tasks, precision)
-        chosen = evenly(alike, BATCHES, run.lengths)
-        stepper.step(chosen[0].rows)  # the first one allocates
-        epoch += statistics.mean(stepper.step(batch.rows) for batch in chosen) * len(alike)
-    pieces = run.model.encoder.tokenize_all([sentence.words for sentence in run.dev])
+    with tempfile.TemporaryDirectory() as folder:
+        for tasks in dict.fromkeys(batch.tasks for batch in batches):
+            alike = [batch for batch in batches if batch.tasks == tasks]
+            chosen = evenly(alike, BATCHES, run.lengths)
+            stepper = Stepper(run, tasks, precision)
+            if treated:
+                rows = sorted({row for batch in chosen for row in batch.rows})
+                stepper = TreatedStepper(run, config.name, config.treatment, precision, rows, Path(folder))
+                stepper.tasks = tasks
+            stepper.step(chosen[0].rows)  # the first one allocates
+            epoch += statistics.mean(stepper.step(batch.rows) for batch in chosen) * len(alike)
+    model = stepper.run.model.eval()  # with its clones
+    pieces = model.encoder.tokenize_all([sentence.words for sentence in run.dev])
     rows, share = part_of([len(p.ids) for p in pieces])
     some = [run.dev[row] for row in rows]
-    evaluate(run.model.eval(), some[-2:], precision)  # the first one loads and allocates
-    with clock(run.model.device) as seconds:
-        evaluate(run.model, some, precision)
+    evaluate(model, some[-2:], precision)  # the first one loads and allocates
+    with clock(model.device) as seconds:
+        evaluate(model, some, precision)
     epochs = config.train.epochs
     return epochs * epoch + config.train.evaluations(epochs, epochs * len(updates)) * seconds[0] / share
 

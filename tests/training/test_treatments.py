@@ -33,6 +33,7 @@ from mtlprune.results import Result, head_rows, write_result
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.specification import read_specification
+from mtlprune.sweeps.times import measured_seconds
 from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.treatments import OURS, begin_treatments
@@ -463,14 +464,17 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
     assert told.endswith("run was treated: dispatch of the heads POS: 1-1, DEP: 2-3 2-4 (layer-head).")
 
 
-def test_a_sweep_trains_teachers_before_their_student(small_corpus, tmp_path):
+def test_a_sweep_trains_teachers_before_their_student(small_corpus, tiny_encoder, tmp_path):
     (tmp_path / "sweep.yaml").write_text(
         "base: pruning-minilm-ewt5\ncells:\n  a: {tasks: [pos]}\n  b: {tasks: [dep]}\n"
         "  both: {tasks: [pos, dep], treatment: {distil: {teachers: {pos: '@a', dep: '@b'}}}}\n"
+        "  clones: {tasks: [pos, dep], train: {mixing: sampled}, treatment: {clone: {heads: 1-2}}}\n"
     )
-    found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", [f"data.path={small_corpus}"]).cells
+    small = [f"data.path={small_corpus}", f"encoder.name={tiny_encoder('bert')}", "pruning.keep=null"]
+    found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", small).cells
     runs = {task: str(found[name].place.run.path) for task, name in (("pos", "a"), ("dep", "b"))}
     assert found["both"].needs == ("a", "b") and found["both"].config.treatment.distil.teachers == runs
+    assert all(measured_seconds(found[name], 1) > 0 for name in ("both", "clones"))  # with their treatments, untrained
 
 
 def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Settings):

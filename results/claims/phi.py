@@ -1,0 +1,70 @@
+"""Do selections made in other ways repeat better or worse? (PLAN.md, part 1: its second comparison, and its end)
+
+python results/claims/phi.py "frozen=results/claims/records/frozen:frozen" "dynamic=results/ewt5-minilm/records:gates"
+
+Φ within each single task over pairs of runs of unequal training and selection seeds, and its difference from the first
+setting, mean of the tasks. Jack-knife: a training run with all its selections is left out, of all settings at once.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mtlprune.analyses.claims.stability import Runs, jackknife, phi
+from mtlprune.claimed_heads import RunGroup, load_claims
+
+TASKS, MARGIN = ("pos", "ner", "dep", "con", "srl"), 0.10
+
+
+def selections(places: str) -> dict[str, Runs]:
+    """FOLDER:PREFIX,... → task → its runs, of the folders named PREFIX-TASK-*."""
+    found = {}
+    for task in TASKS:
+        parts = [place.rpartition(":") for place in places.split(",")]
+        paths = [path for folder, _, prefix in parts for path in sorted(Path(folder).glob(f"{prefix}-{task}-*"))]
+        if paths:
+            found[task] = Runs.of([RunGroup(task.upper(), load_claims(paths))])
+    return found
+
+
+def values(settings: list[dict[str, Runs]], left: tuple[str, int] | None = None) -> np.ndarray:
+    """(S, tasks + 2): Φ of each task, their mean, its difference from the first setting; without a training run."""
+    rows = []
+    for setting in settings:
+        cells = []
+        for task, runs in setting.items():
+            kept = np.ones(len(runs.labels), dtype=bool)
+            if left is not None and left[0] == task:
+                kept = runs.levels[:, 0] != left[1]
+            cells.append(phi(runs, runs.strangers, kept)[0, 0, 0])
+        rows.append([*cells, np.mean(cells)])
+    table = np.array(rows)
+    return np.column_stack([table, table[:, -1] - table[0, -1]])
+
+
+def main(given: list[str]) -> None:
+    """Print a row for each setting."""
+    names = [name.partition("=")[0] for name in given]
+    settings = [selections(name.partition("=")[2]) for name in given]
+    tasks = list(settings[0])
+    if any(list(setting) != tasks for setting in settings):
+        raise SystemExit(f"expected runs of {', '.join(tasks)} in each: {[list(setting) for setting in settings]}")
+    units = [(task, seed) for task in tasks for seed in np.unique(settings[0][task].levels[:, 0])]
+    whole = values(settings)
+    left_out = np.stack([values(settings, unit) for unit in units])
+    low, high = jackknife(whole, left_out, np.array([tasks.index(task) for task, _ in units]))
+    print(f"| | {' | '.join(f'{task.upper()} Φ' for task in tasks)} | mean | minus {names[0]} | |")
+    print(f"|:--|{'--:|' * len(tasks)}--:|--:|:--|")
+    for place, name in enumerate(names):
+        ends = zip(whole[place], low[place], high[place], strict=True)
+        cells = [f"{v:.2f}" + ("" if np.isnan(a) else f" [{a:.2f}, {b:.2f}]") for v, a, b in ends]
+        below, above = low[place, -1], high[place, -1]
+        said = "larger" if below > 0 else "smaller" if above < 0 else "not shown"
+        if -MARGIN < below and above < MARGIN:
+            said += f", less than {MARGIN:.2f} apart"
+        print(f"| {' | '.join([name, *cells[:-1], *(['', ''] if place == 0 else [cells[-1], said])])} |")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
