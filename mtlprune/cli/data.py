@@ -340,6 +340,8 @@ def merge(
     from mtlprune.corpora.build import merge as merge_corpora
 
     loaded = {str(path): load_corpus(path) for path in corpora}
+    if len(loaded) < len(corpora):
+        raise CorpusError(f"expected corpora to merge, found one of {', '.join(loaded)} named twice; name each once")
     with building("merging", out, overwrite):
         splits, mixed = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, tell)
         licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))

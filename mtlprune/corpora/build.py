@@ -207,7 +207,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     for layer, each in labels.items():
         for (one, mine), (two, theirs) in combinations(each.items(), 2):
             if mine and theirs and (_foreign(mine, theirs) or _foreign(theirs, mine)):
-                shown = [", ".join(label for label, _ in found.most_common(3)) for found in (mine, theirs)]
+                shown = ["such as " + ", ".join(label for label, _ in found.most_common(3)) for found in (mine, theirs)]
                 what = f"the layer {layer} has other labels in {one} ({shown[0]}) than in {two} ({shown[1]})"
                 tell(f"warning: {what}; build one of them under another name, such as {layer}2, to train on both")
                 mixed.append(layer)

@@ -61,7 +61,7 @@ def main(given: list[str]) -> None:
         cells = [f"{v:.2f}" + ("" if np.isnan(a) else f" [{a:.2f}, {b:.2f}]") for v, a, b in ends]
         below, above = low[place, -1], high[place, -1]
         said = "larger" if below > 0 else "smaller" if above < 0 else "not shown"
-        if -MARGIN < below and above < MARGIN:
+        if below > -MARGIN and above < MARGIN:
             said += f", less than {MARGIN:.2f} apart"
         print(f"| {' | '.join([name, *cells[:-1], *(['', ''] if place == 0 else [cells[-1], said])])} |")
 

@@ -160,6 +160,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("check tiny.yaml pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
     ("data build wsj --out new", "expected a format or a corpus out of conllu, columns, brackets, "),
+    ("data merge corpus corpus --out new", "found one of corpus named twice"),
     ("data merge corpus . --out new", "expected a corpus made by 'mtlprune data build'"),
     ("data build grammar --out corpus", "expected a folder yet to be made, found one"),
     ("data build grammar --out gates --overwrite", "only a corpus is ever overwritten"),
