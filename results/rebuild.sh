@@ -42,7 +42,7 @@ done
 # What needs Results of analyses too, which are kept beside the pages
 if [ -d results/probes/seeds ]; then
     python results/claims/knows.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/knows.md"
-    python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/frozen:frozen \
+    python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/regimes:frozen \
         > "$out/claims/across.md"
     mkdir -p "$out/seeds"
     python results/seeds/by_seed.py results/seeds/syntax results/seeds/degeneration results/seeds/smoothing \
@@ -69,12 +69,14 @@ fi
 if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic selection side by side, and longer gates
     kept=results/claims/records
     mkdir -p "$out/claims/regimes"
+    set --
     for kind in frozen free; do
+        test -n "$(find "$kept/regimes" -maxdepth 1 -name "$kind-*")" || continue
         mtlprune claims "$kept/regimes:$kind-*" > "$out/claims/regimes/$kind.md"
+        set -- "$@" "$kind=$kept/regimes:$kind"
     done
-    python results/claims/phi.py "frozen=$kept/regimes:frozen" "free=$kept/regimes:free" \
-        "dynamic=results/ewt5-minilm/records:gates" "untuned=$kept/untuned:untuned" "random=$kept/random-encoder:random" \
-        > "$out/claims/regimes/phi.md"
+    python results/claims/phi.py "$@" "dynamic=results/ewt5-minilm/records:gates" \
+        "untuned=$kept/untuned:untuned" "random=$kept/random-encoder:random" > "$out/claims/regimes/phi.md"
 fi
 if [ -d results/claims/records/updates ]; then
     set --

@@ -1,6 +1,6 @@
 """Does fine-tuning keep the heads that a task claims? Heads shared beyond depth, within and between selections.
 
-python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/frozen:frozen
+python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/regimes:frozen
 
 Pairs of runs of unequal training seeds. p: the share of the 120 assignments of tasks to the first selection's runs in
 which runs of one task share as much more than runs of two.
@@ -18,19 +18,20 @@ TASKS = ("pos", "ner", "dep", "con", "srl")
 OPEN = 1e-3
 
 
-def masks(given: str) -> np.ndarray:
-    """(tasks, seeds, L, A): which heads are open."""
+def masks(given: str) -> tuple[np.ndarray, np.ndarray]:
+    """(tasks, runs, L, A): which heads are open; (runs,): training seeds, as in KIND-TASK-TRAINING-SELECTION."""
     folder, kind = given.split(":")
-    found = [[RunFolder(path) for path in sorted(Path(folder).glob(f"{kind}-{task}-*"))] for task in TASKS]
-    return np.array([[next(iter(run.gates().values())) > OPEN for run in runs] for runs in found])
+    paths = [sorted(Path(folder).glob(f"{kind}-{task}-*")) for task in TASKS]
+    found = [[next(iter(RunFolder(path).gates().values())) > OPEN for path in some] for some in paths]
+    return np.array(found), np.array([path.name.split("-")[-3] for path in paths[0]])
 
 
-def shares(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """(tasks, tasks): mean over unequal seeds of shared heads minus those that layer depth explains."""
-    both = np.einsum("islh,jtlh->ijst", 1.0 * first, 1.0 * second)
-    depth = np.einsum("isl,jtl->ijst", first.sum(-1), second.sum(-1)) / first.shape[-1]
-    unequal = ~np.eye(first.shape[1], dtype=bool)
-    return np.asarray((both - depth)[:, :, unequal].mean(-1))
+def shares(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """(tasks, tasks): mean over unequal training seeds of shared heads minus those that layer depth explains."""
+    (one, seeds), (two, others) = first, second
+    both = np.einsum("islh,jtlh->ijst", 1.0 * one, 1.0 * two)
+    depth = np.einsum("isl,jtl->ijst", one.sum(-1), two.sum(-1)) / one.shape[-1]
+    return np.asarray((both - depth)[:, :, seeds[:, None] != others].mean(-1))
 
 
 def main(first: str, second: str) -> None:
