@@ -66,6 +66,10 @@ if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
     python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"
 fi
+if [ -d results/claims/records/stable-mtl5 ]; then # joint training's stable claims beside those of five tasks
+    mkdir -p "$out/claims"
+    mtlprune claims results/claims/records/stable 'results/claims/records/stable-mtl5:stable-*' > "$out/claims/stable-mtl5.md"
+fi
 if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic selection side by side, and longer gates
     kept=results/claims/records
     mkdir -p "$out/claims/regimes"
