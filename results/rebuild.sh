@@ -62,6 +62,11 @@ for kind in gates topk fisher importance; do # on halves of the data
     mkdir -p "$out/claims/variance"
     mtlprune claims "results/claims/records/variance:$kind-*" > "$out/claims/variance/$kind.md"
 done
+if [ -d results/claims/records/variance ]; then
+    set --
+    for kind in gates topk fisher importance; do set -- "$@" "$kind=results/claims/records/variance:$kind"; done
+    python results/claims/phi.py "$@" > "$out/claims/variance/phi.md"
+fi
 if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
     python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"

@@ -2,8 +2,9 @@
 
 python results/claims/phi.py "frozen=results/claims/records/frozen:frozen" "dynamic=results/ewt5-minilm/records:gates"
 
-Φ within each single task over pairs of runs of unequal training and selection seeds, and its difference from the first
-setting, mean of the tasks. Jack-knife: a training run with all its selections is left out, of all settings at once.
+Φ within each single task that all settings have, over pairs of runs of unequal training and selection seeds (of unequal
+training seeds where selections have no seed of their own), and its difference from the first setting, mean of tasks.
+Jack-knife: a training run with all its selections is left out, of all settings at once.
 """
 
 import sys
@@ -37,7 +38,9 @@ def values(settings: list[dict[str, Runs]], left: tuple[str, int] | None = None)
             kept = np.ones(len(runs.labels), dtype=bool)
             if left is not None and left[0] == task:
                 kept = runs.levels[:, 0] != left[1]
-            cells.append(phi(runs, runs.strangers, kept)[0, 0, 0])
+            selection = runs.levels[:, 1]
+            unequal = runs.strangers if np.ptp(selection) else runs.levels[:, None, 0] != runs.levels[None, :, 0]
+            cells.append(phi(runs, unequal, kept)[0, 0, 0])
         rows.append([*cells, np.mean(cells)])
     table = np.array(rows)
     return np.column_stack([table, table[:, -1] - table[0, -1]])
@@ -47,9 +50,10 @@ def main(given: list[str]) -> None:
     """Print a row for each setting."""
     names = [name.partition("=")[0] for name in given]
     settings = [selections(name.partition("=")[2]) for name in given]
-    tasks = list(settings[0])
-    if any(list(setting) != tasks for setting in settings):
-        raise SystemExit(f"expected runs of {', '.join(tasks)} in each: {[list(setting) for setting in settings]}")
+    tasks = [task for task in TASKS if all(task in setting for setting in settings)]
+    if not tasks:
+        raise SystemExit(f"expected runs of one task in each, found {[list(setting) for setting in settings]}")
+    settings = [{task: setting[task] for task in tasks} for setting in settings]
     units = [(task, seed) for task in tasks for seed in np.unique(settings[0][task].levels[:, 0])]
     whole = values(settings)
     left_out = np.stack([values(settings, unit) for unit in units])

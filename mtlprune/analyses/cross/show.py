@@ -7,7 +7,7 @@ import pandas as pd
 from mtlprune.reports.charts import Chart, Spec, cells, figure
 from mtlprune.reports.grid import Grid, number, probability
 from mtlprune.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import LEVEL, holm
 
 
 def about(result: Result) -> str:
@@ -29,11 +29,11 @@ def findings(result: Result) -> list[str]:
     found = []
     if len(apart):
         lower, higher = (int(((apart["holm"] < LEVEL) & (sign * apart["delta"] < 0)).sum()) for sign in (1, -1))
-        equal = int((apart["equal"] < LEVEL).sum())
+        equal = int((holm(apart["equal"]) < LEVEL).sum())
         found.append(
             "Closing the heads that one task claims, instead of others of the same layers, lowers the score of "
-            f"another task in {lower} of {len(apart)} cells and raises it in {higher} (Holm, p < {LEVEL}); in {equal} "
-            f"the difference is shown to be below {result.about['settings']['margin']:g} points. Mean difference "
+            f"another task in {lower} of {len(apart)} cells and raises it in {higher}; in {equal} the difference is "
+            f"shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean difference "
             f"{number(apart['delta'].mean())} points."
         )
     for row in result.frames.get("own", pd.DataFrame()).itertuples():
