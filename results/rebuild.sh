@@ -90,6 +90,7 @@ fi
 if [ -d results/claims/records/updates ]; then
     set --
     for kind in updates-252 updates-1008 updates-4032 core subset; do
+        test -n "$(find results/claims/records/updates -maxdepth 1 -name "$kind-*")" || continue
         set -- "$@" "$kind=results/claims/records/updates:$kind"
     done
     python results/claims/phi.py "$@" > "$out/claims/updates.md"
