@@ -22,6 +22,8 @@ Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 
 FILE = "gates.jsonl"
 SHARED = "shared"
+RANDOM = ", random weights"
+"""Behind the name of an encoder that was not pretrained."""
 OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this (He and Choi 2021, the released code)."""
 
@@ -155,7 +157,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             run=str(folder.path),
             label="" if key == SHARED else f":{key.upper()}",
             seed=seed,
-            encoder=f"{name}, random weights" if encoder.get("random") else name,
+            encoder=name + RANDOM * bool(encoder.get("random")),
             gates=sets_of_best[key],
             history=[(step, sets[key]) for _, step, sets in records],
             settings={path: value for path, value in flat(filled(tree)) if path not in ASIDE},
