@@ -56,6 +56,8 @@ class Claim:
     """Optimiser step of the best epoch, whose gates these are."""
     frequencies: Gates | None = None
     """(L, A): the share of halves of the data that selected a head (pruning.method: stable)."""
+    expected_false: float | None = None
+    """At most so many of its heads are expected to be claimed falsely (stable)."""
     start: int | str | None = None
     """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
     where it is not to be found; None: there is no other run."""
@@ -167,6 +169,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             finished="finished" in manifest,
             step=step,
             frequencies=selection.get("frequencies"),
+            expected_false=selection.get("expected_false"),
         )
         for key in records[0][2]
     ]

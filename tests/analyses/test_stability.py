@@ -268,6 +268,30 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     assert "Runs of one task and of two" in text and "Φ" not in text
 
 
+def test_a_result_holds_the_frequencies_of_stable_claims_and_the_bound_on_false_ones(tmp_path):
+    generator, settings = np.random.default_rng(3), {"pruning.threshold": 0.9, "pruning.halves": 64}
+    frequencies = generator.integers(0, 65, (4, 6, 12)) / 64
+    claims = [
+        replace(claim(label, seed, share >= 0.9), frequencies=share, expected_false=bound, settings=settings)
+        for (label, seed, bound), share in zip(
+            [("POS", 1, 2.5), ("POS", 2, 2.5), ("NER", 1, 2.5), ("SRL", 1, 1.1)], frequencies, strict=True
+        )
+    ]
+    learnt = claim("DEP", 1, frequencies[0] >= 0.5)
+    write_result(tmp_path, overlap([*claims, learnt], 10))
+    stored = read_results(tmp_path)["claims"]
+    by_run = {(one["encoder"], one["seed"]): one for one in stored.about["encoders"]}
+    for one in claims:
+        entry = by_run[one.label, one.seed]
+        assert (stored.grids(entry)["frequency"] == one.frequencies).all()
+        assert entry["stable"] == {"threshold": 0.9, "halves": 64, "expected_false": one.expected_false}
+    assert [*stored.grids(by_run["DEP", 1])] == ["gate"] and "stable" not in by_run["DEP", 1]
+    mean = np.mean([one.open.sum() for one in claims[:3]])
+    words = f"with π ≥ 0.9 in 64 halves of the data, {mean:.1f} of 72 in a run on average, of which at most 2.5 are"
+    text = markdown(ANALYSIS, stored)
+    assert f"- Stable claims of POS, NER: heads {words} expected to be false.\n- Stable claims of SRL: heads" in text
+
+
 def test_runs_of_one_task_and_of_two_by_enumeration():
     """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
     generator = np.random.default_rng(4)
