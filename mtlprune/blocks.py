@@ -289,8 +289,8 @@ class PruningConfig(Block):
     threshold: float = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
     noise: bool = False
-    """importance, random, given: the other heads close as gates do, from all open over `warmup`, drawn with the noise
-    of Hard Concrete gates until `settle`, instead of being closed from the first update on."""
+    """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
+    with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on."""
 
     @property
     def learns(self) -> bool:

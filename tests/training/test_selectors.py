@@ -133,7 +133,7 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
     measure = selectors.sentence_derivatives
     monkeypatch.setattr(selectors, "sentence_derivatives", lambda *given: passes.append(given[2]) or measure(*given))
     alone = {"init": "open", "rate": 0.5, "selector_updates": 10, "selector_sentences": 5}
-    more = alone if selector in ("gates", "topk") else {}
+    more = alone | {"noise": selector == "gates"} if selector in ("gates", "topk") else {}
     settings = asks("stable", selector=selector, halves=10, threshold=1.0, **more)
     folder = trained(settings, tmp_path / "run")
     gates, found = folder.gates()["shared"], folder.selection()

@@ -379,7 +379,8 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
 
 def gates_config(config: Config, seed: int) -> Config:
     """Of gates that are trained on one half."""
-    pruning = config.pruning.model_copy(update={"method": config.pruning.selector, "penalty": "exact"})
+    trained = {"method": config.pruning.selector, "penalty": "exact", "noise": False}
+    pruning = config.pruning.model_copy(update=trained)
     return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
 
 
