@@ -261,9 +261,9 @@ class PruningConfig(Block):
     """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
     noise 0.7, and the heads are fixed then."""
     init: Literal["paper", "open"] = "paper"
-    """Where gates start: half open with some noise, as in the original, or fully open."""
+    """Where gates start: half open with some noise, as in the original, or fully open (default of stable)."""
     rate: float = Field(default=1e-3, gt=0)
-    """Learning rate of the gates (Adam, constant)."""
+    """Learning rate of the gates (Adam, constant); default of stable: 0.1."""
     temperature: float = Field(default=0.33, gt=0)
     """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
     anneal_from: float = Field(default=1000.0, gt=0)
@@ -289,8 +289,8 @@ class PruningConfig(Block):
     threshold: float = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
     noise: bool = False
-    """importance, random, given: the other heads close as gates do, from all open over `warmup`, drawn with the noise
-    of Hard Concrete gates until `settle`, instead of being closed from the first update on."""
+    """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
+    with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on."""
 
     @property
     def learns(self) -> bool:
@@ -301,6 +301,13 @@ class PruningConfig(Block):
     def moves(self) -> bool:
         """Whether gates change from update to update."""
         return self.learns or self.noise
+
+    @model_validator(mode="before")
+    @classmethod
+    def _moves_in_few_updates(cls, tree: Any) -> Any:
+        """A selector's gates have few updates (selector_updates), in which at the paper's rate they hardly move."""
+        alone = isinstance(tree, dict) and tree.get("method") == "stable" and tree.get("selector") in ("gates", "topk")
+        return {"init": "open", "rate": 0.1, **tree} if alone else tree
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> PruningConfig:

@@ -22,6 +22,8 @@ Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 
 FILE = "gates.jsonl"
 SHARED = "shared"
+RANDOM = ", random weights"
+"""Behind the name of an encoder that was not pretrained."""
 OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this (He and Choi 2021, the released code)."""
 
@@ -54,6 +56,8 @@ class Claim:
     """Optimiser step of the best epoch, whose gates these are."""
     frequencies: Gates | None = None
     """(L, A): the share of halves of the data that selected a head (pruning.method: stable)."""
+    expected_false: float | None = None
+    """At most so many of its heads are expected to be claimed falsely (stable)."""
     start: int | str | None = None
     """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
     where it is not to be found; None: there is no other run."""
@@ -155,7 +159,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             run=str(folder.path),
             label="" if key == SHARED else f":{key.upper()}",
             seed=seed,
-            encoder=f"{name}, random weights" if encoder.get("random") else name,
+            encoder=name + RANDOM * bool(encoder.get("random")),
             gates=sets_of_best[key],
             history=[(step, sets[key]) for _, step, sets in records],
             settings={path: value for path, value in flat(filled(tree)) if path not in ASIDE},
@@ -165,6 +169,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             finished="finished" in manifest,
             step=step,
             frequencies=selection.get("frequencies"),
+            expected_false=selection.get("expected_false"),
         )
         for key in records[0][2]
     ]

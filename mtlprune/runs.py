@@ -313,11 +313,12 @@ class RunFolder:
 
         return {name: np.array(rows, dtype=np.float64) for name, rows in found[-1].items()}
 
-    def selection(self) -> dict[str, NDArray[np.float64]] | None:
+    def selection(self) -> dict[str, Any] | None:
         """What halves of the data selected, of a run with pruning.method: stable; None of others.
 
         Returns:
-            "frequencies" (L, A), and what was "selected" (H, L, A) on each of H halves, two by two complements.
+            "frequencies" (L, A), what was "selected" (H, L, A) on each of H halves, two by two complements, and
+            the bound on false claims, "expected_false".
 
         Raises:
             RunError: a damaged file.
@@ -334,7 +335,7 @@ class RunFolder:
                 half.flat[places] = 1
             if not np.allclose(selected.mean(0), frequencies):
                 raise ValueError("frequencies other than those of the heads selected")
-        return {"frequencies": frequencies, "selected": selected}
+        return {"frequencies": frequencies, "selected": selected, "expected_false": tree["expected_false"]}
 
     def treated(self) -> dict[str, Any]:
         """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments.

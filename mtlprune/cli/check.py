@@ -133,9 +133,8 @@ def _plan(found: Inspection) -> Iterator[str]:
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
         by = settings.selector if settings.method == "stable" else settings.method
-        how = {"importance": "that matter most to", "fisher": "of most Fisher information in", "gates": "open under"}[
-            by
-        ]
+        hows = {"importance": "that matter most to", "fisher": "of most Fisher information in"}
+        how = hows.get(by, "that gates leave open under")
         yield (
             f"pruning: {settings.keep} of {heads} kept, those {how} the loss of {settings.importance_of} "
             f"on {sentences:,} training sentences{drawn}"
@@ -172,7 +171,11 @@ def _plan(found: Inspection) -> Iterator[str]:
 
 def _pruning_warnings(found: Inspection) -> Iterator[str]:
     """Settings that hardly do what was meant."""
+    from mtlprune.training.pruning.selectors import gates_config
+
     settings, total = found.config.pruning, sum(found.updates)
+    if settings.method == "stable" and settings.selector == "gates":
+        settings, total = gates_config(found.config, 0).pruning, settings.selector_updates
     if settings.method != "gates":
         return
     way = settings.rate * total

@@ -56,7 +56,7 @@ def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
 
 def main(seeds: str, random: str, claims: str) -> None:
     """Print one table for each of the two scores."""
-    gates = mtlprune.read_results(claims)["claims"].frames["heads"]
+    gates = mtlprune.read_results(claims)["claims"].frames["heads"].query("measure == 'gate'")
     majority = gates.groupby(["encoder", "layer", "head"])["value"].median().unstack("head") > 0.5
     found = head_scores(random)
     found = pd.concat([head_scores(seeds), found[found["encoder"] == "random"]])

@@ -25,7 +25,7 @@ def selections(places: str) -> dict[str, Runs]:
         parts = [place.rpartition(":") for place in places.split(",")]
         paths = [path for folder, _, prefix in parts for path in sorted(Path(folder).glob(f"{prefix}-{task}-*"))]
         if paths:
-            found[task] = Runs.of([RunGroup(task.upper(), load_claims(paths))])
+            found[task] = Runs.of([RunGroup(task.upper(), tuple(load_claims(paths)))])
     return found
 
 

@@ -365,16 +365,24 @@ def test_derivatives_of_a_batch_equal_those_of_each_sentence_alone(small_setting
         torch.testing.assert_close(found[row], expected, rtol=2e-3, atol=2e-4 * float(expected.abs().max()))
 
 
-def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, ungated: RunFolder, tmp_path):
-    settings = gated("pos,dep", method="importance", keep=3, importance_of=str(ungated.path))
+@pytest.mark.parametrize("closed", ["zero", "mean"])
+def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, ungated: RunFolder, closed, tmp_path):
+    """And Fisher information the sum of squares; towards what heads contribute when they are closed."""
+    settings = gated("pos,dep", method="importance", keep=3, importance_of=str(ungated.path), closed=closed)
     run = prepared(settings, tmp_path / "run")
     model = MultiTaskModel.load(ungated.path)
-    total = torch.stack([one_at_a_time(run, model, row).abs() for row in range(60)]).sum(0)
+    if closed == "mean":  # with factor ξ a head contributes ξ · output + (1 − ξ) · mean
+        model.encoder.head_means = measure_means(model.encoder, run.pieces)
+    slopes = torch.stack([one_at_a_time(run, model, row) for row in range(60)])
+    total = slopes.abs().sum(0)
     expected = total / total.norm(dim=1, keepdim=True)
     finished = Finished(run, torch.float32)
     assert sorted(finished.rows) == list(range(60))
     found = importance(finished.derivatives(finished.rows))
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+    information = slopes.square().sum(0)
+    own = finished.derivatives(finished.rows).square().sum(0)
+    torch.testing.assert_close(own, information, rtol=2e-3, atol=1e-4 * float(information.max()))
 
 
 def test_random_heads(gated: Settings, tmp_path):

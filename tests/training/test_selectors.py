@@ -13,6 +13,7 @@ from tiny import HEADS, LAYERS
 from torch import Tensor
 
 from mtlprune.claimed_heads import load_claims
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import top_mask
 from mtlprune.files import RunError
 from mtlprune.runs import RunFolder
@@ -133,7 +134,7 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
     measure = selectors.sentence_derivatives
     monkeypatch.setattr(selectors, "sentence_derivatives", lambda *given: passes.append(given[2]) or measure(*given))
     alone = {"init": "open", "rate": 0.5, "selector_updates": 10, "selector_sentences": 5}
-    more = alone if selector in ("gates", "topk") else {}
+    more = alone | {"noise": selector == "gates"} if selector in ("gates", "topk") else {}
     settings = asks("stable", selector=selector, halves=10, threshold=1.0, **more)
     folder = trained(settings, tmp_path / "run")
     gates, found = folder.gates()["shared"], folder.selection()
@@ -154,6 +155,18 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
         [claim] = load_claims([path])
         np.testing.assert_array_equal(claim.gates, gates)
         np.testing.assert_array_equal(claim.frequencies, found["frequencies"])
+
+
+def test_gates_of_a_selector_move_farther_than_chance_sets_them_apart(asks: Settings, tmp_path: Path) -> None:
+    """By default, or with what is given; else heads would be those of the first logits, and are refused."""
+    slow = {"init": "paper", "rate": 1e-3}
+    for selector in ("gates", "topk"):
+        for given in ({}, slow, {"init": "paper"}, {"rate": 0.01}):
+            pruning = build_config(asks("stable", selector=selector, **given)).pruning
+            assert {"init": pruning.init, "rate": pruning.rate} == {"init": "open", "rate": 0.1, **given}
+        with pytest.raises(ConfigError, match=r"pruning.rate: expected at least 0.0\d+ for init: paper and 250 selec"):
+            prepared(asks("stable", selector=selector, **slow), tmp_path)
+    assert build_config(asks("stable")).pruning.rate == 1e-3  # which has no effect, as ever
 
 
 DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {

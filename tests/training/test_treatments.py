@@ -27,6 +27,7 @@ from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import locate
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
 from mtlprune.results import Result, head_rows, write_result
@@ -41,6 +42,7 @@ from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighin
 from mtlprune.training.treatments.base import HeadGradients, Treatment
 from mtlprune.training.treatments.benchmark import measure, ratios
 from mtlprune.training.treatments.distil import teacher_of
+from mtlprune.training.treatments.heads import same_encoder
 from mtlprune.training.treatments.merge import arithmetic, ties
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
@@ -402,7 +404,7 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
         who = {"encoder": label, "run": label, "seed": seed}
         gates = np.array(grid, float)  # which two seeds of three claim
         frames.append(head_rows({"gate": 1 - gates if seed == 3 else gates}).assign(**who))
-        ones.append({**who, "layers": 2, "heads": 4, "open": 8})
+        ones.append({**who, "kind": plain()["encoder"]["name"], "layers": 2, "heads": 4, "open": 8})
     write_result(tmp_path / "r", Result("claims", {"encoders": ones, "notes": []}, {"heads": pd.concat(frames)}))
     claims, tasks = {"claims": str(tmp_path / "r")}, "pos,ner,dep"
     made = trainer(plain({"dispatch": {"heads": claims}, "protect": {"heads": claims}}, tasks), tmp_path / "run")
@@ -418,6 +420,34 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
             assert (mask.numpy() & like).sum(1).tolist() == too_few.tolist()
         assert one.model.treated["dispatch"]["like"] == made.model.treated["dispatch"]["heads"]
     assert len({str(one.model.treated) for one in drawn}) > 1
+
+
+@pytest.mark.parametrize(
+    ("claimed", "same"),
+    [("{path}", True), ("{path}/../{name}", True), ("roberta-large", False), ("{path}, random weights", False)],
+)
+def test_claims_of_another_encoder_are_refused(claimed: str, same: bool, plain: Settings, tmp_path):
+    """By its name, not only its size; the folder of the same one may be written in another way."""
+    path = Path(plain()["encoder"]["name"])
+    size = {"kind": claimed.format(path=path, name=path.name), "layers": 2, "heads": 4, "open": 8}
+    ones = [{"encoder": label, "run": label, "seed": 1} for label in ("POS", "DEP")]
+    gates = pd.concat([head_rows({"gate": np.eye(2, 4)}).assign(**who) for who in ones])
+    about = {"encoders": [who | size for who in ones], "notes": []}
+    write_result(tmp_path / "r", Result("claims", about, {"heads": gates}))
+    settings = plain({"dispatch": {"heads": {"claims": str(tmp_path / "r")}}}, "pos,dep")
+    if same:
+        heads = {task: ["1-1", "2-2"] for task in ("pos", "dep")}
+        assert trainer(settings, tmp_path / "run").model.treated == {"dispatch": {"heads": heads}}
+        return
+    with pytest.raises(ConfigError, match=rf"claims of the encoder {path}, found those of {size['kind']} in .*/r; "):
+        trainer(settings, tmp_path / "run")
+
+
+def test_minilm_goes_by_several_names():
+    names = ("minilm", "sentence-transformers/all-MiniLM-L6-v2", locate("minilm"))
+    assert all(same_encoder(name, "minilm") and same_encoder("minilm", name) for name in names)
+    for other in ("bert-base-cased", "minilm, random weights", "/no/such/folder"):
+        assert not any(same_encoder(name, other) for name in names)
 
 
 @pytest.mark.parametrize(

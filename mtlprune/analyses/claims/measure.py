@@ -22,7 +22,7 @@ from mtlprune.analyses.claims.maths import (
     spreads,
 )
 from mtlprune.analyses.claims.stability import label_tests, missing, stability, variance_split
-from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims, notes
+from mtlprune.claimed_heads import OPEN_ABOVE, Claim, Gates, RunGroup, group, load_claims, notes
 from mtlprune.results import Result, head_rows
 from mtlprune.statistics.agreement import decompose, jaccard, multiple_correlation, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import shared_null
@@ -42,9 +42,10 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         seed: of the permutations.
 
     Returns:
-        ``about`` names the runs as ``encoders``, one gate set each. The frames: ``heads`` and ``layers`` of each run or
-        label, ``labels``, ``pairs`` of labels, ``tests`` over all pairs, ``labellings`` of runs, ``numbers`` of tasks,
-        ``groups`` of heads, ``variance``, ``stability`` (Φ), ``split`` (variance by seeds).
+        ``about`` names the runs as ``encoders``, one gate set each. The frames: ``heads`` of each run (``gate``,
+        of stable heads also π, ``frequency``), ``layers`` of each label, ``labels``, ``pairs`` of labels, ``tests``
+        over all pairs, ``labellings`` of runs, ``numbers`` of tasks, ``groups`` of heads, ``variance``, ``stability``
+        (Φ), ``split`` (variance by seeds).
     """
     run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
@@ -66,7 +67,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         "unequal seeds": unequal_seeds,
     }
     frames = {
-        "heads": pd.concat([head_rows({"gate": claim.gates}).assign(**_keys(claim)) for claim in every]),
+        "heads": pd.concat([head_rows(_grids(claim)).assign(**_keys(claim)) for claim in every]),
         "layers": pd.DataFrame(
             {"encoder": run_group.label, "layer": layer, "claimed": claimed}
             for run_group in run_groups
@@ -90,6 +91,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         "encoders": [
             {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
             | {"training": claim.training, "half": claim.half, "name": claim.name}
+            | ({} if claim.frequencies is None else {"stable": _stable(claim)})
             for claim in every
         ],
         "single": [run_group.label for run_group in single],
@@ -101,6 +103,16 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
 
 def _keys(claim: Claim) -> dict[str, str | int]:
     return {"encoder": claim.label, "run": claim.run, "seed": claim.seed}
+
+
+def _grids(claim: Claim) -> dict[str, Gates]:
+    return {"gate": claim.gates} | ({} if claim.frequencies is None else {"frequency": claim.frequencies})
+
+
+def _stable(claim: Claim) -> dict[str, float | None]:
+    """Which share of how many halves a head needs, and the bound on expected false claims."""
+    told = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
+    return {**told, "expected_false": claim.expected_false}
 
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:

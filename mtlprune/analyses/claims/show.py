@@ -46,7 +46,7 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """The answer, how stable claims are, and how many stem heads there are beside chance."""
-    found = [answer(result), *stable(result)]
+    found = [answer(result), *stable(result), *selected(result)]
     stem = _group(result, "stem")
     if len(stem):
         found.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
@@ -144,6 +144,19 @@ def stable(result: Result) -> list[str]:
         parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
         found.append(f"Shares of the variance of a task's gates between heads: {parts}.")
     return found
+
+
+def selected(result: Result) -> list[str]:
+    """What stable claims rest on, and how many of them may be false: a sentence for all labels of which that is one."""
+    runs = pd.DataFrame([{**one, **one["stable"]} for one in result.about["encoders"] if one.get("stable")])
+    rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
+    heads = result.about["layers"] * result.about["heads"]
+    return [
+        f"Stable claims of {', '.join(of['encoder'].unique())}: heads with π ≥ {threshold:g} in {halves} halves of the "
+        f"data, {number(of['open'].mean(), 1)} of {heads} in a run on average, of which at most {number(false, 1)} are "
+        "expected to be false."
+        for (threshold, halves, false), of in rules
+    ]
 
 
 def _interval(row: Any) -> str:

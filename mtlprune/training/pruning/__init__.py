@@ -13,7 +13,7 @@ from torch import Tensor
 from mtlprune.blocks import HeadsConfig
 from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.encoder.gates import Gates, overlap
+from mtlprune.encoder.gates import Gates, first_logits, overlap
 from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunFolder
@@ -145,7 +145,8 @@ def check_pruning(run: Beginning) -> None:
 
 
 def check_stable(run: Beginning, heads: int) -> None:
-    """Refuse claims of which half may be false, gates that cannot settle, and halves without sentences.
+    """Refuse claims of which half may be false, gates that cannot settle or that chance closes, and halves without
+    sentences.
 
     Raises:
         ConfigError: in words.
@@ -161,6 +162,14 @@ def check_stable(run: Beginning, heads: int) -> None:
         )
     if settings.selector == "gates":
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
+    places = run.model.encoder.places
+    spread = float(np.ptp(first_logits(places.layers, places.heads, settings.init).numpy()))
+    if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < spread:
+        raise ConfigError(
+            f"pruning.rate: expected at least {spread / settings.selector_updates:.2g} for init: {settings.init} and "
+            f"{settings.selector_updates} selector_updates, found {settings.rate:g}, by which logits move less "
+            "than they start apart, so that chance chooses the heads; raise it, or leave out init and rate"
+        )
     known = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
     if min(known, settings.importance_sentences) < 2:
         raise ConfigError("pruning.method: stable: expected two training sentences or more to halve, found fewer")

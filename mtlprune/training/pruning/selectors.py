@@ -27,6 +27,7 @@ from transformers import PreTrainedModel
 from mtlprune.config.config import Config
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.gates import Gates, top_mask
+from mtlprune.encoder.head_closing import measure_means
 from mtlprune.encoder.heads import HeadPlaces, by_layer
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
@@ -45,7 +46,11 @@ Targets = Mapping[str, Sequence[Target | None]]
 
 
 def derivatives(
-    model: MultiTaskModel, pieces: Sequence[Pieces], targets: Targets, precision: torch.dtype = torch.float32
+    model: MultiTaskModel,
+    pieces: Sequence[Pieces],
+    targets: Targets,
+    precision: torch.dtype = torch.float32,
+    means: Tensor | None = None,
 ) -> Tensor:
     """∂L(x) / ∂ξ of each sentence x, with ξ_h a factor of a head's output (Michel, Levy and Neubig 2019, equation 5).
 
@@ -57,6 +62,7 @@ def derivatives(
     Args:
         model: in evaluation mode.
         targets: of the tasks whose losses are added.
+        means: (L, A, d), what heads contribute at ξ = 0 instead of nothing: then O − mean stands in the place of O.
 
     Returns:
         (S, L, A) float32, on the CPU.
@@ -77,8 +83,9 @@ def derivatives(
                 continue
             slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
             for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
-                each = (output.detach().float() * slope.float()).sum((1, 3))  # (R, n)
                 kept = list(places.kept[layer])
+                change = output.detach().float() - (0 if means is None else means[layer, kept])
+                each = (change * slope.float()).sum((1, 3))  # (R, n)
                 total[:, layer, kept] += each.new_zeros(len(pieces), len(kept)).index_add(0, owner, each)
     return total.cpu()
 
@@ -229,6 +236,7 @@ class Finished:
 
     Attributes:
         model: the finished one, in evaluation mode.
+        means: of its heads, (L, A, d), with pruning.closed: mean; else None.
         keep: how many heads a selector has to choose.
         rows: the sentences to choose by, at most pruning.importance_sentences, drawn by the seed; each has a layer.
 
@@ -240,6 +248,7 @@ class Finished:
         settings = run.config.pruning
         self.run, self.precision, self.keep = run, precision, cast(int, settings.keep)
         self.model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
+        self.means = measure_means(self.model.encoder, run.pieces) if settings.closed == "mean" else None
         known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
         count = min(settings.importance_sentences, len(known))
         self._generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
@@ -253,7 +262,7 @@ class Finished:
         lengths = [self.run.lengths[row] for row in self.rows]
         for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
             some = [self.rows[place] for place in batch]
-            found[some] = sentence_derivatives(self.run, self.model, some, self.precision)
+            found[some] = sentence_derivatives(self.run, self.model, some, self.precision, self.means)
         return found
 
     def derivatives(self, rows: Sequence[int]) -> Tensor:
@@ -265,7 +274,9 @@ class Finished:
         return self._slopes[list(rows)]
 
 
-def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype) -> Tensor:
+def sentence_derivatives(
+    run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, means: Tensor | None = None
+) -> Tensor:
     """`derivatives` of some training sentences of a run, (len(rows), L, A), on the tasks of the run.
 
     Args:
@@ -274,7 +285,7 @@ def sentence_derivatives(run: Run, model: MultiTaskModel, rows: list[int], preci
     targets = {
         name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
     }
-    return derivatives(model, [run.pieces[row] for row in rows], targets, precision)
+    return derivatives(model, [run.pieces[row] for row in rows], targets, precision, means)
 
 
 # -- selectors ---------------------------------------------------------------------------------------------------------
@@ -342,6 +353,7 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
 
     settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
     encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
+    encoder.head_means = finished.means  # not those of the finished run
     decoders = dict(finished.model.tasks.items())
     model = MultiTaskModel(encoder, decoders, make_gates(config, encoder)).to(device)  # type: ignore[arg-type]
     gates = cast(Gates, model.eval().gates[SHARED].train())
@@ -367,7 +379,8 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
 
 def gates_config(config: Config, seed: int) -> Config:
     """Of gates that are trained on one half."""
-    pruning = config.pruning.model_copy(update={"method": config.pruning.selector, "penalty": "exact"})
+    trained = {"method": config.pruning.selector, "penalty": "exact", "noise": False}
+    pruning = config.pruning.model_copy(update=trained)
     return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
 
 

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.blocks import HeadsConfig
+from mtlprune.claimed_heads import RANDOM
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import MINILM, MINILM_HUB, locate
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.results import CLOSED_GATE, read_result
 
@@ -49,7 +51,7 @@ def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: 
     if wanted.like is not None:
         like = choose(wanted.like, config, model, one_set, f"{key}.like")
         return {task: _random(like[task], config, wanted.seed, task) for task in tasks}
-    claimed = _claimed(Path(cast(str, wanted.claims)), config.tasks, places, key)
+    claimed = _claimed(Path(cast(str, wanted.claims)), config, places, key)
     if not one_set:
         return claimed
     several = torch.stack(list(claimed.values())).sum(0) >= wanted.least
@@ -77,16 +79,21 @@ def _random(like: Tensor, config: Config, seed: int | None, task: str) -> Tensor
     return mask
 
 
-def _claimed(folder: Path, tasks: Sequence[str], places: HeadPlaces, key: str) -> Sets:
+def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets:
     """Task → heads that more than half of its runs in a claims Result have open."""
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
     result = read_result(folder / "claims.json")
-    found = {}
-    for task in tasks:
+    found, mine = {}, config.encoder.name + RANDOM * config.encoder.random
+    for task in config.tasks:
         runs = [one for one in result.about["encoders"] if one["encoder"] == task.upper()]
         if not runs:
             raise ConfigError(f"{key}.claims: {folder} has no runs of {task} alone; give `mtlprune claims` some")
+        if not same_encoder(mine, theirs := runs[0]["kind"]):
+            raise ConfigError(
+                f"{key}.claims: expected claims of the encoder {mine}, found those of {theirs} in {folder}; heads of "
+                "different encoders do not correspond, so give claims of this one (or call it in encoder.name as there)"
+            )
         grids = [result.grids(one)["gate"] for one in runs]
         if grids[0].shape != (places.layers, places.heads):
             raise ConfigError(
@@ -95,6 +102,19 @@ def _claimed(folder: Path, tasks: Sequence[str], places: HeadPlaces, key: str) -
             )
         found[task] = torch.from_numpy(2 * (np.stack(grids) > CLOSED_GATE).sum(0) > len(grids))
     return found
+
+
+def same_encoder(one: str, other: str) -> bool:
+    """By name, or where it lies: an encoder may go by its short name, that on the hub, or a path to its folder."""
+    return one.endswith(RANDOM) == other.endswith(RANDOM) and bool(_known_as(one) & _known_as(other))
+
+
+def _known_as(kind: str) -> set[str]:
+    name = kind.removesuffix(RANDOM)
+    if name == MINILM:
+        return {MINILM, MINILM_HUB, str(Path(locate(MINILM)).resolve())}
+    folder = Path(name).expanduser()
+    return {name, str(folder.resolve())} if folder.is_dir() else {name}
 
 
 def names(sets: Sets) -> dict[str, list[str]]:
