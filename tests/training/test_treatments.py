@@ -367,6 +367,20 @@ def test_scores_are_computed_once_and_a_damaged_file_is_told(plain: Settings, fi
         trainer(settings, tmp_path / "third")
 
 
+def test_runs_on_two_halves_of_the_data_share_a_folder_of_scores(plain: Settings, finished, tmp_path):
+    """Halves have as many sentences."""
+
+    def made(cache: str, half: int) -> list[Any]:
+        settings = plain({"distil": {"teachers": {"ner": finished["ner"]}, "cache": str(tmp_path / cache)}}, "ner")
+        settings["data"]["half"] = half
+        return list(trainer(settings, tmp_path / f"{cache}-{half}").treatments.all[0].scores["ner"])
+
+    first, second, alone = made("shared", 1), made("shared", 2), made("own", 2)
+    for one, other in zip(second, alone, strict=True):
+        np.testing.assert_array_equal(one["p"], other["p"])
+    assert len(first) == len(second) and first[0]["p"].tolist() != second[0]["p"].tolist()
+
+
 # -- merging -----------------------------------------------------------------------------------------------------------
 
 
