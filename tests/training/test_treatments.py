@@ -201,11 +201,10 @@ def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pyte
 def test_projection_at_heads_is_that_of_each_heads_gradients(places, plain: Settings, alone, tmp_path):
     """Bit for bit as with products of gradients by the heads of all layers."""
     heads = ",".join(f"{layer + 1}-{head + 1}" for layer, head in places)
-    made = trainer(plain({"project": {"at": "heads", "heads": heads}}), tmp_path / "run")
-    found, treatment = gradients(made, BATCH), made.treatments.all[0]
-    factors = treatment.factors
-    treatment.factors = lambda tasks, gram: factors(tasks, lambda layers: gram())
-    whole = gradients(made, BATCH)
+    made, other = (trainer(plain({"project": {"at": "heads", "heads": heads}}), tmp_path / n) for n in ("run", "whole"))
+    factors = other.treatments.all[0].factors
+    other.treatments.all[0].factors = lambda tasks, gram: factors(tasks, lambda layers: gram())
+    found, whole = gradients(made, BATCH), gradients(other, BATCH)
     assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in found)
     made.treatments.update(0)
 
