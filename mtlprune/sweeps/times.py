@@ -130,7 +130,7 @@ def measured_seconds(cell: Cell, threads: int) -> float:
     train = cell.config.train
     train = train.model_copy(update={"threads": train.threads or threads, "shuffle": True})
     config = cell.config.model_copy(update={"train": train})
-    treated = bool(config.treatment.given) and config.treatment.merge is None  # which is done before training
+    treatment = config.treatment.model_copy(update={"merge": None})  # which is done before training
     run, precision = make_run(plain(config))
     for part in config.train.freeze:
         (run.model.encoder if part == "encoder" else run.model.tasks).requires_grad_(False)
@@ -142,9 +142,9 @@ def measured_seconds(cell: Cell, threads: int) -> float:
             alike = [batch for batch in batches if batch.tasks == tasks]
             chosen = evenly(alike, BATCHES, run.lengths)
             stepper = Stepper(run, tasks, precision)
-            if treated:
+            if treatment.given:
                 rows = sorted({row for batch in chosen for row in batch.rows})
-                stepper = TreatedStepper(run, config.name, config.treatment, precision, rows, Path(folder))
+                stepper = TreatedStepper(run, config.name, treatment, precision, rows, Path(folder))
                 stepper.tasks = tasks
             stepper.step(chosen[0].rows)  # the first one allocates
             epoch += statistics.mean(stepper.step(batch.rows) for batch in chosen) * len(alike)

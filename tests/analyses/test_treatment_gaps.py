@@ -88,7 +88,8 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert pairs.loc["primary", "swapped"] == pytest.approx(1 / 301, rel=1e-4)
     shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"][1]
     dots = {one["name"]: one["cost"] for values in drawn["datasets"].values() for one in values if "name" in one}
-    assert dots == {"long": 1, "weights": 1, "clone-stem": 2, "clone-random": 2, "distil": 1}
+    expected = {"long": 1, "weights": 1, "clone-stem": 2, "clone-random": 2, "distil": 1 + 5 * 61 / 35}
+    assert dots == pytest.approx(expected, abs=1e-3)
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
     assert "weights is the best on dev; 2 of 4 treatments are better than it (clone-stem, distil)" in shown
 
@@ -101,6 +102,13 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
     write(tmp_path, "clone-stem", 0.9, treatment={"clone": {"heads": STEM}})
     costs = tmp_path / "costs.json"
     costs.write_text('{"ratios": {"joint": 1.0, "clone-stem-mtl5": 4.5}}')
+    owed = {"merge": {"sources": {"pos": "gone", "ner": "gone"}, "method": "ties"}}
+    write(tmp_path, "merge", 0.9, treatment=owed)
+    write(tmp_path, "long", 0.9, train={"epochs": 15})
+    write(tmp_path, "distil", 0.9, treatment={"distil": {"teachers": {"pos": "gone"}}})
     result = found(tmp_path, costs=[costs])
-    assert result.frames["settings"]["cost"].tolist()[1:] == [1, 4.5]
+    rows = result.frames["settings"].set_index("term")
+    assert rows["cost"].drop("distil").to_dict() == {"STL": 1, "none": 1, "clone-stem": 4.5, "merge": 1, "long": 1}
+    assert rows.loc["long", "total"] == 5 and rows.loc["merge", "total"] == pytest.approx(1 + rows.loc["STL", "total"])
+    assert math.isnan(rows.loc["distil", "total"]) and "An update of one task" in str(result.about["notes"])
     assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)

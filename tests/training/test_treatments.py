@@ -21,7 +21,7 @@ from tiny import make_tiny
 from torch import Tensor
 
 from mtlprune.analyses.reading import find_sources
-from mtlprune.blocks import ADDED_TREATMENTS, Block, HeadsConfig
+from mtlprune.blocks import ADDED_TREATMENTS, Block, HeadsConfig, TreatmentConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
@@ -40,7 +40,7 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.treatments import OURS, begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients, Treatment
-from mtlprune.training.treatments.benchmark import measure, ratios
+from mtlprune.training.treatments.benchmark import TreatedStepper, measure, prepared, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.heads import same_encoder
 from mtlprune.training.treatments.merge import arithmetic, ties
@@ -199,9 +199,15 @@ def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pyte
         weighing("mgda")
 
 
-def test_projection_at_heads_is_that_of_each_heads_gradients(plain: Settings, alone, tmp_path):
-    made = trainer(plain({"project": {"at": "heads", "heads": "1-2,2-4"}}), tmp_path / "run")
-    found = gradients(made, BATCH)
+@pytest.mark.parametrize("places", [((0, 1), (1, 3)), ((1, 0), (1, 3))])
+def test_projection_at_heads_is_that_of_each_heads_gradients(places, plain: Settings, alone, tmp_path):
+    """Bit for bit as with products of gradients by the heads of all layers."""
+    heads = ",".join(f"{layer + 1}-{head + 1}" for layer, head in places)
+    made, other = (trainer(plain({"project": {"at": "heads", "heads": heads}}), tmp_path / n) for n in ("run", "whole"))
+    factors = other.treatments.all[0].factors
+    other.treatments.all[0].factors = lambda tasks, gram: factors(tasks, lambda layers: gram())
+    found, whole = gradients(made, BATCH), gradients(other, BATCH)
+    assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in found)
     made.treatments.update(0)
 
     def own(gradient: dict[str, Tensor], layer: int, head: int) -> Tensor:
@@ -209,7 +215,7 @@ def test_projection_at_heads_is_that_of_each_heads_gradients(plain: Settings, al
         rows = [value.index_select(part.dim, (part.owner == head).nonzero()[:, 0]) for value, part in parts]
         return torch.cat([row.double().flatten() for row in rows])
 
-    for place in ((0, 1), (1, 3)):
+    for place in places:
         each = torch.stack([own(alone[task], *place) for task in ALL])
         expected = projected(each, made.treatments.all[0].generator)
         torch.testing.assert_close(own(found, *place), expected, rtol=1e-3, atol=1e-5)
@@ -369,6 +375,20 @@ def test_scores_are_computed_once_and_a_damaged_file_is_told(plain: Settings, fi
         trainer(settings, tmp_path / "third")
 
 
+def test_runs_on_two_halves_of_the_data_share_a_folder_of_scores(plain: Settings, finished, tmp_path):
+    """Halves have as many sentences."""
+
+    def made(cache: str, half: int) -> list[Any]:
+        settings = plain({"distil": {"teachers": {"ner": finished["ner"]}, "cache": str(tmp_path / cache)}}, "ner")
+        settings["data"]["half"] = half
+        return list(trainer(settings, tmp_path / f"{cache}-{half}").treatments.all[0].scores["ner"])
+
+    first, second, alone = made("shared", 1), made("shared", 2), made("own", 2)
+    for one, other in zip(second, alone, strict=True):
+        np.testing.assert_array_equal(one["p"], other["p"])
+    assert len(first) == len(second) and first[0]["p"].tolist() != second[0]["p"].tolist()
+
+
 # -- merging -----------------------------------------------------------------------------------------------------------
 
 
@@ -516,6 +536,15 @@ def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Set
     own = measure(config, 1, 1, memory=False)
     whole = own["mine"].seconds / own["joint"].seconds
     assert ratios(own, config.treatment) == {"joint": 1, "mine": pytest.approx(0.5 + 0.5 * whole)}
+    for name, block in (("protect", {"heads": "1-1"}), ("clone", {"heads": "2-1"})):
+        both = TreatmentConfig.model_validate({"distil": {"teachers": {"pos": "itself"}}, name: block})
+        with prepared(config, 1) as (run, precision, [batch], folder):
+            stepper = TreatedStepper(run, "both", both, precision, batch.rows, folder)
+            assert [type(one).__name__.lower() for one in stepper.treatments.all] == ["distil", name]
+            assert stepper.step(batch.rows) > 0
+    sparse = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}}
+    with pytest.raises(ConfigError, match=r"expected one set of heads for all tasks, found pruning\.sets: per_task"):
+        measure(build_config(small_settings("pos,dep") | {"pruning": sparse}), 1, 1, memory=False)
     merged = {"merge": {"sources": {"pos": "a", "dep": "b"}}}
     with pytest.raises(ConfigError, match=r"treatment\.merge=null"):
         measure(build_config(small_settings("pos,dep") | {"treatment": merged}), 1, 1, memory=False)

@@ -76,8 +76,8 @@ def measure(request: Request) -> Result:
     - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
       intervals and p over seeds and sentences, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``,
       p that it is worse than single tasks by the margin or more; ``share`` of the gap closed, NaN where the gap's
-      interval contains 0; ``parameters`` added to joint's; ``cost`` of training as a multiple of joint's, and
-      ``total``, with the finished runs that it makes use of.
+      interval contains 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a multiple
+      of joint's, and ``total``, of all updates with the finished runs that it makes use of.
     - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
       owes finished runs against longer joint training (budget), and treatments against the untreated joint runs, of no
       more updates, whose scores on dev are the best of all settings' (tuned; none where those are the joint runs);
@@ -101,9 +101,14 @@ def measure(request: Request) -> Result:
     clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
     if request.options.costs:
         clock, known = "update", _benched(request.options.costs)
+        alone = [known.get(f"STL {task}", math.nan) / known.get(f"MTL-{len(tasks)} joint", math.nan) for task in tasks]
+        one_task = math.fsum(alone) / len(alone)
+        if math.isnan(one_task):
+            notes.append("An update of one task is taken for as long as a joint one: no file of --costs has it.")
+            one_task = 1.0
         for one in settings:
-            names = {run.name for run in one.column.runs}
-            costs[one.label]["update"] = 1.0 if one is by_kind[JOINT] else known.get(min(names), math.nan)
+            own = min(run.name for run in one.column.runs)
+            costs[one.label]["update"] = known[own] if own in known else _plain_update(one, one_task)
     made = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
@@ -233,8 +238,9 @@ def _rows(
         mean, cost = float(one.each().mean()), costs[one.label]
         row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
         row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
-        base, owed = costs[joint.label][clock], costs[single.label][clock] if cost["owes"] else 0.0
-        row |= {"cost": cost[clock] / base, "total": (cost[clock] + owed) / base}
+        whole_costs = [_whole(costs[which.label], clock) for which in (one, joint, single)]
+        row |= {"cost": cost[clock] / costs[joint.label][clock]}
+        row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
         if one is not single:
             gap = over_seeds(*(distance := _apart(single, one)), seed)
             row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
@@ -258,6 +264,17 @@ def _rows(
 _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
 
 
+def _plain_update(one: Setting, one_task: float) -> float:
+    """What needs no measurement: an update of one task, and one that is joint whatever its weights; else NaN."""
+    run = one.column.runs[0]
+    if one.alone:
+        return one_task
+    treated = any(not name.startswith("merge") for name in run.treatment.split(", ") if name)
+    if treated or run.pruning or run.setting.get("train.balance") == "famo":
+        return math.nan
+    return one_task if run.setting.get("train.mixing") == "sampled" else 1.0
+
+
 def _benched(paths: Sequence[Path]) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
     found: dict[str, float] = {}
@@ -265,6 +282,11 @@ def _benched(paths: Sequence[Path]) -> dict[str, float]:
         with reading(path, remedy="`mtlprune bench RUN --treatments --out FILE` writes it"):
             found |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
     return found
+
+
+def _whole(cost: Mapping[str, float], clock: str) -> float:
+    """Of all updates."""
+    return cost["update"] * cost["updates"] if clock == "update" else cost[clock]
 
 
 def _cost(one: Setting) -> dict[str, float]:
@@ -279,6 +301,8 @@ def _cost(one: Setting) -> dict[str, float]:
     sizes = [sum(manifest.get("parameters", {"": math.nan}).values()) for _, manifest in read.values()]
     owes = any(TreatmentConfig.model_validate(tree["treatment"]).runs for tree, _ in read.values())
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
+    updates = sum(run.updates for run in one.column.runs if run.seed in one.seeds)
+    found["updates"] = updates / len(one.seeds) if updates else math.nan
     return {**missing, **found, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from mtlprune.reports.charts import HEIGHT, INK, RULE, WIDTH, Chart, Spec, data, figure, spread
@@ -91,8 +92,8 @@ def _table(result: Result) -> Grid:
         shown.assign(millions=shown["parameters"] / 1e6),
         columns,
         "Means over seeds. Gap: single tasks minus this, with 95 % interval; share closed: of joint training's gap, "
-        f"with 95 % interval. Cost: {clock}, as a multiple of joint training's; in all: with the finished runs "
-        "that it makes use of.",
+        f"with 95 % interval. Cost: {clock}, as a multiple of joint training's; in all: of all updates, with the "
+        "finished runs that it makes use of.",
         texts=2,
     )
 
@@ -129,26 +130,31 @@ TABLES = (_table, _gains, _pairs)
 
 
 def _costs(result: Result) -> Spec | None:
-    """Share of the gap closed (or points gained) by cost of training, with 95 % intervals; a dot a treatment."""
+    """Share of the gap closed (or points gained) by cost in all, with 95 % intervals; a dot a treatment."""
     held = _settings(result, "treated", "other")
     shared = held["share"].notna().any()
-    held = held[held["cost"].notna() & held["share" if shared else "gain_low"].notna()]
+    told = held["share" if shared else "gain_low"].notna()
+    unknown = held.loc[told & held["total"].isna(), "term"]
+    held = held[told & held["total"].notna()]
     if not len(held):
         return None
     names = ("share", "share_low", "share_high") if shared else ("gain", "gain_low", "gain_high")
     title = "share of the gap closed" if shared else "points above joint training"
-    table = pd.DataFrame({"name": held["term"], "cost": held["cost"], "treated": held["mode"] == "treated"}).assign(
+    table = pd.DataFrame({"name": held["term"], "cost": held["total"], "treated": held["mode"] == "treated"}).assign(
         **dict(zip(("value", "low", "high"), (held[name] for name in names), strict=True))
     )
     table = table.dropna().sort_values("value")
     low, high = min(0.0, table["low"].min()), max(0.0, table["high"].max())
-    table["at"] = spread(table["value"].tolist(), (high - low) / max(24, len(table)), low, high)  # of the words
+    near = np.log(table["cost"]).div(0.25).round()  # whose words would meet
+    for _, place in table.groupby(near).groups.items():
+        wanted = table.loc[place, "value"].tolist()
+        table.loc[place, "at"] = spread(wanted, (high - low) / max(44, len(table)), low, high)
     form = ".0%" if shared else "~g"
-    base = alt.Chart(data(table), width=2 * WIDTH, height=2 * HEIGHT).encode(
+    base = alt.Chart(data(table), width=2 * WIDTH, height=4 * HEIGHT).encode(
         alt.X(
             "cost:Q",
-            title="cost of training (joint training: 1)",
-            scale=alt.Scale(zero=False, padding=30),
+            title="cost in all (joint training: 1)",
+            scale=alt.Scale(type="log", padding=40),
             axis=alt.Axis(format="~g"),
         ),
         tooltip=["name:N", "cost:Q", "value:Q", "low:Q", "high:Q"],
@@ -162,7 +168,10 @@ def _costs(result: Result) -> Spec | None:
     return figure(
         alt.layer(zero, bars, dots, words),
         "What treatments close of the gap, and what they cost",
-        ["Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences."],
+        [
+            "Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences.",
+            *([f"Cost unknown: {', '.join(unknown)}."] if len(unknown) else []),
+        ],
     )
 
 

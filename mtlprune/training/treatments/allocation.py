@@ -41,7 +41,7 @@ class Protect(Treatment):
         self.open = (~run.heads[SHARED]).float()
         self.kept_from = set(self.options.tasks or run.tasks)
 
-    def factors(self, tasks: Sequence[str], gram: Callable[[], Tensor]) -> Tensor | None:
+    def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         if not self.kept_from & set(tasks):
             return None
         rest = torch.ones_like(self.open)
@@ -67,7 +67,7 @@ class Dispatch(Treatment):
     def update(self, step: int) -> None:
         self.active = step >= self.first
 
-    def factors(self, tasks: Sequence[str], gram: Callable[[], Tensor]) -> Tensor | None:
+    def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         return torch.stack([self.heads[task].float() for task in tasks]) if self.active and tasks else None
 
 
@@ -185,10 +185,10 @@ class Project(Treatment):
     def update(self, step: int) -> None:
         self.generator.manual_seed(step_seed(self.seed, step, self.tasks, 7))  # the same in every process
 
-    def factors(self, tasks: Sequence[str], gram: Callable[[], Tensor]) -> Tensor | None:
+    def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         if self.at != "heads" or len(tasks) < 2 or self.mask is None:
             return None
-        products = gram()
+        products = gram(self.mask.any(1).nonzero().flatten().tolist())
         found = torch.ones(len(tasks), *self.mask.shape)
         for layer, head in self.mask.nonzero().tolist():
             found[:, layer, head] = self.weigh(products[layer, head], self.generator).float()

@@ -3,10 +3,10 @@ gradients by the weights of heads, weighed task by task, without a gradient of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -93,12 +93,12 @@ class Treatment:
         """
         return decode
 
-    def factors(self, tasks: Sequence[str], gram: Callable[[], Tensor]) -> Tensor | None:
+    def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         """What the gradients of tasks by each head's weights are multiplied with before they are added.
 
         Args:
             gram: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
-                costs a backward pass a task.
+                costs a backward pass a task, down to the lowest of the layers that it is given (all, if none).
 
         Returns:
             (T, L, A); None for 1 everywhere.
@@ -138,10 +138,18 @@ class HeadGradients:
     @contextmanager
     def weighed(self, losses: Mapping[str, Tensor], treatments: Sequence[Treatment]) -> Iterator[None]:
         """Around the backward pass of the sum of the losses."""
-        tasks, known = list(losses), cache(lambda: self.of_tasks(losses, self.parts))
+        tasks, known = list(losses), dict[int, list[Tensor]]()
+
+        def gram(layers: Collection[int] | None = None) -> Tensor:
+            some = [n for n, part in enumerate(self.parts) if layers is None or part.layer in layers]
+            if lacking := [n for n in some if n not in known]:
+                found = self.of_tasks(losses, [self.parts[n] for n in lacking])
+                known.update(zip(lacking, map(list, zip(*found, strict=True)), strict=True))
+            return self.gram({n: known[n] for n in some}, len(tasks))
+
         whole = torch.ones(len(tasks), *self.size)
         for treatment in treatments:
-            if (found := treatment.factors(tasks, lambda: self.gram(known()))) is not None:
+            if (found := treatment.factors(tasks, gram)) is not None:
                 whole = whole * found.to(whole)
         places = [n for n, part in enumerate(self.parts) if tasks and bool((whole[:, part.layer] != 1).any())]
         alike: dict[bytes, list[int]] = {}
@@ -151,9 +159,9 @@ class HeadGradients:
         if len(groups) == 1:
             self.factor = {n: self.parts[n].spread(whole[0, self.parts[n].layer]) for n in places}
         elif places:
-            if known.cache_info().currsize:
-                groups, gradients = [[row] for row in range(len(tasks))], known()
-                gradients = [[own[n] for n in places] for own in gradients]
+            if known.keys() >= set(places):
+                groups = [[row] for row in range(len(tasks))]
+                gradients = [[known[n][row] for n in places] for row in range(len(tasks))]
             else:
                 joined = [torch.stack([losses[tasks[row]] for row in group]).sum() for group in groups]
                 gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in places])
@@ -177,12 +185,13 @@ class HeadGradients:
             found.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)])
         return found
 
-    def gram(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor:
-        """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights."""
-        tasks, (layers, heads) = len(gradients), self.size
+    def gram(self, gradients: Mapping[int, Sequence[Tensor]], tasks: int) -> Tensor:
+        """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights, of these parts."""
+        layers, heads = self.size
         total = torch.zeros(layers, heads + 1, tasks, tasks, dtype=torch.float64)  # the last is nobody's
-        for place, part in enumerate(self.parts):
-            rows = [own[place].movedim(part.dim, 0).reshape(len(part.owner), -1) for own in gradients]
+        for place, found in gradients.items():
+            part = self.parts[place]
+            rows = [own.movedim(part.dim, 0).reshape(len(part.owner), -1) for own in found]
             each = torch.stack(rows, 1).double()  # (n, T, weights)
             total[part.layer].index_add_(0, part.owner.cpu() % (heads + 1), (each @ each.mT).cpu())
         return total[:, :heads]

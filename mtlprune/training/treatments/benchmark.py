@@ -30,7 +30,8 @@ STEPS = 1000
 def kinds(run: Run, given: TreatmentConfig) -> dict[str, Any]:
     """What is measured: name → settings of `treatment`. Where it matters, the first half of the heads is treated.
 
-    Of a configuration with treatments these alone, by its name, beside the joint update. Raises ConfigError: merge.
+    Of a configuration with treatments these alone, by its name, beside the joint update. Raises ConfigError: merge, or
+    sparse sharing alone.
     """
     if given.merge is not None:
         raise ConfigError(
@@ -40,6 +41,11 @@ def kinds(run: Run, given: TreatmentConfig) -> dict[str, Any]:
     if given.given:
         last = {} if given.dispatch is None else {"dispatch": given.dispatch.model_copy(update={"last": 1.0})}
         return {JOINT: {}, run.config.name: given.model_copy(update=last)}
+    if run.config.pruning.sets == "per_task":
+        raise ConfigError(
+            "--treatments: expected one set of heads for all tasks, found pruning.sets: per_task, which the joint "
+            "update would have, too; give a configuration without (sets: shared), or with a treatment"
+        )
     places = run.model.encoder.places
     half, layers = range(1, places.heads // 2 + 1), places.layers
     own = {
@@ -82,22 +88,19 @@ class TreatedStepper(benchmark.Stepper):
         settings = TreatmentConfig.model_validate(settings)
         if settings.clone is not None:  # whose hooks stay on its encoder
             run = replace(run, model=fresh(run))
-        run = replace(run, config=run.config.model_copy(update={"treatment": settings}))
+        rest = settings.model_copy(update={"distil": None})
+        run = replace(run, config=run.config.model_copy(update={"treatment": rest}))
         run.model.treated = {}
+        check_treatments(Beginning(run.config, run.model, {}, (), ()))  # with its clones
         super().__init__(run, run.config.tasks, precision)
         self.name, here = name, RunFolder(folder)
-        if settings.distil is not None:
-            paths = {task: folder / f"{task}.scores" for task in run.config.tasks}
+        self.treatments = Treatments(run, here, STEPS, ALONE)
+        if settings.distil is not None:  # by the model itself: no teacher need be there
+            paths = {task: folder / f"{task}.scores" for task in settings.distil.teachers}
             for task, path in paths.items():
                 store(path, iter(taught(run, run.model, task, precision, rows)))
             scores = {task: Stored(path) for task, path in paths.items()}
-            self.treatments = Treatments(replace(run, config=plain(run.config)), here, STEPS, ALONE)
-            self.treatments.all = [Distil(Treated(settings.distil, run, here, STEPS, ALONE, {}), scores)]
-        else:
-            check_treatments(Beginning(run.config, run.model, {}, (), ()))
-            if settings.clone is not None:  # with its clones
-                super().__init__(run, run.config.tasks, precision)
-            self.treatments = Treatments(run, here, STEPS, ALONE)
+            self.treatments.all.insert(0, Distil(Treated(settings.distil, run, here, STEPS, ALONE, {}), scores))
 
     def step(self, rows: list[int]) -> float:
         """Seconds of one update, or of one for each task."""

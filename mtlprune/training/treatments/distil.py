@@ -333,12 +333,12 @@ class Distil(Treatment):
 
     def _score(self, run: Treated) -> None:
         folder = Path(self.options.cache) if self.options.cache is not None else run.folder.path / CACHE
-        files = origins(run.run.config)
-        fingerprint = load_corpus(Path(run.run.config.data.path)).fingerprint
+        files, data = origins(run.run.config), run.run.config.data
+        fingerprint = load_corpus(Path(data.path)).fingerprint
         for task, path in self.options.teachers.items():
             mark = files[f"treatment.distil.teachers.{task}"]["sha256"]
-            split, number = run.run.config.data.train, len(run.run.pieces)
-            stored = folder / f"{task}-{mark[:16]}-{fingerprint[:16]}-{split}-{number}.scores"
+            part = f"{data.train}-{data.train_sentences or 'all'}-{data.half or 'all'}-{len(run.run.pieces)}"
+            stored = folder / f"{task}-{mark[:16]}-{fingerprint[:16]}-{part}.scores"
             with one_writer(folder):
                 if not stored.with_suffix(".json").is_file():
                     source = MultiTaskModel.load(path, device=str(self.model.device))
