@@ -144,22 +144,26 @@ def _costs(result: Result) -> Spec | None:
         **dict(zip(("value", "low", "high"), (held[name] for name in names), strict=True))
     )
     table = table.dropna().sort_values("value")
-    low, high = min(0.0, table["low"].min()), max(0.0, table["high"].max())
-    near = np.log(table["cost"]).div(0.25).round()  # whose words would meet
+    unit = 0.2 if shared else 1.0  # up to which the axis is nearly linear; beyond, nearly a logarithm
+    near = np.log(table["cost"]).div(0.5).round()  # whose words would meet
+    at = np.sign(table["value"]) * np.log1p(table["value"].abs() / unit)
+    ends = (f(0.0, table[name].min() if f is min else table[name].max()) for f, name in ((min, "low"), (max, "high")))
+    low, high = (float(np.sign(end) * np.log1p(abs(end) / unit)) for end in ends)
     for _, place in table.groupby(near).groups.items():
-        wanted = table.loc[place, "value"].tolist()
-        table.loc[place, "at"] = spread(wanted, (high - low) / max(44, len(table)), low, high)
-    form = ".0%" if shared else "~g"
-    base = alt.Chart(data(table), width=2 * WIDTH, height=4 * HEIGHT).encode(
+        words = np.array(spread(at[place].tolist(), (high - low) / max(34, len(table)), low, high))
+        table.loc[place, "at"] = np.sign(words) * np.expm1(np.abs(words)) * unit
+    steps = [sign * unit * step for sign in (-1, 1) for step in (2.5, 5, 10, 20, 50) if shared or step > 2.5]
+    base = alt.Chart(data(table), width=2 * WIDTH, height=3 * HEIGHT).encode(
         alt.X(
             "cost:Q",
             title="cost in all (joint training: 1)",
-            scale=alt.Scale(type="log", padding=40),
-            axis=alt.Axis(format="~g"),
+            scale=alt.Scale(type="log", nice=False, domain=[table["cost"].min() / 1.1, table["cost"].max() * 1.8]),
+            axis=alt.Axis(format="~g", values=[0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 20, 50]),
         ),
         tooltip=["name:N", "cost:Q", "value:Q", "low:Q", "high:Q"],
     )
-    y = alt.Y("value:Q", title=title, axis=alt.Axis(format=form))
+    axis = alt.Axis(format=".0%" if shared else "~g", values=[0, *steps])
+    y = alt.Y("value:Q", title=title, axis=axis, scale=alt.Scale(type="symlog", constant=unit, nice=False))
     zero = alt.Chart(alt.InlineData(values=[{"value": 0.0}])).mark_rule(color=RULE).encode(alt.Y("value:Q"))
     bars = base.mark_rule(color=RULE).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
     fill = alt.condition("datum.treated", alt.value(INK), alt.value("#ffffff"))
