@@ -79,8 +79,9 @@ def measure(request: Request) -> Result:
       interval contains 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a multiple
       of joint's, and ``total``, of all updates with the finished runs that it makes use of.
     - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
-      owes finished runs against longer joint training (budget), and treatments against the untreated joint runs, of no
-      more updates, whose scores on dev are the best of all settings' (tuned; none where those are the joint runs);
+      owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
+      against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
+      none where those are the joint runs);
       ``equal``, p of a difference of the margin or more; ``swapped``, p over sentences alone, these runs held fixed.
 
     Raises:
@@ -109,14 +110,15 @@ def measure(request: Request) -> Result:
         for one in settings:
             own = min(run.name for run in one.column.runs)
             costs[one.label]["update"] = known[own] if own in known else _plain_update(one, one_task)
+    rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
     made = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
             for one in settings
             for task, score in zip(tasks, one.each().mean(1).tolist(), strict=True)
         ),
-        "settings": _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request),
-        "pairs": _pairs(settings, by_kind[JOINT], request),
+        "settings": rows,
+        "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
     }
     about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
     return Result("treatments", {**about, "notes": notes}, {name: frame for name, frame in made.items() if len(frame)})
@@ -306,9 +308,9 @@ def _cost(one: Setting) -> dict[str, float]:
     return {**missing, **found, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
 
 
-def _pairs(settings: Sequence[Setting], joint: Setting, request: Request) -> pd.DataFrame:
+def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], request: Request) -> pd.DataFrame:
     options, rows = request.options, []
-    for first, second, mode in _compared(settings, joint, set(options.primary.split(","))):
+    for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _apart(first, second)
         told = over_seeds(*distance, request.seed)
         row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **told, "n": len(distance[0])}
@@ -324,9 +326,11 @@ def _pairs(settings: Sequence[Setting], joint: Setting, request: Request) -> pd.
     return frame
 
 
-def _compared(settings: Sequence[Setting], joint: Setting, primary: set[str]) -> Iterator[tuple[Setting, Setting, str]]:
-    """Chosen heads and the random ones of the same layers; what owes finished runs, and longer joint training; all and
-    the joint training that is the best on dev."""
+def _compared(
+    settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], primary: set[str]
+) -> Iterator[tuple[Setting, Setting, str]]:
+    """Chosen heads and the random ones of the same layers; what owes finished runs or costs about as much (in all), and
+    longer joint training; all and the joint training that is the best on dev."""
     flat = {one.label: one.column.runs[0].setting for one in settings if one.kind == TREATED}
     treated = [one for one in settings if one.kind == TREATED]
     for second in treated:
@@ -345,7 +349,9 @@ def _compared(settings: Sequence[Setting], joint: Setting, primary: set[str]) ->
                     yield first, second, "primary" if name in primary else "control"
     for longer in settings:
         if longer.kind == OTHER and not longer.alone and _updates(longer) > MORE_UPDATES * _updates(joint):
-            yield from ((one, longer, "budget") for one in treated if _cost(one)["owes"])
+            for one in treated:
+                if _cost(one)["owes"] or costs[one.label] * 1.25 > costs[longer.label]:
+                    yield one, longer, "budget"
     known = [one for one in settings if one.kind in (JOINT, OTHER) and not one.alone]
     tuned = max((one for one in known if _updates(one) <= MORE_UPDATES * _updates(joint)), key=_on_dev)
     if tuned is not joint:
