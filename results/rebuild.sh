@@ -79,13 +79,13 @@ if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic select
     kept=results/claims/records
     mkdir -p "$out/claims/regimes"
     set --
-    for kind in frozen free; do
+    for kind in frozen free dynamic; do
         test -n "$(find "$kept/regimes" -maxdepth 1 -name "$kind-*")" || continue
         mtlprune claims "$kept/regimes:$kind-*" > "$out/claims/regimes/$kind.md"
         set -- "$@" "$kind=$kept/regimes:$kind"
     done
-    python results/claims/phi.py "$@" "dynamic=results/ewt5-minilm/records:gates" \
-        "untuned=$kept/untuned:untuned" "random=$kept/random-encoder:random" > "$out/claims/regimes/phi.md"
+    python results/claims/phi.py "$@" "untuned=$kept/untuned:untuned" "random=$kept/random-encoder:random" \
+        > "$out/claims/regimes/phi.md"
 fi
 if [ -d results/claims/records/updates ]; then
     set --
