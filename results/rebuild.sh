@@ -78,6 +78,9 @@ fi
 if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic selection side by side, and longer gates
     kept=results/claims/records
     mkdir -p "$out/claims/regimes"
+    for kind in untuned random; do # joint training; single tasks have records of their own
+        mtlprune claims "$kept/regimes:$kind-mtl5-*" > "$out/claims/regimes/$kind-mtl5.md"
+    done
     set --
     for kind in frozen free dynamic; do
         test -n "$(find "$kept/regimes" -maxdepth 1 -name "$kind-*")" || continue
