@@ -171,11 +171,7 @@ def _plan(found: Inspection) -> Iterator[str]:
 
 def _pruning_warnings(found: Inspection) -> Iterator[str]:
     """Settings that hardly do what was meant."""
-    from mtlprune.training.pruning.selectors import gates_config
-
     settings, total = found.config.pruning, sum(found.updates)
-    if settings.method == "stable" and settings.selector == "gates":
-        settings, total = gates_config(found.config, 0).pruning, settings.selector_updates
     if settings.method != "gates":
         return
     way = settings.rate * total

@@ -141,11 +141,12 @@ def measured_seconds(cell: Cell, threads: int) -> float:
         for tasks in dict.fromkeys(batch.tasks for batch in batches):
             alike = [batch for batch in batches if batch.tasks == tasks]
             chosen = evenly(alike, BATCHES, run.lengths)
-            stepper = Stepper(run, tasks, precision)
+            rows = sorted({row for batch in chosen for row in batch.rows})
             if treatment.given:
-                rows = sorted({row for batch in chosen for row in batch.rows})
-                stepper = TreatedStepper(run, config.name, treatment, precision, rows, Path(folder))
+                stepper: Stepper = TreatedStepper(run, config.name, treatment, precision, rows, Path(folder))
                 stepper.tasks = tasks
+            else:
+                stepper = Stepper(run, tasks, precision)
             stepper.step(chosen[0].rows)  # the first one allocates
             epoch += statistics.mean(stepper.step(batch.rows) for batch in chosen) * len(alike)
     model = stepper.run.model.eval()  # with its clones

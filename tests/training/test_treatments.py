@@ -27,7 +27,6 @@ from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import locate
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
 from mtlprune.results import Result, head_rows, write_result
@@ -42,7 +41,6 @@ from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighin
 from mtlprune.training.treatments.base import HeadGradients, Treatment
 from mtlprune.training.treatments.benchmark import TreatedStepper, measure, prepared, ratios
 from mtlprune.training.treatments.distil import teacher_of
-from mtlprune.training.treatments.heads import same_encoder
 from mtlprune.training.treatments.merge import arithmetic, ties
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
@@ -461,13 +459,6 @@ def test_claims_of_another_encoder_are_refused(claimed: str, same: bool, plain: 
         return
     with pytest.raises(ConfigError, match=rf"claims of the encoder {path}, found those of {size['kind']} in .*/r; "):
         trainer(settings, tmp_path / "run")
-
-
-def test_minilm_goes_by_several_names():
-    names = ("minilm", "sentence-transformers/all-MiniLM-L6-v2", locate("minilm"))
-    assert all(same_encoder(name, "minilm") and same_encoder("minilm", name) for name in names)
-    for other in ("bert-base-cased", "minilm, random weights", "/no/such/folder"):
-        assert not any(same_encoder(name, other) for name in names)
 
 
 @pytest.mark.parametrize(

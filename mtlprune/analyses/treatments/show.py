@@ -145,10 +145,9 @@ def _costs(result: Result) -> Spec | None:
     )
     table = table.dropna().sort_values("value")
     unit = 0.2 if shared else 1.0  # up to which the axis is nearly linear; beyond, nearly a logarithm
+    at = _symlog(table["value"], unit)
+    low, high = _symlog(np.array([min(0.0, table["low"].min()), max(0.0, table["high"].max())]), unit)
     near = np.log(table["cost"]).div(0.5).round()  # whose words would meet
-    at = np.sign(table["value"]) * np.log1p(table["value"].abs() / unit)
-    ends = (f(0.0, table[name].min() if f is min else table[name].max()) for f, name in ((min, "low"), (max, "high")))
-    low, high = (float(np.sign(end) * np.log1p(abs(end) / unit)) for end in ends)
     for _, place in table.groupby(near).groups.items():
         words = np.array(spread(at[place].tolist(), (high - low) / max(34, len(table)), low, high))
         table.loc[place, "at"] = np.sign(words) * np.expm1(np.abs(words)) * unit
@@ -177,6 +176,11 @@ def _costs(result: Result) -> Spec | None:
             *([f"Cost unknown: {', '.join(unknown)}."] if len(unknown) else []),
         ],
     )
+
+
+def _symlog(values: Any, unit: float) -> Any:
+    """Where a symlog axis of this constant has them."""
+    return np.sign(values) * np.log1p(np.abs(values) / unit)
 
 
 FIGURES = {"costs": Chart.of(_costs)}

@@ -18,7 +18,6 @@ from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import MINILM, MINILM_HUB, locate
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.results import CLOSED_GATE, read_result
 
@@ -89,7 +88,8 @@ def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets
         runs = [one for one in result.about["encoders"] if one["encoder"] == task.upper()]
         if not runs:
             raise ConfigError(f"{key}.claims: {folder} has no runs of {task} alone; give `mtlprune claims` some")
-        if not same_encoder(mine, theirs := runs[0]["kind"]):
+        theirs = runs[0]["kind"]
+        if Path(mine).expanduser().resolve() != Path(theirs).expanduser().resolve():  # a name, or a folder
             raise ConfigError(
                 f"{key}.claims: expected claims of the encoder {mine}, found those of {theirs} in {folder}; heads of "
                 "different encoders do not correspond, so give claims of this one (or call it in encoder.name as there)"
@@ -102,19 +102,6 @@ def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets
             )
         found[task] = torch.from_numpy(2 * (np.stack(grids) > CLOSED_GATE).sum(0) > len(grids))
     return found
-
-
-def same_encoder(one: str, other: str) -> bool:
-    """By name, or where it lies: an encoder may go by its short name, that on the hub, or a path to its folder."""
-    return one.endswith(RANDOM) == other.endswith(RANDOM) and bool(_known_as(one) & _known_as(other))
-
-
-def _known_as(kind: str) -> set[str]:
-    name = kind.removesuffix(RANDOM)
-    if name == MINILM:
-        return {MINILM, MINILM_HUB, str(Path(locate(MINILM)).resolve())}
-    folder = Path(name).expanduser()
-    return {name, str(folder.resolve())} if folder.is_dir() else {name}
 
 
 def names(sets: Sets) -> dict[str, list[str]]:
