@@ -11,7 +11,6 @@ head has, T tasks, R rows of a batch (long sentences have several), H halves of 
 from __future__ import annotations
 
 import logging
-import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -360,11 +359,12 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     gates.noise = torch.Generator(device).manual_seed(seed)
     penalty = GatePenalty(config, model, settings.selector_updates)
     optimizer = torch.optim.Adam([gates.logits], settings.rate)
-    generator, size = np.random.default_rng(seed), settings.selector_sentences
-    passes = math.ceil(settings.selector_updates * size / len(rows))
-    order = np.concatenate([generator.permutation(rows) for _ in range(passes)]).tolist()
-    for step in range(settings.selector_updates):
-        batch = finished.run.batch(MiniBatch(config.tasks, order[step * size : (step + 1) * size]))
+    generator, cut = np.random.default_rng(seed), list[list[int]]()
+    lengths = [finished.run.lengths[row] for row in rows]
+    while len(cut) < settings.selector_updates:
+        cut += batches(lengths, settings.selector_sentences, config.train.batch_tokens, generator)
+    for step, places in enumerate(cut[: settings.selector_updates]):
+        batch = finished.run.batch(MiniBatch(config.tasks, [rows[place] for place in places]))
         with autocast(device, finished.precision):
             losses = model.losses(batch)
         torch.stack(list(losses.values())).sum().backward()
