@@ -105,14 +105,16 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
     write(tmp_path, "none", 0.8)
     write(tmp_path, "clone-stem", 0.9, treatment={"clone": {"heads": STEM}})
     costs = tmp_path / "costs.json"
-    costs.write_text('{"ratios": {"joint": 1.0, "clone-stem-mtl5": 4.5}}')
+    costs.write_text('{"ratios": {"joint": 1.0, "famo": 1.4, "clone-stem-mtl5": 4.5}}')
     owed = {"merge": {"sources": {"pos": "gone", "ner": "gone"}, "method": "ties"}}
     write(tmp_path, "merge", 0.9, treatment=owed)
     write(tmp_path, "long", 0.9, train={"epochs": 15})
+    write(tmp_path, "famo", 0.9, train={"balance": "famo"})
     write(tmp_path, "distil", 0.9, treatment={"distil": {"teachers": {"pos": "gone"}}})
     result = found(tmp_path, costs=[costs])
     rows = result.frames["settings"].set_index("term")
-    assert rows["cost"].drop("distil").to_dict() == {"STL": 1, "none": 1, "clone-stem": 4.5, "merge": 1, "long": 1}
+    expected = {"STL": 1, "none": 1, "clone-stem": 4.5, "famo": 1.4, "merge": 1, "long": 1}
+    assert rows["cost"].drop("distil").to_dict() == expected
     assert rows.loc["long", "total"] == 5 and rows.loc["merge", "total"] == pytest.approx(1 + rows.loc["STL", "total"])
     assert math.isnan(rows.loc["distil", "total"]) and "An update of one task" in str(result.about["notes"])
     assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)

@@ -39,7 +39,7 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.treatments import OURS, begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients, Treatment
-from mtlprune.training.treatments.benchmark import TreatedStepper, measure, prepared, ratios
+from mtlprune.training.treatments.benchmark import TreatedStepper, kinds, measure, prepared, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
 
@@ -534,8 +534,14 @@ def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Set
             assert [type(one).__name__.lower() for one in stepper.treatments.all] == ["distil", name]
             assert stepper.step(batch.rows) > 0
     sparse = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}}
-    with pytest.raises(ConfigError, match=r"expected one set of heads for all tasks, found pruning\.sets: per_task"):
-        measure(build_config(small_settings("pos,dep") | {"pruning": sparse}), 1, 1, memory=False)
+    config = build_config(small_settings("pos,dep") | {"name": "sparse", "pruning": sparse})
+    with prepared(config, 1) as (run, precision, [batch], folder):
+        steppers = [
+            TreatedStepper(run, *one, precision, batch.rows, folder) for one in kinds(run, config.treatment).items()
+        ]
+        encodings = [list(each.run.model.encodings(run.batch(batch).pieces, ["pos", "dep"])) for each in steppers]
+        assert [each.name for each in steppers] == ["joint", "sparse"] and list(map(len, encodings)) == [1, 2]
+        assert all(each.step(batch.rows) > 0 for each in steppers)
     merged = {"merge": {"sources": {"pos": "a", "dep": "b"}}}
     with pytest.raises(ConfigError, match=r"treatment\.merge=null"):
         measure(build_config(small_settings("pos,dep") | {"treatment": merged}), 1, 1, memory=False)

@@ -109,7 +109,7 @@ def measure(request: Request) -> Result:
             one_task = 1.0
         for one in settings:
             own = min(run.name for run in one.column.runs)
-            costs[one.label]["update"] = known[own] if own in known else _plain_update(one, one_task)
+            costs[one.label]["update"] = known[own] if own in known else _other_update(one, one_task, known)
     rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
     made = {
         "scores": pd.DataFrame(
@@ -266,14 +266,17 @@ def _rows(
 _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
 
 
-def _plain_update(one: Setting, one_task: float) -> float:
-    """What needs no measurement: an update of one task, and one that is joint whatever its weights; else NaN."""
+def _other_update(one: Setting, one_task: float, known: Mapping[str, float]) -> float:
+    """Of runs that were not measured by name: an update of one task, one that is joint whatever its weights, and
+    FAMO's, of which `bench --treatments` always tells; else NaN."""
     run = one.column.runs[0]
     if one.alone:
         return one_task
     treated = any(not name.startswith("merge") for name in run.treatment.split(", ") if name)
-    if treated or run.pruning or run.setting.get("train.balance") == "famo":
+    if treated or run.pruning:
         return math.nan
+    if run.setting.get("train.balance") == "famo":
+        return known.get("famo", math.nan)
     return one_task if run.setting.get("train.mixing") == "sampled" else 1.0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mtlprune.blocks import TreatmentConfig
+from mtlprune.blocks import PruningConfig, TreatmentConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs import RunFolder
@@ -30,22 +30,17 @@ STEPS = 1000
 def kinds(run: Run, given: TreatmentConfig) -> dict[str, Any]:
     """What is measured: name → settings of `treatment`. Where it matters, the first half of the heads is treated.
 
-    Of a configuration with treatments these alone, by its name, beside the joint update. Raises ConfigError: merge, or
-    sparse sharing alone.
+    Of a configuration with treatments, or with gates for each task, these alone, by its name, beside the joint update.
+    Raises ConfigError: merge.
     """
     if given.merge is not None:
         raise ConfigError(
             "--treatments: expected treatments of updates, found treatment.merge, which makes what a run begins with; "
             "leave it out (treatment.merge=null)"
         )
-    if given.given:
+    if given.given or run.config.pruning.sets == "per_task":
         last = {} if given.dispatch is None else {"dispatch": given.dispatch.model_copy(update={"last": 1.0})}
         return {JOINT: {}, run.config.name: given.model_copy(update=last)}
-    if run.config.pruning.sets == "per_task":
-        raise ConfigError(
-            "--treatments: expected one set of heads for all tasks, found pruning.sets: per_task, which the joint "
-            "update would have, too; give a configuration without (sets: shared), or with a treatment"
-        )
     places = run.model.encoder.places
     half, layers = range(1, places.heads // 2 + 1), places.layers
     own = {
@@ -86,6 +81,9 @@ class TreatedStepper(benchmark.Stepper):
         self, run: Run, name: str, settings: Any, precision: torch.dtype, rows: list[int], folder: Path
     ) -> None:
         settings = TreatmentConfig.model_validate(settings)
+        if name == JOINT and run.config.pruning.sets == "per_task":
+            bare = MultiTaskModel(run.model.encoder, dict(run.model.tasks.items()))  # type: ignore[arg-type]
+            run = replace(run, model=bare, config=run.config.model_copy(update={"pruning": PruningConfig()}))
         if settings.clone is not None:  # whose hooks stay on its encoder
             run = replace(run, model=fresh(run))
         rest = settings.model_copy(update={"distil": None})
