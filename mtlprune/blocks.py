@@ -420,7 +420,7 @@ class ProtectConfig(Block):
 class ProjectConfig(Block):
     """Gradients of tasks that oppose each other are brought together (PCGrad and aggregators of torchjd)."""
 
-    method: Literal["pcgrad", "aligned-mtl", "cagrad", "dualproj", "imtl-g", "mgda", "upgrad"] = "pcgrad"
+    method: Literal["pcgrad", "aligned-mtl", "cagrad", "dualproj", "fairgrad", "imtl-g", "mgda", "upgrad"] = "pcgrad"
     """What the sum of gradients becomes; all but pcgrad are torchjd's (extra torchjd)."""
 
     at: Literal["features", "heads"] = "features"

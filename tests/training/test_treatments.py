@@ -192,6 +192,9 @@ def test_torchjd_agrees_and_its_aggregators_weigh_as_published(monkeypatch: pyte
         even = 1.4 if method == "cagrad" else 1.0
         found = weighing(method)(torch.eye(3, dtype=torch.float64), draw)
         torch.testing.assert_close(found, torch.full((3,), even, dtype=torch.float64), rtol=1e-3, atol=1e-3)
+    gram = each[[0, 2]] @ each[[0, 2]].T
+    weights = weighing("fairgrad")(gram, draw)
+    torch.testing.assert_close(gram @ weights, 1 / weights, rtol=1e-3, atol=1e-3)  # Ban and Ji (2024), equation 4
     monkeypatch.setitem(sys.modules, "torchjd", None)
     with pytest.raises(ConfigError, match="mgda needs torchjd"):
         weighing("mgda")

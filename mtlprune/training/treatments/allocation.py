@@ -101,11 +101,13 @@ AGGREGATORS: dict[str, tuple[str, dict[str, float]]] = {
     "aligned-mtl": ("AlignedMTL", {}),
     "cagrad": ("CAGrad", {"c": 0.4}),
     "dualproj": ("DualProj", {}),
+    "fairgrad": ("FairGrad", {"alpha": 1.0}),
     "imtl-g": ("IMTLG", {}),
     "mgda": ("MGDA", {}),
     "upgrad": ("UPGrad", {}),
 }
-"""Method → what torchjd calls it, and its settings. All are scaled like a mean; here a sum takes its place."""
+"""Method → what torchjd calls it, and its settings. All but FairGrad, which gives every sum the same norm, are scaled
+like a mean; here a sum takes its place."""
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
@@ -150,7 +152,7 @@ def weighing(method: str) -> Weigh:
         live = gram.diagonal() > 0
         found = torch.ones_like(gram[0])
         if live.any():
-            found[live] = int(live.sum()) * weights(gram[live][:, live])
+            found[live] = (1 if name == "FairGrad" else int(live.sum())) * weights(gram[live][:, live])
         return found
 
     return weigh
