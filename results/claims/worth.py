@@ -1,9 +1,11 @@
 """What are claimed heads worth alone? Runs with only the heads that their task claims, beside other choices of as many.
 
 python results/claims/worth.py results/claims/records/worth
+python results/claims/worth.py results/claims/records/regimes gates=dynamic-TASK-own random=random-heads-TASK-own
 
-Differences on test, seed by seed; intervals and p over seeds and sentences. The mean is that of the five tasks' main
-scores. "Below a point" is the one-sided p that the gain is smaller than that, "within" that it is so either way.
+With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's. Differences on test,
+seed by seed; intervals and p over seeds and sentences, Holm over the five tasks. The mean is that of the five tasks'
+main scores. "Below a point" is the one-sided p that the gain is smaller than that, "within" that it is so either way.
 """
 
 import sys
@@ -14,41 +16,44 @@ import numpy as np
 from mtlprune.layers import kind_of
 from mtlprune.runs import RunFolder
 from mtlprune.scores import MAIN, SCORES, count_names
-from mtlprune.statistics.significance import Floats, System, over_seeds, resampled_sums, within_margin
+from mtlprune.statistics.significance import Floats, System, holm, over_seeds, resampled_sums, within_margin
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
-PREFIXES = {"all": "none", "stable": "stable", "random": "random", "importance": "importance-{}"}
+CHOICES = ("all=none-TASK", "stable=stable-TASK", "random=random-TASK", "importance=importance-TASK-TASK")
 PAIRS = (("stable", "random"), ("stable", "importance"), ("importance", "random"), ("stable", "all"))
 
 
-def systems(records: Path) -> dict[tuple[str, str], System]:
+def systems(records: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
     """(choice of heads, task) → counts of its three runs, 0 in sentences without the layer."""
     found = {}
-    for choice, prefix in PREFIXES.items():
+    for choice, pattern in choices.items():
         for task in TASKS:
             kind = kind_of(task)
             names, score = count_names(kind, MAIN[kind]), SCORES[kind][MAIN[kind]]
             runs = []
             for seed in SEEDS:
-                [folder] = records.glob(f"{prefix.format(task)}-{task}-{seed}-*")
+                [folder] = records.glob(f"{pattern.replace('TASK', task)}-{seed}-*")
                 counts = RunFolder(folder).read_counts("test")["counts"][task]
                 runs.append(np.array([[value or 0 for value in counts[name]] for name in names]).T)
             found[choice, task] = System(np.stack(runs), names, score, SEEDS)
     return found
 
 
-def row(label: str, observed: Floats, booted: Floats) -> str:
+def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan) -> str:
     """Of the table: three differences, and the same on resampled sentences (C, 3)."""
     told = over_seeds(observed, booted, 0)
+    holds = "–" if np.isnan(corrected) else f"{corrected:.4f}"
     below = within_margin(-observed, -booted, 0, 1.0)[0]
     within = within_margin(observed, booted, 0, 1.0)[1]
     between = f"[{told['low']:+.2f}, {told['high']:+.2f}]"
-    return f"| {label} | {told['delta']:+.2f} | {between} | {told['p']:.4f} | {below:.4f} | {within:.4f} |"
+    return f"| {label} | {told['delta']:+.2f} | {between} | {told['p']:.4f} | {holds} | {below:.4f} | {within:.4f} |"
 
 
-def main(records: str) -> None:
+def main(records: str, *given: str) -> None:
     """Print the mean scores, then a row for each pair of choices and task."""
-    table = systems(Path(records))
+    choices = {name: runs for name, _, runs in (one.partition("=") for one in given or CHOICES)}
+    first, *others = choices
+    table = systems(Path(records), choices)
     points = {key: one.scores(one.totals) for key, one in table.items()}
     drawn = [
         {key: one.scores(part) for (key, one), part in zip(table.items(), sums, strict=True)}
@@ -56,16 +61,18 @@ def main(records: str) -> None:
     ]
     booted = {key: np.concatenate([part[key] for part in drawn]) for key in table}
     print("| heads | " + " | ".join(task.upper() for task in TASKS) + " | mean |\n|:--|" + "--:|" * (len(TASKS) + 1))
-    for choice in PREFIXES:
+    for choice in choices:
         means = [float(points[choice, task].mean()) for task in TASKS]
         print(f"| {choice} | " + " | ".join(f"{value:.2f}" for value in [*means, float(np.mean(means))]) + " |")
-    print("\n| difference | points | 95 % | p | p, below a point | p, within a point |\n|:--|--:|--:|--:|--:|--:|")
-    for one, other in PAIRS:
+    print("\n| difference | points | 95 % | p | Holm | p, below a point | p, within a point |")
+    print("|:--|" + "--:|" * 6)
+    for one, other in [(first, other) for other in others] if given else PAIRS:
         apart = [(points[one, task] - points[other, task], booted[one, task] - booted[other, task]) for task in TASKS]
         print(row(f"**{one} − {other}, mean**", *(np.mean(part, 0) for part in zip(*apart, strict=True))))
-        for task, (observed, spread) in zip(TASKS, apart, strict=True):
-            print(row(f"{one} − {other}, {task.upper()}", observed, spread))
+        corrected = holm([float(over_seeds(*part, 0)["p"]) for part in apart])
+        for task, part, p in zip(TASKS, apart, corrected, strict=True):
+            print(row(f"{one} − {other}, {task.upper()}", *part, p))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
