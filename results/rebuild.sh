@@ -19,7 +19,7 @@ for kind in static importance random; do
     test -n "$(find "$records" -maxdepth 1 -name "$kind-*")" || continue
     mkdir -p "$out/claims" && mtlprune claims "$records:$kind-*" > "$out/claims/$kind.md"
 done
-for kind in frozen untuned random-encoder stable; do # records of their own, under results/claims/records
+for kind in frozen stable; do # records of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
 done
@@ -42,7 +42,7 @@ done
 # What needs Results of analyses too, which are kept beside the pages
 if [ -d results/probes/seeds ]; then
     python results/claims/knows.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/knows.md"
-    python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/regimes:frozen \
+    python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen \
         > "$out/claims/across.md"
     mkdir -p "$out/seeds"
     python results/seeds/by_seed.py results/seeds/syntax results/seeds/degeneration results/seeds/smoothing \
@@ -78,17 +78,17 @@ fi
 if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic selection side by side, and longer gates
     kept=results/claims/records
     mkdir -p "$out/claims/regimes"
-    for kind in untuned random; do # joint training; single tasks have records of their own
-        mtlprune claims "$kept/regimes:$kind-mtl5-*" > "$out/claims/regimes/$kind-mtl5.md"
-    done
     set --
-    for kind in frozen free dynamic; do
-        test -n "$(find "$kept/regimes" -maxdepth 1 -name "$kind-*")" || continue
+    for kind in frozen free dynamic untuned random; do
         mtlprune claims "$kept/regimes:$kind-*" > "$out/claims/regimes/$kind.md"
         set -- "$@" "$kind=$kept/regimes:$kind"
     done
-    python results/claims/phi.py "$@" "untuned=$kept/untuned:untuned" "random=$kept/random-encoder:random" \
-        > "$out/claims/regimes/phi.md"
+    python results/claims/phi.py "$@" > "$out/claims/regimes/phi.md"
+    python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned" > "$out/claims/twice.md"
+    for task in TASK mtl5; do # gates that train with the encoder against random heads closed with their noise
+        python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-heads-$task-own" \
+            > "$out/claims/regimes/gates-random-$task.md"
+    done
 fi
 if [ -d results/claims/records/updates ]; then
     set --

@@ -1,6 +1,6 @@
 """Does fine-tuning keep the heads that a task claims? Heads shared beyond depth, within and between selections.
 
-python results/claims/across.py results/claims/records/untuned:untuned results/claims/records/regimes:frozen
+python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
 
 Pairs of runs of unequal training seeds. p: the share of the 120 assignments of tasks to the first selection's runs in
 which runs of one task share as much more than runs of two.

@@ -1,6 +1,6 @@
 """Do two selections on one encoder agree by task? Heads shared beyond depth (PLAN.md, last note on control 2).
 
-python results/claims/twice.py results/claims/records/random-encoder:random results/claims/records/untuned:untuned
+python results/claims/twice.py results/claims/records/regimes:random results/claims/records/regimes:untuned
 
 Pairs of selections of one training seed and unequal selection seeds: one task minus two tasks. Each training seed (of
 random encoders: each encoder) is one observation; t interval of their mean.

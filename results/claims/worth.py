@@ -1,7 +1,7 @@
 """What are claimed heads worth alone? Runs with only the heads that their task claims, beside other choices of as many.
 
 python results/claims/worth.py results/claims/records/worth
-python results/claims/worth.py results/claims/records/regimes gates=dynamic-TASK-own random=random-heads-TASK-own
+python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-own random=random-heads-TASK-own
 
 With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's. Differences on test,
 seed by seed; intervals and p over seeds and sentences, Holm over the five tasks. The mean is that of the five tasks'
