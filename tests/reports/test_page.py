@@ -16,8 +16,11 @@ from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study
 
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.claimed_heads import load_claims
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
+from mtlprune.results import write_result
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
 
@@ -160,6 +163,16 @@ def test_sections_of_analyses(tmp_path, study):
     sections = Markup(text).sections
     assert "curve of one" in sections["breaks"] and "curve of two" in sections["breaks-2"] and EVIL not in text
     assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
+
+
+def test_claims_in_a_folder_stand_once_and_in_short(tmp_path, study):
+    claims = overlap(load_claims([folder.path for folder in study if folder.gates_path.is_file()]), 50)
+    write_result(tmp_path, claims)
+    page = Markup(report(Sources(study, analyses=[tmp_path]), QUICK, gold))
+    assert page.sections.keys() >= {"claims"} and "overlap" not in page.sections
+    assert "Heads claimed:" in page.sections["in-short"]
+    fewer = Markup(report(Sources(study[:-1], analyses=[tmp_path]), QUICK, gold))  # other runs: both
+    assert fewer.sections.keys() >= {"claims", "overlap"}
 
 
 def test_figures_have_words_and_heads_of_tables_a_scope(whole):

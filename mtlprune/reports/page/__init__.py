@@ -76,7 +76,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         page_scores.part(tables, unscored),
         page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
         page_gates.part(sets, without),
-        page_analyses.overlap_part(sets, choices.permutations, choices.seed),
+        page_analyses.overlap_part(sets, sources.analyses, choices.permutations, choices.seed),
         probes,
         *analyses,
         page_curves.part(tables, sets),
