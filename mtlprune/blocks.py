@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -31,7 +31,7 @@ class Block(BaseModel):
         annotation = cls.model_fields[str(info.field_name)].annotation
         inner = isinstance(annotation, type) and issubclass(annotation, Block)  # it looks after itself
         for part in () if inner else _parts(value):
-            if isinstance(part, bool) and annotation is not bool:
+            if isinstance(part, bool) and bool not in (annotation, *get_args(annotation)):
                 raise PydanticCustomError("truth", "expected no truth value")
             if isinstance(part, int) and abs(part) > 2**63:
                 raise PydanticCustomError("large", "expected a number below 2^63")
@@ -288,9 +288,10 @@ class PruningConfig(Block):
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
     threshold: float = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
-    noise: bool = False
+    noise: bool | Literal["run"] = False
     """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
-    with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on."""
+    with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on. run: every
+    head has the gate of another one of its layer in `layers_like`, of those that it kept if it is kept."""
 
     @property
     def learns(self) -> bool:
@@ -300,7 +301,7 @@ class PruningConfig(Block):
     @property
     def moves(self) -> bool:
         """Whether gates change from update to update."""
-        return self.learns or self.noise
+        return self.learns or bool(self.noise)
 
     @model_validator(mode="before")
     @classmethod
@@ -314,7 +315,8 @@ class PruningConfig(Block):
         """Nothing is ignored: a setting that has no effect on the method is refused."""
         steered = self.method == "gates" and self.penalty != "lambda"
         learnt = {"closed", "sets", "init", "rate", "temperature", "warmup"}
-        masked = {"closed", "keep", "noise"} | ({"warmup", "settle", "temperature"} if self.noise else set())
+        noisy = {"settle", "temperature"} if self.noise == "run" else {"settle", "temperature", "warmup"}
+        masked = {"closed", "keep", "noise"} | (noisy if self.noise else set())
         ranked = masked | {"importance_of", "importance_sentences"}
         alone = {"init", "rate", "temperature", "warmup", "selector_updates", "selector_sentences"}
         trained = {"gates": alone | {"settle"}, "topk": alone | {"anneal_from"}}.get(self.selector, set())
@@ -339,6 +341,8 @@ class PruningConfig(Block):
             raise ValueError("overlap has an effect only with sets: per_task")
         if self.overlap and self.in_loss:
             raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
+        if self.noise == "run" and self.layers_like is None:
+            raise ValueError("noise: run needs method: random and layers_like, the run whose gates are taken")
         needs_keep = (steered or self.method not in ("none", "gates", "given")) and self.layers_like is None
         if needs_keep and self.keep is None:
             raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")

@@ -79,6 +79,11 @@ def deterministic(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
     return _stretch(torch.sigmoid(logits.float()), law)
 
 
+def logits_of(values: Tensor, law: HardConcrete = PAPER) -> Tensor:
+    """Logits of which `deterministic` makes these values, of 0 and 1 the nearest to those between; float32."""
+    return torch.logit((values.float() - law.low) / (law.high - law.low))
+
+
 def _stretch(soft: Tensor, law: HardConcrete) -> Tensor:
     return (soft * (law.high - law.low) + law.low).clamp(0.0, 1.0)
 

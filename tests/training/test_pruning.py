@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import Settings, corpus_of, gradients, prepared, trained, trainer
+from small_runs import Settings, check_resumes, corpus_of, gradients, prepared, trained, trainer
 from torch.utils.flop_counter import FlopCounterMode
 
+from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
 from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import MultiTaskModel
@@ -425,6 +426,30 @@ def test_random_heads_may_close_with_the_noise_of_gates(gated: Settings, tmp_pat
         made.update([MiniBatch(("pos",), [1, 2])])
         made.progress.step += 1
     assert gates.is_fixed() and torch.equal(gates(), wanted) and gates.logits.grad is None
+
+
+def test_random_heads_may_take_the_gates_of_a_run(gated: Settings, tmp_path):
+    """All that a layer's gates did in that run, at its records exactly, is done by other heads of the layer."""
+    run = trained(gated("pos", {"epochs": 4}, penalty="exact", keep=3, rate=0.1, settle=0.7), tmp_path / "gates")
+    theirs = [torch.tensor(line["gates"]["shared"]) for line in lines(run)]
+    settings = {"method": "random", "layers_like": str(run.path), "noise": "run"}
+    made = trainer(gated("pos", {"epochs": 4}, **settings), tmp_path / "random")
+    fix_heads(made.data, made.folder, torch.float32)
+    gates = made.model.gates["shared"].train()
+    mask, each = gates.mask.clone(), made.total // 4
+    assert torch.equal(mask.sum(1), theirs[-1].sum(1)) and not torch.equal(mask, theirs[-1])
+    for step in range(made.total):
+        made.update([MiniBatch(("pos",), [1, 2])])
+        made.progress.step += 1
+        if (step + 1) % each == 0:
+            kept, closed = (torch.where(mask == wanted, gates.evaluated(), -1).sort(1).values for wanted in (1, 0))
+            before = theirs[step // each]
+            assert torch.allclose(kept, torch.where(theirs[-1] == 1, before, -1).sort(1).values, atol=1e-5)
+            assert torch.allclose(closed, torch.where(theirs[-1] == 0, before, -1).sort(1).values, atol=1e-5)
+    assert any(0 < value < 1 for value in theirs[0].flatten()) and gates.is_fixed() and torch.equal(gates(), mask)
+    check_resumes(gated("pos", {"epochs": 2}, **settings), 3, tmp_path / "resumed")
+    with pytest.raises(ConfigError, match="layers_like"):
+        build_config(gated("pos", method="random", keep=3, noise="run"))
 
 
 # -- exactly so many at every step -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mtlprune.blocks import HeadsConfig
-from mtlprune.claimed_heads import OPEN_ABOVE, load_claims
+from mtlprune.claimed_heads import Claim, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, first_logits, overlap
 from mtlprune.encoder.head_closing import measure_means
@@ -91,7 +91,8 @@ def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
     if settings.method == "topk":
         return Annealing(settings.anneal_from, settings.temperature, total, **given)
     if settings.noise:
-        return ClosingSchedule(0, heads, total, **given)
+        like = claim_like(config, model) if settings.noise == "run" else None
+        return ClosingSchedule(heads, total, like, **given)
     if settings.penalty == "lambda":
         return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
     assert settings.keep is not None  # the configuration was checked
@@ -232,19 +233,29 @@ def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
     """How many heads of each layer a random mask keeps. Raises ConfigError where the run to be like does not fit."""
-    settings, places = config.pruning, model.encoder.places
-    if settings.layers_like is None:
-        return even_counts(cast(int, settings.keep), places.layers)
-    claims = load_claims([Path(settings.layers_like)])
+    if config.pruning.layers_like is None:
+        return even_counts(cast(int, config.pruning.keep), model.encoder.places.layers)
+    return claim_like(config, model).open.sum(1).tolist()
+
+
+def claim_like(config: Config, model: MultiTaskModel) -> Claim:
+    """The gates of pruning.layers_like. Raises ConfigError where they do not fit, ClaimError where there are none."""
+    path, places = cast(str, config.pruning.layers_like), model.encoder.places
+    claims = load_claims([Path(path)])
     if len(claims) > 1:
-        raise ConfigError(f"pruning.layers_like: {settings.layers_like} has one gate set a task; expected a shared one")
-    gates = claims[0].gates
-    if gates.shape != (places.layers, places.heads):
+        raise ConfigError(f"pruning.layers_like: {path} has one gate set a task; expected a shared one")
+    [claim] = claims
+    if claim.gates.shape != (places.layers, places.heads):
         raise ConfigError(
             f"pruning.layers_like: expected gates of {places.layers} layers × {places.heads} heads, "
-            f"found {gates.shape[0]} × {gates.shape[1]} in {settings.layers_like}"
+            f"found {claim.gates.shape[0]} × {claim.gates.shape[1]} in {path}"
         )
-    return (gates > OPEN_ABOVE).sum(1).tolist()
+    if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):
+        raise ConfigError(
+            f"pruning.noise: run: expected gates that were noisy when an epoch of {path} ended, found only open and "
+            "closed ones; take a run whose gates are trained for longer, or noise: true"
+        )
+    return claim
 
 
 def even_counts(keep: int, layers: int) -> list[int]:

@@ -14,15 +14,18 @@ The state is a few numbers a set, `state()`; everything else follows from the nu
 import logging
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mtlprune.claimed_heads import Claim
 from mtlprune.config.config import ConfigError
-from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, top_mask
+from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, logits_of, top_mask
 from mtlprune.training.optimisation import adam
 
 log = logging.getLogger(__name__)
@@ -269,8 +272,22 @@ class ClosingSchedule(ExactPenalty):
     """No penalty: gates whose mask is given close as trained ones do, and are fixed to it after the settling share.
 
     Logits of the mask's heads stay where open gates start, a; those of the others fall linearly from a to −a over the
-    warm-up, so that they are drawn with the noise of gates that close.
+    warm-up. With the gates of a run every head has those of a head of its layer there, of the kept ones if the mask
+    keeps it: logits are linear between its records, from a on, and stay at the last before its gates were fixed.
+
+    Args:
+        like: that run's gates; it has as many heads of each layer as the mask.
     """
+
+    def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: float) -> None:
+        super().__init__(0, heads, total, **({} if like is None else {"warmup": 0.0}), **shares)
+        self.like = like
+        if like is None:
+            return
+        drawn = [(step, gates) for step, gates in like.history if not np.isin(gates, (0, 1)).all()]
+        self.steps = [0.0, *(step / like.history[-1][0] * total for step, _ in drawn)]
+        first = np.ones(like.gates.shape)
+        self.logits = logits_of(torch.from_numpy(np.stack([first, *(gates for _, gates in drawn)])))  # (E, L, A)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         return torch.zeros(())
@@ -278,9 +295,19 @@ class ClosingSchedule(ExactPenalty):
     @torch.no_grad()
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
         for gates in sets.values():
-            gates.logits.copy_(OPEN_LOGIT * (1 - 2 * self.fallen(step) * (1 - gates.mask)))
+            gates.logits.copy_(self.at(gates.mask.cpu(), step))
             if self.settled(step + 1):
                 gates.fix(gates.mask.clone())
+
+    def at(self, mask: Tensor, step: int) -> Tensor:
+        """Logits (L, A) after update ``step`` (from 0) of gates that will be fixed to the mask."""
+        if self.like is None:
+            return OPEN_LOGIT * (1 - 2 * self.fallen(step) * (1 - mask))
+        after = min(bisect_right(self.steps, step + 1), len(self.steps) - 1)
+        begin, end = self.steps[after - 1], self.steps[after]
+        there = torch.lerp(self.logits[after - 1], self.logits[after], min(1.0, (step + 1 - begin) / (end - begin)))
+        theirs, own = (torch.argsort(kept.int(), stable=True) for kept in (torch.from_numpy(self.like.open), mask))
+        return torch.zeros_like(there).scatter_(1, own, there.gather(1, theirs))
 
 
 class Annealing(Penalty):
