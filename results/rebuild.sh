@@ -15,10 +15,6 @@ mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,ra
 
 # Which heads do tasks claim
 mtlprune claims "$records:gates-*" --out "$out/gates/overlap" > /dev/null
-for kind in static importance random; do
-    test -n "$(find "$records" -maxdepth 1 -name "$kind-*")" || continue
-    mkdir -p "$out/claims" && mtlprune claims "$records:$kind-*" > "$out/claims/$kind.md"
-done
 for kind in frozen stable; do # records of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
