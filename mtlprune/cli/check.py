@@ -129,7 +129,8 @@ def _plan(found: Inspection) -> Iterator[str]:
     settings, tasks, total = found.config.pruning, found.config.tasks, sum(found.updates)
     layers, each = found.heads
     heads = f"{layers * each} heads ({layers} layers × {each})"
-    drawn = f"; the others close by update {found.settled:,}, with the noise of gates" if settings.noise else ""
+    how = "as the gates of that run did" if settings.noise == "run" else "with noise"
+    drawn = f"; the others close by update {found.settled:,}, {how}" if settings.noise else ""
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
         by = settings.selector if settings.method == "stable" else settings.method
