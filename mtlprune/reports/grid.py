@@ -202,8 +202,8 @@ def mean_sd(values: Sequence[float]) -> str:
 
 
 def probability(value: float) -> str:
-    """A p-value with four decimals, or as a power of ten where it is smaller."""
-    return "–" if math.isnan(value) else f"{value:.4f}" if value >= 5e-5 else f"{value:.0e}".replace("-", "−")
+    """A p-value with four decimals; of smaller ones no number, because few runs cannot tell how far tails reach."""
+    return "–" if math.isnan(value) else f"{value:.4f}" if value >= 5e-5 else "<0.0001"
 
 
 def percent(share: float) -> str:

@@ -354,4 +354,4 @@ def test_a_cell_stays_a_cell_whatever_its_words_and_numbers_are_shown():
     words = r"a\textbackslash{}b $\geq$ \{2\} \& x\textasciicircum{}y \textasciitilde{} \#"
     assert escape("a\\b ≥ {2} & x^y ~ #") == words
     assert (number(-1.234), number(math.nan), number(0.5, 0)) == ("−1.23", "–", "0")
-    assert [probability(p) for p in (0.04321, 1 / 10_001, 1e-9, math.nan)] == ["0.0432", "0.0001", "1e−09", "–"]
+    assert [probability(p) for p in (0.04321, 1 / 10_001, 1e-9, math.nan)] == ["0.0432", "0.0001", "<0.0001", "–"]

@@ -38,7 +38,7 @@ def findings(result: Result) -> list[str]:
         if pair["n"]:
             words += (
                 f"{pair['n']:.0f} heads break in both, lag {pair['0.5']:g} steps in the median (quartiles "
-                f"{pair['0.25']:g} and {pair['0.75']:g}); p = {probability(pair['p'])} that heads of a layer changing "
+                f"{pair['0.25']:g} and {pair['0.75']:g}); p {probability(pair['p'])} that heads of a layer changing "
                 "places gives lags as small."
             )
         found.append(words if pair["n"] else f"{words}no head breaks in both.")

@@ -63,7 +63,7 @@ def claimed_by_several(result: Result) -> str:
     said = []
     for row in numbers[numbers["tasks"].isin({least, every})].itertuples():
         who = f"all {row.tasks} tasks" if row.tasks == every else f"{row.tasks} tasks or more"
-        more = "" if math.isnan(row.layers_more) else f", p = {probability(row.layers_more)}"
+        more = "" if math.isnan(row.layers_more) else f", p {probability(row.layers_more)}"
         said.append(f"{row.heads} by {who} ({number(row.layers_expected, 1)} expected from layer depth alone{more})")
     return f"Heads claimed: {'; '.join(said)}."
 
@@ -86,10 +86,10 @@ def answer(result: Result) -> str:
     if not math.isnan(equal.shared) and not math.isnan(unequal.shared):
         apart = (
             f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
-            f"(expected {number(unequal.expected, 1)}, p = {probability(unequal.p)})."
+            f"(expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
         )
     verdict = "they share more than depth explains" if found.p <= LEVEL else "no more than depth explains is shown"
-    return f"{first} (z = {number(found.z)}, p = {probability(found.p)}): {verdict}.{apart}{_by_label(result)}"
+    return f"{first} (z = {number(found.z)}, p {probability(found.p)}): {verdict}.{apart}{_by_label(result)}"
 
 
 def _by_label(result: Result) -> str:
@@ -98,12 +98,12 @@ def _by_label(result: Result) -> str:
     plain, deep = (tests.get(("all", counted)) for counted in ("shared heads", "beyond depth"))
     if plain is None or deep is None or math.isnan(plain.p):
         return ""
-    more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p = {probability(deep.p)}"
+    more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p {probability(deep.p)}"
     if apart := tests.get(("unequal seeds", "shared heads")):
-        more += f"; of unequal seeds only, p = {probability(apart.p)}, {probability(apart.least)} at least"
+        more += f"; of unequal seeds only, p {probability(apart.p)}, {probability(apart.least)} at least"
     return (
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
-        f"(p = {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
+        f"(p {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
     )
 
 
@@ -133,7 +133,7 @@ def stable(result: Result) -> list[str]:
     tests = _frame(result, "labellings")
     if len(tests) and not tests["nearest_p"].isna().all():
         each = [
-            f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p = "
+            f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p "
             f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
