@@ -52,8 +52,8 @@ def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.nda
         shared = np.einsum("islh,jtlh->ijst", 1.0 * found, 1.0 * found)
         shared -= depth * np.einsum("isl,jtl->ijst", found.sum(-1), found.sum(-1)) / found.shape[-1]
         both.append((shared, seeds))
-    units = [(task, seed) for task in range(len(TASKS)) for seed in np.unique(first[1])]
-    whole, *left = (gap(*both[0], *unit) - gap(*both[1], *unit) for unit in [(), *units])
+    units = [(task, str(seed)) for task in range(len(TASKS)) for seed in np.unique(first[1])]
+    whole, *left = (gap(*both[0], *unit) - gap(*both[1], *unit) for unit in [(-1, ""), *units])
     low, high = jackknife(np.array([whole]), np.array(left)[:, None], np.array([task for task, _ in units]))
     return f"{whole:+.2f} [{low[0]:+.2f}, {high[0]:+.2f}]"
 

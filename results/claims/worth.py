@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlprune.layers import kind_of
+from mtlprune.reports.grid import probability
 from mtlprune.runs import RunFolder
 from mtlprune.scores import MAIN, SCORES, count_names
 from mtlprune.statistics.significance import Floats, System, holm, over_seeds, resampled_sums, within_margin
@@ -42,11 +43,11 @@ def systems(records: Path, choices: dict[str, str]) -> dict[tuple[str, str], Sys
 def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan) -> str:
     """Of the table: three differences, and the same on resampled sentences (C, 3)."""
     told = over_seeds(observed, booted, 0)
-    holds = "–" if np.isnan(corrected) else f"{corrected:.4f}"
     below = within_margin(-observed, -booted, 0, 1.0)[0]
     within = within_margin(observed, booted, 0, 1.0)[1]
+    ps = (told["p"], corrected, below, within)
     between = f"[{told['low']:+.2f}, {told['high']:+.2f}]"
-    return f"| {label} | {told['delta']:+.2f} | {between} | {told['p']:.4f} | {holds} | {below:.4f} | {within:.4f} |"
+    return f"| {label} | {told['delta']:+.2f} | {between} | {' | '.join(map(probability, ps))} |"
 
 
 def main(records: str, *given: str) -> None:

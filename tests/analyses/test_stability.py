@@ -238,6 +238,14 @@ def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     assert shares(same).loc[("POS", stability.COMMON), "value"] == 1
 
 
+def test_runs_of_one_selector_seed_are_said_to_share_its_noise():
+    first = drawn(np.random.default_rng(3), np.zeros((6, 12)), 36, 2)
+    alike = [replace(claim("POS", 7, gates), start=k) for k, gates in enumerate(first)]
+    for method, said in (("gates", True), ("random", True), ("fisher", False)):
+        notes = list(stability.missing(group(replace(one, settings={"pruning.method": method}) for one in alike)))
+        assert any("drew the same noise" in note for note in notes) is said
+
+
 def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
     folder = write_run(path, ["pos"], gates, seed=seed)
     tree = folder.read_config()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markup import Markup
 from probe_results import write_probes
-from report_runs import EVIL, gold_sentences, write_study
+from report_runs import EVIL, gold_sentences, write_study, write_study_run
 
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.claimed_heads import load_claims
@@ -163,6 +163,16 @@ def test_sections_of_analyses(tmp_path, study):
     sections = Markup(text).sections
     assert "curve of one" in sections["breaks"] and "curve of two" in sections["breaks-2"] and EVIL not in text
     assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
+
+
+def test_a_page_of_selections_alone_asks_for_no_seeds(tmp_path):
+    run = write_study_run(tmp_path / "fisher-pos-1", ["pos"], 1, True, 0.9, gold_sentences())
+    tree = run.read_config()
+    run.write_config(
+        tree | {"train": tree["train"] | {"start": "elsewhere/none-pos-1", "freeze": ["encoder", "decoders"]}}
+    )
+    page = Markup(report(Sources([run]), QUICK, gold))
+    assert "repeat runs" not in page.sections["in-short"] and "gates" in page.sections
 
 
 def test_claims_in_a_folder_stand_once_and_in_short(tmp_path, study):

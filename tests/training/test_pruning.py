@@ -370,6 +370,11 @@ def test_derivatives_of_a_batch_equal_those_of_each_sentence_alone(small_setting
 def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, ungated: RunFolder, closed, tmp_path):
     """And Fisher information the sum of squares; towards what heads contribute when they are closed."""
     settings = gated("pos,dep", method="importance", keep=3, importance_of=str(ungated.path), closed=closed)
+    if closed == "zero":  # heads that are closed already have no importance
+        few = trained(gated("pos,dep", {"epochs": 1}, method="random", keep=2), tmp_path / "few")
+        refused = gated("pos,dep", method="importance", keep=3, importance_of=str(few.path))
+        with pytest.raises(ConfigError, match="expected a run with 3 open heads or more, found 2"):
+            prepared(refused, tmp_path / "refused")
     run = prepared(settings, tmp_path / "run")
     model = MultiTaskModel.load(ungated.path)
     if closed == "mean":  # with factor ξ a head contributes ξ · output + (1 − ξ) · mean
@@ -430,7 +435,8 @@ def test_random_heads_may_close_with_the_noise_of_gates(gated: Settings, tmp_pat
 
 def test_random_heads_may_take_the_gates_of_a_run(gated: Settings, tmp_path):
     """All that a layer's gates did in that run, at its records exactly, is done by other heads of the layer."""
-    run = trained(gated("pos", {"epochs": 4}, penalty="exact", keep=3, rate=0.1, settle=0.7), tmp_path / "gates")
+    how = {"penalty": "exact", "keep": 3, "rate": 0.5, "settle": 0.7, "init": "open"}
+    run = trained(gated("pos", {"epochs": 4}, **how), tmp_path / "gates")
     theirs = [torch.tensor(line["gates"]["shared"]) for line in lines(run)]
     settings = {"method": "random", "layers_like": str(run.path), "noise": "run"}
     made = trainer(gated("pos", {"epochs": 4}, **settings), tmp_path / "random")

@@ -125,10 +125,12 @@ def stable(result: Result) -> list[str]:
     if words:
         found.append(f"Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %): {'; '.join(words)}.")
     for wanted in RELIABILITIES:
-        if one := known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}")):
+        one = known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}"))
+        if one and math.isfinite(one.value):
+            interval = "" if math.isnan(one.low) else f"{_needed(one.low)} to {_needed(one.high)}; "
             found.append(
                 f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
-                f"seeds ({_needed(one.low)} to {_needed(one.high)}; Spearman-Brown)."
+                f"seeds ({interval}Spearman-Brown)."
             )
     tests = _frame(result, "labellings")
     if len(tests) and not tests["nearest_p"].isna().all():

@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.claimed_heads import RunGroup
+from mtlprune.claimed_heads import Claim, RunGroup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -397,6 +397,13 @@ def merged(runs: Runs, one: NDArray[np.intp], other: NDArray[np.intp]) -> dict[s
     return {" and ".join(names): differ for names, differ in found.values()}
 
 
+def _same_noise(claims: Sequence[Claim]) -> bool:
+    used = {claim.settings.get(f"pruning.{key}") for claim in claims for key in ("method", "selector")}
+    stable = all(claim.settings.get("pruning.method") == "stable" for claim in claims)
+    drawing = used & {"gates", "topk"} if stable else used & {"gates", "topk", "random"}
+    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and bool(drawing)
+
+
 def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """What these runs cannot say of seeds and halves, in sentences."""
     lost = [claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)]
@@ -404,6 +411,11 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         yield (
             f"{lost[0].start}, on which the heads of {lost[0].run} were chosen, is not there (nor that of "
             f"{len(lost) - 1} more), so its path stands for its training seed: equal ones of two tasks are not known."
+        )
+    if alike := [one.label for one in run_groups if _same_noise(one.claims)]:
+        yield (
+            f"All runs of {', '.join(alike)} have one selector seed (train.seed), so their selectors drew the same "
+            "noise: they agree more than runs of other seeds would."
         )
     runs = Runs.of(run_groups)
     varying = merged(runs, *_pairs(runs, range(len(run_groups))))

@@ -92,7 +92,7 @@ def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources
     """What to do next: what these runs lack most for an answer that another seed confirms."""
     trained = [run for run in runs if not run.tree["train"].get("start")]
     seeds = {run.seed for run in trained}
-    if len(seeds) < 3:
+    if 0 < len(seeds) < 3:
         told = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} cannot tell training's chance from tasks; repeat runs"
         once = [run for run in trained if run.seed == max(seeds)]
         more = ",".join(str(max(seeds) + k) for k in range(1, 4 - len(seeds)))
@@ -110,6 +110,6 @@ def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources
 
 
 GATES_ON_A_RUN = (
-    "mtlprune train CONFIG train.start=RUN train.freeze=encoder,decoders pruning.method=gates pruning.penalty=exact "
-    "pruning.keep=K"
+    "mtlprune train CONFIG train.start=RUN train.freeze=encoder,decoders pruning.method=fisher pruning.keep=K "
+    "pruning.importance_of=RUN"
 )

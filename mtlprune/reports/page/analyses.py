@@ -35,15 +35,15 @@ LEAD = "gradients"
 def overlap_part(sets: Sequence[ClaimSet], folders: Sequence[Path], permutations: int, seed: int) -> Part | None:
     """Overlap of claims, a section for each set of runs, those of other ways of pruning folded; None where nothing can
     be compared. Sets of which a folder holds the claims have their section from there."""
-    read_runs = [
-        {Path(one["run"]).name for one in read(folder, CLAIMS.name).about["encoders"]}
-        for folder in folders
-        if (folder / f"{CLAIMS.name}.json").is_file()
+    results = [read(folder, CLAIMS.name) for folder in folders if (folder / f"{CLAIMS.name}.json").is_file()]
+    there = [
+        {(Path(one["run"]).name, result.grids(one)["gate"].tobytes()) for one in result.about["encoders"]}
+        for result in results
     ]
     measured = [
         (one.title, overlap(one.claims, permutations, seed))
         for one in sets
-        if len(one.run_groups) > 1 and {Path(claim.run).name for claim in one.claims} not in read_runs
+        if len(one.run_groups) > 1 and {(Path(c.run).name, c.gates.tobytes()) for c in one.claims} not in there
     ]
     if not measured:
         return None
@@ -51,7 +51,7 @@ def overlap_part(sets: Sequence[ClaimSet], folders: Sequence[Path], permutations
     caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
     (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
     found = _claims_found(measured[0][1])
-    found += f" (Runs with {title}.)" if several else ""
+    found += f" (Runs with {title}.)" if several or results else ""
     holds = {"title": title if several else "", "blocks": first, "others": others}
     return Part("overlap", "Overlap of claims", holds, caveats, [found])
 
@@ -86,7 +86,7 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
                 analysis, result = find(path.stem), read(path.parent, path.stem)
                 section = shown.section(analysis, result)
                 found = analysis.show.findings(result)[:1] if path.stem == LEAD else []
-                found = [_claims_found(result)] if analysis is CLAIMS else found
+                found = [f"{_claims_found(result)} ({path.parent})"] if analysis is CLAIMS else found
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"

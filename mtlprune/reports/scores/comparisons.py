@@ -174,7 +174,7 @@ def _earlier(run: RunFolder, tree: Mapping[str, Any], manifest: Mapping[str, Any
         return ""
     before, own = _updates_before(run, source), _updates(manifest)
     updates = f" ({before:,} updates)" if before else ""
-    if start is None:
+    if start is None or {"encoder", "decoders"} <= set(tree["train"]["freeze"]):
         return f"a finished run{updates} chose its heads"
     return f"starts from a finished run{updates} and trains on{f' for {own:,} more' if own else ''}"
 

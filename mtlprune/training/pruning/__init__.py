@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from mtlprune.blocks import HeadsConfig
-from mtlprune.claimed_heads import Claim, load_claims
+from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, first_logits, overlap
 from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.pruning.penalty import (
+    SETTLE,
     Annealing,
     ClosingSchedule,
     ExactPenalty,
@@ -155,21 +156,23 @@ def check_stable(run: Beginning, heads: int) -> None:
     settings = run.config.pruning
     keep, threshold = cast(int, settings.keep), settings.threshold
     bound = expected_false(keep, threshold, heads)
-    if bound >= keep / 2 > 0:
+    if bound >= keep / 2:
+        most = math.ceil((2 * threshold - 1) * heads / 2) - 1
+        less = f"keep 1 to {most} heads, or raise the threshold" if most > 0 else "raise the threshold"
         raise ConfigError(
             f"pruning.keep: where each half of the data selects {keep} of {heads} heads and pruning.threshold is "
-            f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or more; keep "
-            f"at most {math.ceil((2 * threshold - 1) * heads / 2) - 1} heads, or raise the threshold"
+            f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or more; {less}"
         )
     if settings.selector == "gates":
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
     places = run.model.encoder.places
-    spread = float(np.ptp(first_logits(places.layers, places.heads, settings.init).numpy()))
+    first = first_logits(places.layers, places.heads, settings.init).numpy()
+    spread = max(float(np.ptp(first)), float(first.max()))  # to pass one another, or to close
     if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < spread:
         raise ConfigError(
             f"pruning.rate: expected at least {spread / settings.selector_updates:.2g} for init: {settings.init} and "
             f"{settings.selector_updates} selector_updates, found {settings.rate:g}, by which logits move less "
-            "than they start apart, so that chance chooses the heads; raise it, or leave out init and rate"
+            "than they start apart or open, so that chance chooses the heads; raise it, or leave out init and rate"
         )
     known = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
     if min(known, settings.importance_sentences) < 2:
@@ -189,6 +192,13 @@ def check_rankings(run: Beginning) -> None:
     if settings.importance_of is not None:
         other = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
         check_same_labels(run.vocabularies, other, "pruning.importance_of")
+        held = other.gates() if other.gates_path.is_file() else {}
+        open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in held.values()]
+        if open_heads and settings.keep is not None and min(open_heads) < settings.keep:
+            raise ConfigError(
+                f"pruning.importance_of: expected a run with {settings.keep} open heads or more, found "
+                f"{min(open_heads)} in {settings.importance_of}, where closed ones have no importance to rank them by"
+            )
     if settings.method == "given":
         given_masks(run.config, run.model)
     if settings.layers_like is not None:
@@ -250,6 +260,12 @@ def claim_like(config: Config, model: MultiTaskModel) -> Claim:
             f"pruning.layers_like: expected gates of {places.layers} layers × {places.heads} heads, "
             f"found {claim.gates.shape[0]} × {claim.gates.shape[1]} in {path}"
         )
+    for name in ("settle", "temperature", "init") if config.pruning.noise == "run" else ():
+        theirs, own = claim.settings[f"pruning.{name}"], "open" if name == "init" else getattr(config.pruning, name)
+        if theirs != own and {theirs, own} != {None, SETTLE}:
+            raise ConfigError(
+                f"pruning.noise: run: expected {name} {own} in {path}, found {theirs}; both must be alike"
+            )
     if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):
         raise ConfigError(
             f"pruning.noise: run: expected gates that were noisy when an epoch of {path} ended, found only open and "

@@ -36,6 +36,8 @@ NEAR = 0.05
 """Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
 RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
 """Of the multiplier's ascent, per head and update; of the direct penalty, per head; and how far that goes."""
+SETTLE = 0.7
+"""Share of the updates after which exact gates are fixed."""
 LEAST_SCALE = 1e-6
 """GatePenalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
@@ -208,7 +210,7 @@ class ExactPenalty(TargetPenalty):
     The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
     """
 
-    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.7) -> None:
+    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = SETTLE) -> None:
         super().__init__(keep, heads, total, warmup, settle)
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
