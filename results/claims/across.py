@@ -28,12 +28,16 @@ def masks(given: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(found), np.array([path.name.split("-")[-3] for path in paths[0]])
 
 
+def pairs(one: np.ndarray, two: np.ndarray, depth: bool = True) -> np.ndarray:
+    """(tasks, tasks, runs, runs): heads that two runs share, minus those that layer depth explains."""
+    both = np.einsum("islh,jtlh->ijst", 1.0 * one, 1.0 * two)
+    return np.asarray(both - depth * np.einsum("isl,jtl->ijst", one.sum(-1), two.sum(-1)) / one.shape[-1])
+
+
 def shares(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """(tasks, tasks): mean over unequal training seeds of shared heads minus those that layer depth explains."""
     (one, seeds), (two, others) = first, second
-    both = np.einsum("islh,jtlh->ijst", 1.0 * one, 1.0 * two)
-    depth = np.einsum("isl,jtl->ijst", one.sum(-1), two.sum(-1)) / one.shape[-1]
-    return np.asarray((both - depth)[:, :, seeds[:, None] != others].mean(-1))
+    return np.asarray(pairs(one, two)[:, :, seeds[:, None] != others].mean(-1))
 
 
 def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -> float:
@@ -47,11 +51,7 @@ def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -
 
 def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], depth: bool) -> str:
     """How much more the first selections' tasks differ than the second's."""
-    both = []
-    for found, seeds in (first, second):
-        shared = np.einsum("islh,jtlh->ijst", 1.0 * found, 1.0 * found)
-        shared -= depth * np.einsum("isl,jtl->ijst", found.sum(-1), found.sum(-1)) / found.shape[-1]
-        both.append((shared, seeds))
+    both = [(pairs(found, found, depth), seeds) for found, seeds in (first, second)]
     units = [(task, str(seed)) for task in range(len(TASKS)) for seed in np.unique(first[1])]
     whole, *left = (gap(*both[0], *unit) - gap(*both[1], *unit) for unit in [(-1, ""), *units])
     low, high = jackknife(np.array([whole]), np.array(left)[:, None], np.array([task for task, _ in units]))

@@ -9,7 +9,7 @@ random encoders: each encoder) is one observation; t interval of their mean. The
 import sys
 
 import numpy as np
-from across import TASKS, masks
+from across import TASKS, masks, pairs
 from scipy.stats import t
 
 LEVEL = 0.975
@@ -18,8 +18,7 @@ LEVEL = 0.975
 def tables(given: str) -> np.ndarray:
     """(training seeds, tasks, tasks): heads shared beyond depth by two selections on one encoder."""
     found, seeds = masks(given)
-    both = np.einsum("islh,jtlh->ijst", 1.0 * found, 1.0 * found)
-    beyond = both - np.einsum("isl,jtl->ijst", found.sum(-1), found.sum(-1)) / found.shape[-1]
+    beyond = pairs(found, found)
     rows = []
     for seed in np.unique(seeds):
         own = np.flatnonzero(seeds == seed)

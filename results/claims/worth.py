@@ -1,11 +1,12 @@
 """What are claimed heads worth alone? Runs with only the heads that their task claims, beside other choices of as many.
 
 python results/claims/worth.py results/claims/records/worth
-python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-own random=random-heads-TASK-own
+python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-own random=random-gates-TASK-own
 
-With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's. Differences on test,
-seed by seed; intervals and p over seeds and sentences, Holm over the five tasks. The mean is that of the five tasks'
-main scores. "Below a point" is the one-sided p that the gain is smaller than that, "within" that it is so either way.
+With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's, and the mean without
+SRL is given too. Differences on test, seed by seed; intervals and p over seeds and sentences, Holm over the five tasks.
+The mean is that of the five tasks' main scores. "Below a point" is the one-sided p that the gain is smaller than that,
+"within" that it is so either way.
 """
 
 import sys
@@ -70,6 +71,9 @@ def main(records: str, *given: str) -> None:
     for one, other in [(first, other) for other in others] if given else PAIRS:
         apart = [(points[one, task] - points[other, task], booted[one, task] - booted[other, task]) for task in TASKS]
         print(row(f"**{one} − {other}, mean**", *(np.mean(part, 0) for part in zip(*apart, strict=True))))
+        if given:
+            rest = [part for task, part in zip(TASKS, apart, strict=True) if task != "srl"]
+            print(row(f"{one} − {other}, mean without SRL", *(np.mean(part, 0) for part in zip(*rest, strict=True))))
         corrected = holm([float(over_seeds(*part, 0)["p"]) for part in apart])
         for task, part, p in zip(TASKS, apart, corrected, strict=True):
             print(row(f"{one} − {other}, {task.upper()}", *part, p))
