@@ -82,8 +82,8 @@ if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic select
     python results/claims/phi.py "$@" > "$out/claims/regimes/phi.md"
     python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned" > "$out/claims/twice.md"
     for task in TASK mtl5; do # gates that train with the encoder against random heads closed with their noise
-        python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-heads-$task-own" \
-            > "$out/claims/regimes/gates-random-$task.md"
+        python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-gates-$task-own" \
+            "schedule=random-heads-$task-own" > "$out/claims/regimes/gates-random-$task.md"
     done
 fi
 if [ -d results/claims/records/updates ]; then
@@ -107,7 +107,7 @@ test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none
 
 # One page of everything, with the analyses that are there
 set --
-for folder in claims/cross smoothing dissection/tasks syntax/runs degeneration heads; do
+for folder in claims/stable claims/cross smoothing dissection/tasks syntax/runs degeneration heads; do
     if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
 done
 if [ -f "$out/probes/probes.json" ]; then set -- "$@" --probes "$out/probes"; fi
