@@ -432,6 +432,12 @@ class ProjectConfig(Block):
     heads: HeadsConfig = HeadsConfig(rule="all")
     """at: heads: which ones."""
 
+    @model_validator(mode="after")
+    def _has_heads(self) -> ProjectConfig:
+        if self.at == "features" and self.heads.rule != "all":
+            raise ValueError("heads has an effect only with at: heads")
+        return self
+
 
 class MergeConfig(Block):
     """The encoder begins as a merger of finished single-task runs, decoders as theirs."""

@@ -21,7 +21,7 @@ from tiny import make_tiny
 from torch import Tensor
 
 from mtlprune.analyses.reading import find_sources
-from mtlprune.blocks import ADDED_TREATMENTS, Block, HeadsConfig, TreatmentConfig
+from mtlprune.blocks import ADDED_TREATMENTS, TreatmentConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
@@ -38,7 +38,7 @@ from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.treatments import OURS, begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
-from mtlprune.training.treatments.base import HeadGradients, Treatment
+from mtlprune.training.treatments.base import HeadGradients
 from mtlprune.training.treatments.benchmark import TreatedStepper, kinds, measure, prepared, ratios
 from mtlprune.training.treatments.distil import teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
@@ -477,6 +477,8 @@ def test_claims_of_another_encoder_are_refused(claimed: str, same: bool, plain: 
         ({"merge": {"sources": {"pos": "x", "srl": "y"}}}, {}, "'srl' is no task of this run"),
         ({"distil": {"teachers": {"pos": "nowhere"}}}, {}, "nowhere is none"),
         ({"cloning": {}}, {}, "there is no treatment 'cloning'"),
+        ({"project": {"heads": "1-1"}}, {}, "heads has an effect only with at: heads"),
+        ({"project": {"method": "fairgrad"}}, {"precision": "fp16"}, "fairgrad depends on how large losses are"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, how, words, plain: Settings, tmp_path):
@@ -488,9 +490,13 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, ho
 def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, monkeypatch):
     """The one of the card."""
     [block] = re.findall(r"^```python\n(.*?)^```$", CARD.read_text(encoding="utf-8"), re.M | re.S)
-    names: dict[str, Any] = {"Block": Block, "HeadsConfig": HeadsConfig, "Treatment": Treatment}
+    names: dict[str, Any] = {}
     exec(compile(block, str(CARD), "exec", dont_inherit=True), names)
     monkeypatch.setattr(ADDED_TREATMENTS, "ours", {"halve": names["Halve"]})
+    for how in ({"freeze": "encoder"}, {"project": {}}):  # what would cut the graph, or find no gradient
+        more = {"project": how.pop("project")} if "project" in how else {}
+        with pytest.raises(ConfigError, match=r"treatment\.halve does not go with"):
+            trainer(plain({"halve": {"heads": "1-2"}, **more}, **how), tmp_path / "refused")
     made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
     found = gradients(made, BATCH)
     for name, part in head_slices(made):

@@ -27,6 +27,7 @@ from mtlprune.training.treatments.heads import Sets, choose, names
 from mtlprune.training.treatments.merge import Merge
 
 if TYPE_CHECKING:
+    from mtlprune.config.config import Config
     from mtlprune.training.setup import Beginning, Run
 
 OURS: dict[str, type[Treatment]] = {
@@ -55,6 +56,8 @@ def check_treatments(run: Beginning) -> None:
     begun = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
     for name, options in config.treatment.given.items():
         kind, entry = find(name), {}
+        if kind.factors is not Treatment.factors:
+            _check_gradients(name, config)
         if (wanted := kind.heads_of(options)) is not None:
             kind.check_model(model)
             if begun is None:
@@ -70,6 +73,19 @@ def check_treatments(run: Beginning) -> None:
         kind.check(run, options)
         model.treated[name] = entry
         kind.shape(model, chosen(model, name), options)
+
+
+def _check_gradients(name: str, config: Config) -> None:
+    """What gradients of heads that are weighed task by task do not go with. Raises ConfigError."""
+    joint, projects = config.train.mixing == "joint", name != "project" and config.treatment.project is not None
+    for given, setting in (
+        ("encoder" in config.train.freeze, "train.freeze: encoder"),
+        (joint and config.encoder.checkpointing, "encoder.checkpointing"),
+        (config.syntax.strength > 0, "syntax"),
+        (projects, "treatment.project"),
+    ):
+        if given:
+            raise ConfigError(f"treatment.{name} does not go with {setting}; leave one of them out")
 
 
 def chosen(model: MultiTaskModel, name: str) -> Sets:
