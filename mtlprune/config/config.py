@@ -221,9 +221,7 @@ class Config(Block):
         for name, excluded in (
             ("clone", [*others, "pruning.sets: per_task", "pruning.closed: mean", "train.log_uas"]),
             ("clone", ["encoder.fusion", "encoder.checkpointing"]),
-            ("project", ["treatment.dispatch", "treatment.protect", "encoder.checkpointing", "pruning.sets: per_task"]),
-            ("dispatch", ["encoder.checkpointing"] * joint),
-            ("protect", ["encoder.checkpointing"] * joint),
+            ("project", ["pruning.sets: per_task"]),
             ("merge", ["train.start"]),
         ):
             for other in excluded if name in own else ():

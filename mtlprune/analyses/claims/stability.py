@@ -397,11 +397,15 @@ def merged(runs: Runs, one: NDArray[np.intp], other: NDArray[np.intp]) -> dict[s
     return {" and ".join(names): differ for names, differ in found.values()}
 
 
+DRAWING = {"gates", "topk", "random"}
+"""Ways to choose heads that draw random numbers."""
+
+
 def _same_noise(claims: Sequence[Claim]) -> bool:
-    used = {claim.settings.get(f"pruning.{key}") for claim in claims for key in ("method", "selector")}
-    stable = all(claim.settings.get("pruning.method") == "stable" for claim in claims)
-    drawing = used & {"gates", "topk"} if stable else used & {"gates", "topk", "random"}
-    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and bool(drawing)
+    """Whether runs of one label have one selector seed, and a selector that draws by it."""
+    told = [claim.settings for claim in claims]
+    by = {one.get(f"pruning.{'selector' if one.get('pruning.method') == 'stable' else 'method'}") for one in told}
+    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(DRAWING)
 
 
 def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
