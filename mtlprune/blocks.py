@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from mtlprune.plugins import Registry
@@ -223,6 +223,8 @@ class HeadsConfig(Block):
             )
         if (self.rule == "random") != (self.like is not None):
             raise ValueError("heads: rule: random and like (the heads whose layers are kept) go together; give both")
+        if self.like is not None and self.like.rule == "all":
+            raise ValueError("heads: random heads like all heads are all heads; take rule: all, or other heads in like")
         if self.seed is not None and self.rule != "random":
             raise ValueError("heads: seed has an effect only with rule: random; leave it out")
         if self.least != 3 and self.claims is None:
@@ -288,7 +290,7 @@ class PruningConfig(Block):
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
     threshold: float = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
-    noise: bool | Literal["run"] = False
+    noise: Literal[False, True, "run"] = False
     """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
     with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on. run: every
     head has the gate of another one of its layer in `layers_like`, of those that it kept if it is kept."""
@@ -502,8 +504,15 @@ class TreatmentConfig(Block):
         for name in found.keys() - cls.model_fields.keys():
             if name not in ADDED_TREATMENTS:
                 known = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
-                raise ValueError(f"treatment: there is no treatment {name!r}; known are {known}")
-            found[name] = ADDED_TREATMENTS[name].Options.model_validate(found[name])
+                raise ValueError(
+                    f"treatment: there is no treatment {name!r}; known are {known}, and those of further packages, "
+                    "once they are installed"
+                )
+            try:
+                found[name] = ADDED_TREATMENTS[name].Options.model_validate(found[name])
+            except ValidationError as error:  # as if the block stood among ours
+                told = [{**one, "loc": (name, *one["loc"])} for one in error.errors(include_url=False)]
+                raise ValidationError.from_exception_data(cls.__name__, cast(Any, told)) from None
         return found
 
     @property

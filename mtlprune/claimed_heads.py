@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mtlprune.blocks import filled
 from mtlprune.layers import layer_order
-from mtlprune.runs import ASIDE, RunError, RunFolder, flat, task_labels
+from mtlprune.runs import RunError, RunFolder, flat, is_aside, task_labels
 
 Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 
@@ -162,7 +162,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             encoder=name + RANDOM * bool(encoder.get("random")),
             gates=sets_of_best[key],
             history=[(step, sets[key]) for _, step, sets in records],
-            settings={path: value for path, value in flat(filled(tree)) if path not in ASIDE},
+            settings={path: value for path, value in flat(filled(tree)) if not is_aside(path)},
             data=manifest["data"]["fingerprint"],
             start=_start(folder, tree),
             half=_half(tree),

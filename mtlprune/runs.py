@@ -57,9 +57,8 @@ ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
-    *(f"treatment.{key}.{task}" for key in ("distil.teachers", "merge.sources") for task in LAYERS),
 )
-"""Settings that do not change what is trained, or that are told apart otherwise: tasks, seed, runs to begin from."""
+_RUNS_BY_TASK = ("treatment.distil.teachers.", "treatment.merge.sources.")
 
 
 class RunFolder:
@@ -505,6 +504,11 @@ def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield from flat(value, here)
         else:
             yield here, value
+
+
+def is_aside(path: str) -> bool:
+    """Whether a setting changes nothing of what is trained, or is told apart otherwise: tasks, seed, other runs."""
+    return path in ASIDE or path.startswith(_RUNS_BY_TASK)
 
 
 def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:

@@ -111,11 +111,14 @@ FAST = 0.1
 
 
 def start_and_freeze(config: Config) -> str:
-    """train.start and train.freeze in words; empty where a run begins from the pretrained encoder and trains it all."""
+    """train.start, train.freeze and treatment in words; empty where a run trains all of the pretrained encoder."""
+    from mtlprune.reports.scores.comparisons import treatment_title
+
     train = config.train
     begun = [f"starts from {train.start}, its best epoch"] if train.start else []
     frozen = [f"frozen: {' and '.join(train.freeze)}"] if train.freeze else []
-    return "; ".join([*begun, *frozen])
+    treated = treatment_title(config.model_dump(mode="json"))
+    return "; ".join([*begun, *frozen, *([f"treatment: {treated}"] if treated else [])])
 
 
 def _plan(found: Inspection) -> Iterator[str]:

@@ -19,7 +19,16 @@ from pydantic import (
     model_validator,
 )
 
-from mtlprune.blocks import Block, DataConfig, EncoderConfig, PruningConfig, SyntaxConfig, TrainConfig, TreatmentConfig
+from mtlprune.blocks import (
+    ADDED_TREATMENTS,
+    Block,
+    DataConfig,
+    EncoderConfig,
+    PruningConfig,
+    SyntaxConfig,
+    TrainConfig,
+    TreatmentConfig,
+)
 from mtlprune.config import PRESETS as PRESETS
 from mtlprune.config import ConfigError, nearest, tree_of
 from mtlprune.config import apply_override as apply_override
@@ -197,6 +206,8 @@ class Config(Block):
                 "train.balance: famo looks at the losses of all tasks again after the step; take train.mixing: joint "
                 "and train.accumulate: 1"
             )
+        if self.train.balance == "famo" and self.pruning.in_loss:
+            raise ValueError("train.balance: famo reads losses without the penalty of pruning.in_loss; drop one")
         if self.train.accumulate > self.train.batch_sentences:
             raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
         return self
@@ -376,6 +387,7 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
 def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:
     model: Any = root
     for key in path:
-        annotation = model.model_fields[key].annotation
+        field = model.model_fields.get(key)
+        annotation = ADDED_TREATMENTS[key].Options if field is None else field.annotation
         model = next((part for part in get_args(annotation) if isinstance(part, type)), annotation)
     yield from model.model_fields

@@ -16,7 +16,7 @@ import pytest
 import torch
 from process_jobs import run_processes, update, updates
 from safetensors.torch import load_file
-from small_runs import Settings, alike, check_resumes, gradients, trained, trainer
+from small_runs import Settings, alike, check_resumes, gradients, train_until, trained, trainer
 from tiny import make_tiny
 from torch import Tensor
 
@@ -40,7 +40,7 @@ from mtlprune.training.treatments import OURS, begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients
 from mtlprune.training.treatments.benchmark import TreatedStepper, kinds, measure, prepared, ratios
-from mtlprune.training.treatments.distil import teacher_of
+from mtlprune.training.treatments.distil import CACHE, teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
 
 CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
@@ -376,6 +376,20 @@ def test_scores_are_computed_once_and_a_damaged_file_is_told(plain: Settings, fi
         trainer(settings, tmp_path / "third")
 
 
+def test_a_student_goes_on_by_what_its_teacher_said_when_it_began(plain: Settings, tmp_path):
+    """Also where the teacher has changed or is gone since, as long as its scores are there."""
+    teacher, student = trained(plain(tasks="pos", epochs=1), tmp_path / "teacher"), RunFolder(tmp_path / "student")
+    settings = plain({"distil": {"teachers": {"pos": str(teacher.path)}}}, "pos,dep", epochs=1)
+    train_until(1, settings, student)
+    weights = teacher.weights_path(1)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    train_until(2, settings, student)
+    [path] = (student.path / CACHE).glob("*.json")
+    path.unlink()
+    with pytest.raises(RunError, match=r"treatment\.distil\.teachers\.pos names it; bring it back"):
+        train_until(3, settings, student)
+
+
 def test_runs_on_two_halves_of_the_data_share_a_folder_of_scores(plain: Settings, finished, tmp_path):
     """Halves have as many sentences."""
 
@@ -479,6 +493,7 @@ def test_claims_of_another_encoder_are_refused(claimed: str, same: bool, plain: 
         ({"cloning": {}}, {}, "there is no treatment 'cloning'"),
         ({"project": {"heads": "1-1"}}, {}, "heads has an effect only with at: heads"),
         ({"project": {"method": "fairgrad"}}, {"precision": "fp16"}, "fairgrad depends on how large losses are"),
+        ({"protect": {"heads": {"rule": "random", "like": "all"}}}, {}, "random heads like all heads are all heads"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, how, words, plain: Settings, tmp_path):
@@ -497,6 +512,8 @@ def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, m
         more = {"project": how.pop("project")} if "project" in how else {}
         with pytest.raises(ConfigError, match=r"treatment\.halve does not go with"):
             trainer(plain({"halve": {"heads": "1-2"}, **more}, **how), tmp_path / "refused")
+    with pytest.raises(ConfigError, match=r"^config: unknown key treatment\.halve\.heads\.name .*known there: named"):
+        build_config(plain({"halve": {"heads": {"name": "1-2"}}}))
     made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
     found = gradients(made, BATCH)
     for name, part in head_slices(made):

@@ -151,6 +151,7 @@ def _costs(result: Result) -> Spec | None:
     for _, place in table.groupby(near).groups.items():
         words = np.array(spread(at[place].tolist(), (high - low) / max(34, len(table)), low, high))
         table.loc[place, "at"] = np.sign(words) * np.expm1(np.abs(words)) * unit
+        table.loc[place, "beside"] = 1.07 * table.loc[place, "cost"].max()
     steps = [sign * unit * step for sign in (-1, 1) for step in (2.5, 5, 10, 20, 50) if shared or step > 2.5]
     base = alt.Chart(data(table), width=2 * WIDTH, height=3 * HEIGHT).encode(
         alt.X(
@@ -167,9 +168,10 @@ def _costs(result: Result) -> Spec | None:
     bars = base.mark_rule(color=RULE).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
     fill = alt.condition("datum.treated", alt.value(INK), alt.value("#ffffff"))
     dots = base.mark_point(size=45, filled=True, opacity=1, stroke=INK).encode(y, fill=fill)
-    words = base.mark_text(align="left", dx=6, color=INK).encode(alt.Y("at:Q"), text="name:N")
+    ways = base.mark_rule(color=INK, strokeWidth=0.5).encode(y, alt.X2("beside:Q"), alt.Y2("at:Q"))
+    words = base.mark_text(align="left", dx=2, color=INK).encode(alt.X("beside:Q"), alt.Y("at:Q"), text="name:N")
     return figure(
-        alt.layer(zero, bars, dots, words),
+        alt.layer(zero, bars, ways, dots, words),
         "What treatments close of the gap, and what they cost",
         [
             "Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences.",

@@ -50,8 +50,7 @@ def overlap_part(sets: Sequence[ClaimSet], folders: Sequence[Path], permutations
     several = len(measured) > 1
     caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
     (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
-    found = _claims_found(measured[0][1])
-    found += f" (Runs with {title}.)" if several or results else ""
+    found = (f"Runs with {title}: " if several or results else "") + _claims_found(measured[0][1])
     holds = {"title": title if several else "", "blocks": first, "others": others}
     return Part("overlap", "Overlap of claims", holds, caveats, [found])
 
@@ -86,7 +85,7 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
                 analysis, result = find(path.stem), read(path.parent, path.stem)
                 section = shown.section(analysis, result)
                 found = analysis.show.findings(result)[:1] if path.stem == LEAD else []
-                found = [f"{_claims_found(result)} ({path.parent})"] if analysis is CLAIMS else found
+                found = [f"{path.parent}: {_claims_found(result)}"] if analysis is CLAIMS else found
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"

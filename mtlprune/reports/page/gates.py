@@ -26,7 +26,7 @@ from mtlprune.reports.maps import (
 )
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
-from mtlprune.runs import ASIDE, RunError, flat
+from mtlprune.runs import RunError, flat, is_aside
 from mtlprune.statistics.significance import LEVEL
 
 _BY_TASK = ("tasks", "decoders", "train.freeze")
@@ -59,6 +59,9 @@ def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
     for run in runs:
         if not run.folder.gates_path.is_file():
             continue
+        if run.tree["pruning"]["method"] == "given":
+            without.append(f"No map of {run.path}: its heads were given (pruning.heads), so no task claimed them")
+            continue
         try:
             load_claims([run.path])
         except RunError as error:
@@ -82,7 +85,7 @@ def _without_duplicates(runs: Sequence[ReadRun]) -> Iterator[tuple[str, list[Rea
         yield "", list(runs)
         return
     settings = [
-        {p: repr(v) for p, v in flat(run.tree) if p not in ASIDE and not p.startswith(_BY_TASK)}
+        {p: repr(v) for p, v in flat(run.tree) if not is_aside(p) and not p.startswith(_BY_TASK)}
         | {"data": run.manifest["data"]["fingerprint"][:8]}
         for run in runs
     ]

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from mtlprune.reports.grid import Grid
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.scores.comparisons import described, pruning_title
+from mtlprune.reports.scores.comparisons import described, pruning_title, treatment_way
 from mtlprune.runs import RunFolder, flat
 
 _Heads = Mapping[str, Sequence[str]]
@@ -104,8 +106,15 @@ def _treated(runs: Sequence[ReadRun]) -> Iterator[str]:
     """A sentence for each run with treatments: which, and of which heads."""
     for run in runs:
         heads = run.folder.treated()
-        names = [name for name, options in run.tree["treatment"].items() if options is not None]
-        told = [f"{name}{_of_heads(**heads.get(name, {}))}" for name in names]
+        told = [
+            f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
+            for name, options in run.tree["treatment"].items()
+            if options is not None
+        ]
+        if run.tree["pruning"]["method"] == "given":
+            sets = run.folder.read_gates()[-1]["gates"]
+            opened = {task: [f"{y + 1}-{x + 1}" for y, x in np.argwhere(gates)] for task, gates in sets.items()}
+            told.append(f"only the given heads open, {_named(opened)} (layer-head)")
         if told:
             yield f"{run.path} was treated: {'; '.join(told)}."
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mtlprune.blocks import filled
 from mtlprune.layers import in_order, kind_of, layer_order
 from mtlprune.reports.grid import html
-from mtlprune.runs import ASIDE, RunError, RunFolder, flat
+from mtlprune.runs import RunError, RunFolder, flat, is_aside
 from mtlprune.scores import main_score, name_of
 
 if TYPE_CHECKING:
@@ -60,18 +60,23 @@ def treatment_title(tree: Mapping[str, Any]) -> str:
     Args:
         tree: a configuration with the block treatment filled in.
     """
-    return ", ".join(
-        f"{name}{_detail(options)}" for name, options in tree["treatment"].items() if isinstance(options, Mapping)
-    )
-
-
-def _detail(options: Mapping[str, Any]) -> str:
-    heads, where = options.get("heads") or {}, options.get("at")
-    words = (f" by {options['method']}" if "method" in options else "") + (f" at {where}" if where else "")
-    words += f" of rank {options['rank']}" if options.get("rank") else ""
     ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
-    way = next((told for key, told in ways.items() if heads.get(key)), heads.get("rule") or "")
-    return words + (f" of {way} heads" if way and where != "features" else "")
+    found = []
+    for name, options in tree["treatment"].items():
+        if isinstance(options, Mapping):
+            heads = options.get("heads") or {}
+            way = next((told for key, told in ways.items() if heads.get(key)), heads.get("rule") or "")
+            of = f" of {way} heads" if way and options.get("at") != "features" else ""
+            found.append(name + treatment_way(options) + of)
+    return ", ".join(found)
+
+
+def treatment_way(options: Mapping[str, Any]) -> str:
+    """How heads or gradients are treated, beside which heads: " by pcgrad at heads", " of rank 8", " from POS+NER"."""
+    words = f" by {options['method']}" if "method" in options else ""
+    words += f" at {options['at']}" if options.get("at") else ""
+    words += f" of rank {options['rank']}" if options.get("rank") else ""
+    return words + (f" from {'+'.join(options['tasks']).upper()}" if options.get("tasks") else "")
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         kind=kind,
         pruning=pruning_title(tree),
         treatment=treatment_title(tree),
-        setting={path: value for path, value in settings.items() if path not in (*ASIDE, "encoder.name")},
+        setting={path: value for path, value in settings.items() if path != "encoder.name" and not is_aside(path)},
         seed=settings.get("train.seed", 0),
         data=manifest["data"]["fingerprint"],
         scores={task: values[names[task]] for task, values in scores.items()},

@@ -333,22 +333,27 @@ class Distil(Treatment):
 
     def _score(self, run: Treated) -> None:
         folder = Path(self.options.cache) if self.options.cache is not None else run.folder.path / CACHE
-        files, data = origins(run.run.config), run.run.config.data
+        config, data = run.run.config, run.run.config.data
+        begun = run.folder.read_manifest().get("begun_from") if run.folder.config_path.exists() else None
+        files = begun or origins(config)
         fingerprint = load_corpus(Path(data.path)).fingerprint
         for task, path in self.options.teachers.items():
-            mark = files[f"treatment.distil.teachers.{task}"]["sha256"]
+            key = f"treatment.distil.teachers.{task}"
+            mark = files[key]["sha256"]
             part = f"{data.train}-{data.train_sentences or 'all'}-{data.half or 'all'}-{len(run.run.pieces)}"
             stored = folder / f"{task}-{mark[:16]}-{fingerprint[:16]}-{part}.scores"
             with one_writer(folder):
                 if not stored.with_suffix(".json").is_file():
+                    again = f"{key} names it; bring it back, or choose another --out"
+                    verify_file(Path(files[key]["file"]), mark, again)
                     source = MultiTaskModel.load(path, device=str(self.model.device))
-                    precision = hardware.dtype(run.run.config.train.precision.replace("fp16", "fp32"))
+                    precision = hardware.dtype(config.train.precision.replace("fp16", "fp32"))
                     store(stored, iter(taught(run.run, source, task, precision)))
             self.scores[task] = Stored(stored)
 
     @classmethod
     def check(cls, run: Beginning, options: Any) -> None:
-        for task, path in options.teachers.items():
+        for task, path in options.teachers.items() if not run.resumes else ():
             key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
             if teacher_of(student) is None:
                 why = "; take predicates: classified" if isinstance(student, SRL) else ""

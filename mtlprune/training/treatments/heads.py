@@ -52,6 +52,8 @@ def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: 
         return {task: _random(like[task], config, wanted.seed, task) for task in tasks}
     claimed = _claimed(Path(cast(str, wanted.claims)), config, places, key)
     if not one_set:
+        if wanted.least != 3:
+            raise ConfigError(f"{key}.least has no effect where each task has heads of its own; leave it out")
         return claimed
     several = torch.stack(list(claimed.values())).sum(0) >= wanted.least
     if not several.any():

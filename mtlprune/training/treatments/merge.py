@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mtlprune.blocks import MergeConfig
+from mtlprune.config.config import ConfigError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunFolder
 from mtlprune.training.pruning.selectors import derivatives
@@ -64,6 +65,8 @@ class Merge(Treatment):
             key = f"treatment.merge.sources.{task}"
             alone = run.config.model_copy(update={"tasks": (task,)})
             other = check_compatible(alone, path, key, run.folder)
+            if other.gates_path.is_file():
+                raise ConfigError(f"{key}: expected a run with all heads open, but {path} was pruned as it was trained")
             check_same_labels({task: run.vocabularies[task]}, other, key)
 
     @classmethod
