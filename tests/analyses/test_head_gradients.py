@@ -132,9 +132,16 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
                 right = generator.binomial(words, rate, sentences)
                 cell.runs[seed] = np.stack([right, np.full(sentences, words)], 1) * (1 + (mode == "random"))
     request = Request([], Path(), CrossOptions(draws=2, resamples=400, margin=3.0))
-    own = _own(held, request).iloc[0]
+    notes: list[str] = []
+    own = _own(held, request, notes).iloc[0]
     assert own["low"] < -100 * planted < own["high"] and (own["p"] < 1e-4) == bool(planted)
     cells = _cells(held, request).set_index(["encoder", "other"])
     delta = cells["delta"].unstack().loc[[*labels], [*labels]].to_numpy()
     assert np.isclose(own["delta"], np.diag(delta).mean() - delta[~np.eye(3, dtype=bool)].mean())
     assert (cells["equal"].drop([(label, label) for label in labels]) < 0.05).all()
+    for (label, *_), cell in held.items():
+        if label == "DEP":
+            others_seeds = {seed + 3: counts for seed, counts in cell.runs.items()}
+            cell.runs.clear()
+            cell.runs.update(others_seeds)
+    assert not notes and _own(held, request, notes).empty and "share no seed" in notes[0]

@@ -85,7 +85,7 @@ def measure(request: Request) -> Result:
         [head_rows({"claimed": heads.astype(float)}).assign(other=label) for label, heads in closed.items()],
         ignore_index=True,
     )
-    made = {"claimed": claimed, "cells": _cells(held, request), "own": _own(held, request)}
+    made = {"claimed": claimed, "cells": _cells(held, request), "own": _own(held, request, result.about["notes"])}
     return replace(result, frames={**result.frames, **{name: frame for name, frame in made.items() if len(frame)}})
 
 
@@ -157,14 +157,15 @@ def _cells(held: Tables, request: Request) -> pd.DataFrame:
     return frame
 
 
-def _own(held: Tables, request: Request) -> pd.DataFrame:
-    """One row, or none: where runs and claims have two single tasks in common."""
+def _own(held: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
+    """One row, or none: where runs and claims have two single tasks in common. Where seeds lack, a note is added."""
     labels = [key[0] for key in held if key[2] == "claimed" and key[0] == key[3] and not is_joint(key[0])]
     places = {key[0]: key for key in held if key[0] in labels and not key[2]}  # label → its only task
     if len(labels) < 2:
         return pd.DataFrame()
     seeds = tuple(sorted(set.intersection(*(set(held[key].runs) for key in places.values()))))
     if not seeds:
+        notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
         return pd.DataFrame()
     order = [(label, mode, other) for label in labels for other in labels for mode in ("claimed", "random")]
     systems = [held[label, places[label][1], mode, other].system(seeds) for label, mode, other in order]

@@ -36,6 +36,12 @@ def findings(result: Result) -> list[str]:
             f"shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean difference "
             f"{number(apart['delta'].mean())} points."
         )
+    for row in () if len(apart) else held.itertuples():
+        found.append(
+            f"Closing the heads that {row.other} claims, instead of others of the same layers, changes the score of "
+            f"{row.scored} by {number(row.delta)} points, 95 % [{number(row.low)}, {number(row.high)}], p "
+            f"{probability(row.p)}."
+        )
     for row in result.frames.get("own", pd.DataFrame()).itertuples():
         found.append(
             f"A task loses {number(abs(row.delta))} points {'more' if row.delta < 0 else 'less'} by its own claimed "
