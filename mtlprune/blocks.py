@@ -290,7 +290,7 @@ class PruningConfig(Block):
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
     threshold: float = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
-    noise: Literal[False, True, "run"] = False
+    noise: bool | Literal["run"] = False
     """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
     with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on. run: every
     head has the gate of another one of its layer in `layers_like`, of those that it kept if it is kept."""
