@@ -82,4 +82,7 @@ def peak_memory(device: torch.device | None = None) -> int:
 def in_fresh_process(work: Callable[..., Any], *args: Any) -> Any:
     """What a function gives in a process of its own, which has held no memory before."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, args)
+        found = pool.apply(work, args)
+        pool.close()
+        pool.join()  # a process that is killed leaves locks behind, of which Python warns
+        return found
