@@ -29,6 +29,7 @@ from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
+from mtlprune.reports.page.gates import claim_sets
 from mtlprune.results import Result, head_rows, write_result
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sweeps.cells import resolve
@@ -529,6 +530,11 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
     trainer(plain(None, "pos,dep"), tmp_path / "joint")
     [told] = page.part([page.ReadRun(RunFolder(tmp_path / name)) for name in ("run", "joint")]).holds["treated"]
     assert told.endswith("run was treated: dispatch of the heads POS: 1-1, DEP: 2-3 2-4 (layer-head).")
+    own = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1,1-3", "dep": "2-2"}}}
+    given = page.ReadRun(trained(plain(tasks="pos,dep", epochs=1) | {"pruning": own}, tmp_path / "given"))
+    [told] = page.part([given]).holds["treated"]
+    assert told.endswith("given was treated: only the given heads open, POS: 1-1 1-3, DEP: 2-2 (layer-head).")
+    assert not claim_sets([given])[0]  # no task claimed them
 
 
 def test_a_sweep_trains_teachers_before_their_student(small_corpus, tiny_encoder, tmp_path):

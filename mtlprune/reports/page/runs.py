@@ -111,9 +111,10 @@ def _treated(runs: Sequence[ReadRun]) -> Iterator[str]:
             for name, options in run.tree["treatment"].items()
             if options is not None
         ]
-        if run.tree["pruning"]["method"] == "given":
-            sets = run.folder.read_gates()[-1]["gates"]
-            opened = {task: [f"{y + 1}-{x + 1}" for y, x in np.argwhere(gates)] for task, gates in sets.items()}
+        given = run.tree["pruning"]["method"] == "given" and run.folder.gates_path.is_file()  # evaluated once
+        for line in run.folder.read_gates()[-1:] if given else ():
+            sets = line["gates"].items()
+            opened = {task: [f"{layer + 1}-{head + 1}" for layer, head in np.argwhere(gates)] for task, gates in sets}
             told.append(f"only the given heads open, {_named(opened)} (layer-head)")
         if told:
             yield f"{run.path} was treated: {'; '.join(told)}."

@@ -76,7 +76,8 @@ def treatment_way(options: Mapping[str, Any]) -> str:
     words = f" by {options['method']}" if "method" in options else ""
     words += f" at {options['at']}" if options.get("at") else ""
     words += f" of rank {options['rank']}" if options.get("rank") else ""
-    return words + (f" from {'+'.join(options['tasks']).upper()}" if options.get("tasks") else "")
+    tasks = options.get("tasks")
+    return words + (f" from {'+'.join(map(str, tasks)).upper()}" if isinstance(tasks, list) and tasks else "")
 
 
 @dataclass(frozen=True)
