@@ -363,7 +363,7 @@ def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
     for override in reversed(overrides):
         own = override.partition("=")[0] + "."
         if key.startswith(own) or own.startswith(key):
-            return f"{override[:60]} on the command line"
+            return f"{override if len(override) <= 60 else override[:59] + '…'} on the command line"
     return source
 
 

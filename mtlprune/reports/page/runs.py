@@ -189,8 +189,10 @@ def _settings(runs: Sequence[ReadRun]) -> dict[str, Grid]:
     for path in sorted({path for tree in trees for path in tree} - set(_APART)):
         there = [tree[path] for tree in trees if path in tree]
         values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in there))
-        partly = " (where set)" if len(there) < len(trees) else ""
-        (differing if len(values) > 1 else shared).append([path, ", ".join(values) + partly])
+        partly = len(there) < len(trees)  # a block, such as that of a treatment, or null in its place
+        if not partly or values != ["null"]:
+            told = ", ".join(values) + " (where set)" * partly
+            (differing if len(values) > 1 or partly else shared).append([path, told])
     return {
         "differing": Grid(["setting", "values"], differing, 2, "Settings in which runs differ"),
         "shared": Grid(["setting", "value"], shared, 2, "Settings that runs share"),
