@@ -53,12 +53,12 @@ SELECTION = "selection.json"
 """What halves of the data selected, of a run with pruning.method: stable."""
 TREATED = "treatment.json"
 """Which heads are treated, of a run with treatments of heads."""
-ASIDE = (
+_ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
 )
-_RUNS_BY_TASK = ("treatment.distil.teachers.", "treatment.merge.sources.")
+_ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # a run for each task
 
 
 class RunFolder:
@@ -508,7 +508,7 @@ def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 def is_aside(path: str) -> bool:
     """Whether a setting changes nothing of what is trained, or is told apart otherwise: tasks, seed, other runs."""
-    return path in ASIDE or path.startswith(_RUNS_BY_TASK)
+    return path in _ASIDE or path.startswith(_ASIDE_BELOW)
 
 
 def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:

@@ -429,6 +429,13 @@ def test_a_run_begins_from_the_merger(method, plain: Settings, finished, both, t
         assert all(torch.allclose(found[name], value, atol=1e-6) for name, value in again.items()) == equal
 
 
+def test_the_merger_takes_whole_encoders_only(plain: Settings, finished, tmp_path):
+    pruned = plain(tasks="dep", epochs=1) | {"pruning": {"method": "random", "keep": 4}}
+    merge = {"sources": {"pos": finished["pos"], "dep": str(trained(pruned, tmp_path / "pruned").path)}}
+    with pytest.raises(ConfigError, match=r"merge\.sources\.dep: expected a run with all heads open"):
+        trainer(plain({"merge": merge}, "pos,dep"), tmp_path / "run")
+
+
 # -- heads, settings ---------------------------------------------------------------------------------------------------
 
 
@@ -447,6 +454,8 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     own = {"pos": ["1-1", "1-2", "2-3", "2-4"], "ner": ["1-1", "2-1", "2-2", "2-3"], "dep": ["1-1", "2-3"]}
     assert made.model.treated == {"dispatch": {"heads": own}, "protect": {"heads": {"shared": ["1-1", "2-3"]}}}
     random = {"rule": "random", "like": claims}
+    with pytest.raises(ConfigError, match=r"dispatch\.heads\.least has no effect"):
+        trainer(plain({"dispatch": {"heads": claims | {"least": 2}}}, tasks), tmp_path / "least")
     drawn = [trainer(plain({"dispatch": {"heads": random | {"seed": s}}}, tasks), tmp_path / f"{s}") for s in range(3)]
     for one in drawn:
         for task, mask in one.treatments.all[0].heads.items():

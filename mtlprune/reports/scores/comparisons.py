@@ -94,7 +94,7 @@ class ScoredRun:
     treatment: str
     """"", or how the run was treated: "clone of random heads"."""
     setting: dict[str, Any]
-    """Flat settings beside the tasks, the encoder's name and those in ASIDE."""
+    """Flat settings beside the tasks, the encoder's name and those that `is_aside` names."""
     seed: int
     data: str
     """Fingerprint of the data."""
