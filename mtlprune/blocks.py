@@ -192,12 +192,15 @@ class HeadsConfig(Block):
     """Folder of a claims Result (`mtlprune claims --out`): heads that a task claims, or that several do."""
     least: int = Field(default=3, ge=1)
     """claims, one set for all tasks: heads claimed by so many single tasks or more (stem heads)."""
-    rule: Literal["all", "random"] | None = None
-    """all heads, or the control: random ones of the same layers as `like`."""
+    rule: Literal["all", "random", "unclaimed", "permuted"] | None = None
+    """all heads, or a control with as many heads of each layer as `like`. random: drawn from all heads of the layer,
+    those of `like` or not. unclaimed: from the others, and where these are too few from those of `like` too. permuted
+    (a set for each task): the sets of `like` with the heads of each layer permuted, the same for all tasks, so that
+    tasks share as many heads as in `like`."""
     like: HeadsConfig | None = None
-    """random: as many heads of each layer as this choice has."""
+    """Controls: the choice of heads to compare with."""
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    """random: of the draw (train.seed, if not given)."""
+    """Controls: of the draw (train.seed, if not given)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -221,12 +224,18 @@ class HeadsConfig(Block):
             raise ValueError(
                 f"heads: expected one of named, per_task, claims and rule, found {' and '.join(ways) or 'none'}"
             )
-        if (self.rule == "random") != (self.like is not None):
-            raise ValueError("heads: rule: random and like (the heads whose layers are kept) go together; give both")
+        drawn = self.rule is not None and self.rule != "all"
+        if drawn != (self.like is not None):
+            raise ValueError(
+                "heads: like (the heads whose layers are kept) and rule: random, unclaimed or permuted go together; "
+                "give both"
+            )
         if self.like is not None and self.like.rule == "all":
-            raise ValueError("heads: random heads like all heads are all heads; take rule: all, or other heads in like")
-        if self.seed is not None and self.rule != "random":
-            raise ValueError("heads: seed has an effect only with rule: random; leave it out")
+            raise ValueError(
+                f"heads: {self.rule} heads like all heads are all heads; take rule: all, or other heads in like"
+            )
+        if self.seed is not None and not drawn:
+            raise ValueError("heads: seed has an effect only with rule: random, unclaimed or permuted; leave it out")
         if self.least != 3 and self.claims is None:
             raise ValueError("heads: least has an effect only with claims; leave it out")
         return self

@@ -456,15 +456,29 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     random = {"rule": "random", "like": claims}
     with pytest.raises(ConfigError, match=r"dispatch\.heads\.least has no effect"):
         trainer(plain({"dispatch": {"heads": claims | {"least": 2}}}, tasks), tmp_path / "least")
-    drawn = [trainer(plain({"dispatch": {"heads": random | {"seed": s}}}, tasks), tmp_path / f"{s}") for s in range(3)]
-    for one in drawn:
-        for task, mask in one.treatments.all[0].heads.items():
-            like = np.array(grids[task.upper()], bool)
-            assert mask.sum(1).tolist() == like.sum(1).tolist()
-            too_few = np.maximum(2 * like.sum(1) - like.shape[1], 0)  # others of the layer
-            assert (mask.numpy() & like).sum(1).tolist() == too_few.tolist()
-        assert one.model.treated["dispatch"]["like"] == made.model.treated["dispatch"]["heads"]
-    assert len({str(one.model.treated) for one in drawn}) > 1
+    with pytest.raises(ConfigError, match="permuted keeps what tasks share"):
+        trainer(plain({"clone": {"heads": random | {"rule": "permuted"}}}, tasks), tmp_path / "shared")
+    claimed = {task: np.array(grids[task.upper()], bool) for task in own}
+    shared = {rule: np.zeros((3, 3)) for rule in ("random", "unclaimed", "permuted")}
+    for rule in shared:
+        draws = []
+        for seed in range(12):
+            heads = random | {"rule": rule, "seed": seed}
+            one = trainer(plain({"dispatch": {"heads": heads}}, tasks), tmp_path / f"{rule}-{seed}")
+            assert one.model.treated["dispatch"]["like"] == made.model.treated["dispatch"]["heads"]
+            draws.append({task: mask.numpy() for task, mask in one.treatments.all[0].heads.items()})
+            for task, mask in draws[-1].items():
+                assert mask.sum(1).tolist() == claimed[task].sum(1).tolist()
+                if rule == "unclaimed":
+                    too_few = np.maximum(2 * mask.sum(1) - mask.shape[1], 0)  # others of the layer
+                    assert (mask & claimed[task]).sum(1).tolist() == too_few.tolist()
+        shared[rule] = np.mean([[[(draw[a] & claimed[b]).sum() for a in own] for b in own] for draw in draws], axis=0)
+        common = [[[(draw[a] & draw[b]).sum() for a in own] for b in own] for draw in draws]
+        if rule == "permuted":  # tasks share what they share in the claims
+            assert (np.array(common) == [[(claimed[a] & claimed[b]).sum() for a in own] for b in own]).all()
+        assert len({str(draw) for draw in draws}) > 1
+    expected = [[(claimed[a].sum(1) * claimed[b].sum(1) / 4).sum() for a in own] for b in own]  # of a random draw
+    assert np.abs(shared["random"] - expected).mean() < 0.35 < np.abs(shared["unclaimed"] - expected).mean()
 
 
 @pytest.mark.parametrize(
@@ -504,6 +518,7 @@ def test_claims_of_another_encoder_are_refused(claimed: str, same: bool, plain: 
         ({"project": {"heads": "1-1"}}, {}, "heads has an effect only with at: heads"),
         ({"project": {"method": "fairgrad"}}, {"precision": "fp16"}, "fairgrad depends on how large losses are"),
         ({"protect": {"heads": {"rule": "random", "like": "all"}}}, {}, "random heads like all heads are all heads"),
+        ({"protect": {"heads": {"rule": "unclaimed"}}}, {}, "rule: random, unclaimed or permuted go together"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, how, words, plain: Settings, tmp_path):

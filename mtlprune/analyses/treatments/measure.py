@@ -332,13 +332,13 @@ def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, floa
 def _compared(
     settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], primary: set[str]
 ) -> Iterator[tuple[Setting, Setting, str]]:
-    """Chosen heads and the random ones of the same layers; what owes finished runs or costs about as much (in all), and
+    """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
     longer joint training; all and the joint training that is the best on dev."""
     flat = {one.label: one.column.runs[0].setting for one in settings if one.kind == TREATED}
     treated = [one for one in settings if one.kind == TREATED]
     for second in treated:
         for path, value in flat[second.label].items():
-            if not (path.endswith(".heads.rule") and value == "random"):
+            if not (path.endswith(".heads.rule") and value in ("random", "unclaimed", "permuted")):
                 continue
             heads = path.removesuffix("rule")
             like = {key: wanted for key, wanted in flat[second.label].items() if not key.startswith(heads)} | {

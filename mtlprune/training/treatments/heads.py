@@ -48,8 +48,11 @@ def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: 
     if wanted.rule == "all":
         return dict.fromkeys(tasks, torch.ones(places.layers, places.heads, dtype=torch.bool))
     if wanted.like is not None:
-        like = choose(wanted.like, config, model, one_set, f"{key}.like")
-        return {task: _random(like[task], config, wanted.seed, task) for task in tasks}
+        if one_set and wanted.rule == "permuted":
+            raise ConfigError(
+                f"{key}.rule: permuted keeps what tasks share, and here is one set of heads for all tasks; take random"
+            )
+        return _drawn(wanted, choose(wanted.like, config, model, one_set, f"{key}.like"), config)
     claimed = _claimed(Path(cast(str, wanted.claims)), config, places, key)
     if not one_set:
         if wanted.least != 3:
@@ -69,15 +72,22 @@ def _named(heads: Sequence[str], places: HeadPlaces, key: str) -> Tensor:
     return head_mask(heads, places.layers, places.heads)
 
 
-def _random(like: Tensor, config: Config, seed: int | None, task: str) -> Tensor:
-    """As many heads of each layer, drawn without replacement from its others, and where these are too few from all."""
-    seeds = [config.train.seed if seed is None else seed, zlib.crc32(task.encode()), 8]
-    generator = np.random.default_rng(np.random.SeedSequence(seeds))
-    mask = torch.zeros_like(like)
-    for layer, chosen in enumerate(like.numpy()):
-        order = [*generator.permutation(np.flatnonzero(~chosen)), *generator.permutation(np.flatnonzero(chosen))]
-        mask[layer, order[: int(chosen.sum())]] = True
-    return mask
+def _drawn(control: HeadsConfig, like: Sets, config: Config) -> Sets:
+    """As many heads of each layer as each set of ``like`` has, by the rule of a control."""
+    seed = config.train.seed if control.seed is None else control.seed
+    masks = {}
+    for task, mask in like.items():
+        stream = b"" if control.rule == "permuted" else task.encode()  # one permutation for all tasks
+        generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(stream), 8]))
+        masks[task] = torch.zeros_like(mask)
+        for layer, chosen in enumerate(mask.numpy()):
+            if control.rule == "unclaimed":
+                order = [*generator.permutation(np.flatnonzero(~chosen)), *generator.permutation(np.flatnonzero(chosen))]
+            else:
+                order = generator.permutation(len(chosen)).tolist()
+            taken = np.flatnonzero(chosen) if control.rule == "permuted" else range(int(chosen.sum()))
+            masks[task][layer, [order[place] for place in taken]] = True
+    return masks
 
 
 def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets:
