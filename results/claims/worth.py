@@ -21,8 +21,8 @@ from mtlprune.scores import MAIN, SCORES, count_names
 from mtlprune.statistics.significance import Floats, System, holm, over_seeds, resampled_sums, within_margin
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
-CHOICES = ("all=none-TASK", "stable=stable-TASK", "random=random-TASK", "importance=importance-TASK-TASK")
-PAIRS = (("stable", "random"), ("stable", "importance"), ("importance", "random"), ("stable", "all"))
+CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "importance=importance-TASK-TASK")
+PAIRS = (("stable", "unclaimed"), ("stable", "importance"), ("importance", "unclaimed"), ("stable", "all"))
 
 
 def systems(records: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
