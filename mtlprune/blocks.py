@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypeGuard, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -29,7 +29,7 @@ class Block(BaseModel):
         if value is None or isinstance(value, Block | float):  # checked already, or nothing to check; sweeps ask often
             return value
         annotation = cls.model_fields[str(info.field_name)].annotation
-        inner = isinstance(annotation, type) and issubclass(annotation, Block)  # it looks after itself
+        inner = is_class(annotation) and issubclass(annotation, Block)  # it looks after itself
         for part in () if inner else _parts(value):
             if isinstance(part, bool) and bool not in (annotation, *get_args(annotation)):
                 raise PydanticCustomError("truth", "expected no truth value")
@@ -38,6 +38,11 @@ class Block(BaseModel):
             if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
                 raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")
         return value
+
+
+def is_class(annotation: Any) -> TypeGuard[type]:
+    """True for a class; not for tuple[str, ...], which Python 3.10 takes for one."""
+    return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def _parts(value: Any) -> Iterator[Any]:

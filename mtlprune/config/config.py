@@ -28,6 +28,7 @@ from mtlprune.blocks import (
     SyntaxConfig,
     TrainConfig,
     TreatmentConfig,
+    is_class,
 )
 from mtlprune.config import PRESETS as PRESETS
 from mtlprune.config import ConfigError, nearest, tree_of
@@ -389,5 +390,5 @@ def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:
     for key in path:
         field = model.model_fields.get(key)
         annotation = ADDED_TREATMENTS[key].Options if field is None else field.annotation
-        model = next((part for part in get_args(annotation) if isinstance(part, type)), annotation)
+        model = next((part for part in get_args(annotation) if is_class(part)), annotation)
     yield from model.model_fields

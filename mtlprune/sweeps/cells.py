@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from mtlprune.blocks import Block, TrainConfig, TreatmentConfig
+from mtlprune.blocks import Block, TrainConfig, TreatmentConfig, is_class
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
 from mtlprune.corpora.tables import collector_paused
@@ -292,7 +292,7 @@ class _Shared:
             apply_override(tree, override)
         value = tree[key]
         kind = Config.model_fields[key].annotation if key in Config.model_fields else None
-        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Block):
+        if isinstance(value, dict) and is_class(kind) and issubclass(kind, Block):
             with contextlib.suppress(ValidationError):  # which will be said of the cell
                 return _Block(value, kind.model_validate(value))
         return _Block(value, value)

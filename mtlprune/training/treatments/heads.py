@@ -82,7 +82,8 @@ def _drawn(control: HeadsConfig, like: Sets, config: Config) -> Sets:
         masks[task] = torch.zeros_like(mask)
         for layer, chosen in enumerate(mask.numpy()):
             if control.rule == "unclaimed":
-                order = [*generator.permutation(np.flatnonzero(~chosen)), *generator.permutation(np.flatnonzero(chosen))]
+                others, own = np.flatnonzero(~chosen), np.flatnonzero(chosen)
+                order = [*generator.permutation(others), *generator.permutation(own)]
             else:
                 order = generator.permutation(len(chosen)).tolist()
             taken = np.flatnonzero(chosen) if control.rule == "permuted" else range(int(chosen.sum()))
