@@ -13,8 +13,8 @@ import typer
 from mtlprune.cli.check import check_run
 from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, warn_unfinished
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
-from mtlprune.errors import printable
+from mtlprune.corpora.formats import NumberedLine, Skip, decode_line, malformed
+from mtlprune.errors import MtlpruneError, printable
 from mtlprune.files import make_folder, write_text
 from mtlprune.sentence import Sentence, SentenceError
 
@@ -66,7 +66,7 @@ def predict(
         )
     skipped = 0
 
-    def skip(error: CorpusError) -> None:
+    def skip(error: MtlpruneError) -> None:
         nonlocal skipped
         skipped += 1
         bar.print(f"warning: skipped: {printable(str(error))}")
@@ -132,9 +132,7 @@ def _writer(
     return write
 
 
-def read_sentences(
-    file: Path, stream: BinaryIO, skip: Callable[[CorpusError], None] | None
-) -> Iterator[tuple[int, Sentence]]:
+def read_sentences(file: Path, stream: BinaryIO, skip: Skip | None) -> Iterator[tuple[int, Sentence]]:
     """Words only, and the line where they begin, read as they are asked for.
 
     CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped.
