@@ -274,6 +274,8 @@ def export(
         write_text(folder.path / "README.md", model_card(asked, found))
     terminal.print(exporting.account(found))
     terminal.print(f"checked: states of random sub-words differ from the run's by {found.difference:.1e} (relative)")
+    if found.compared:
+        terminal.print(f"checked: the model card's code gives {found.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")
