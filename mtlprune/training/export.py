@@ -291,6 +291,7 @@ label = partial(label_words, tokenizer=tokenizer, model=model, {reading})
 labels = label("{hard}".split())"""
 SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
+BLANK = "Texts have to begin with a blank, as every word in a text does. "
 PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
 labels sub-words that were not trained. """
 REMOVED = """from mtlprune.encoder.removal import load_pruned
@@ -310,8 +311,8 @@ The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with the 
 {loader}
 ```
 
-Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{blank}{pipeline}Written with
-transformers {transformers}.
+Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{texts}Written with transformers
+{transformers}.
 
 ## Attention heads
 
@@ -364,8 +365,7 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         loader=_loader(asked, found),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
-        blank="" if found.reads_texts or asked.head else "Texts have to begin with a blank, as every word in a text does. ",
-        pipeline=PIPELINE if asked.head else "",
+        texts=PIPELINE if asked.head else "" if found.reads_texts else BLANK,
         transformers=transformers_version,
         heads=account(found),
         decoders="" if asked.head else ", which are not part of this folder",
