@@ -13,8 +13,8 @@ import typer
 from mtlprune.cli.check import check_run
 from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, warn_unfinished
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, decode_line, malformed
-from mtlprune.errors import printable
+from mtlprune.corpora.formats import NumberedLine, Skip, decode_line, malformed
+from mtlprune.errors import MtlpruneError, printable
 from mtlprune.files import make_folder, write_text
 from mtlprune.sentence import Sentence, SentenceError
 
@@ -66,7 +66,7 @@ def predict(
         )
     skipped = 0
 
-    def skip(error: CorpusError) -> None:
+    def skip(error: MtlpruneError) -> None:
         nonlocal skipped
         skipped += 1
         bar.print(f"warning: skipped: {printable(str(error))}")
@@ -132,9 +132,7 @@ def _writer(
     return write
 
 
-def read_sentences(
-    file: Path, stream: BinaryIO, skip: Callable[[CorpusError], None] | None
-) -> Iterator[tuple[int, Sentence]]:
+def read_sentences(file: Path, stream: BinaryIO, skip: Skip | None) -> Iterator[tuple[int, Sentence]]:
     """Words only, and the line where they begin, read as they are asked for.
 
     CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped.
@@ -274,6 +272,8 @@ def export(
         write_text(folder.path / "README.md", model_card(asked, found))
     terminal.print(exporting.account(found))
     terminal.print(f"checked: states of random sub-words differ from the run's by {found.difference:.1e} (relative)")
+    if found.compared:
+        terminal.print(f"checked: the model card's code gives {found.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")

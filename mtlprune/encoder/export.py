@@ -146,3 +146,50 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
     model.classifier.weight.copy_(scores.weight)
     model.classifier.bias.copy_(scores.bias)
     return model.eval()
+
+
+# -- code of model cards, which print it as it stands here; with plain transformers and torch it needs nothing else ---
+
+
+@torch.no_grad()
+def label_words(
+    words: list[str],
+    tokenizer: Any,
+    model: Any,
+    lead: str,
+    before: list[int],
+    after: list[int],
+    unknown: int,
+    room: int,
+) -> list[tuple[str, float]]:
+    """The label of each word, and its probability. They are those of the word's first sub-word: no other was trained.
+
+    Words are tokenized one by one, after ``lead``; special tokens stand ``before`` and ``after`` all. Where there is no
+    ``room`` for so many sub-words, the model sees windows that overlap by half.
+    """
+    special = set(tokenizer.all_special_ids) - {unknown}
+    texts = [lead + word for word in words]
+    ids: list[int] = []
+    firsts: list[int] = []
+    for pieces in tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
+        firsts.append(len(ids))
+        ids += [unknown if piece in special else piece for piece in pieces] or [unknown]
+    half = room // 2
+    starts = range(0, max(1, len(ids) - room + half), half)
+    rows = [torch.tensor([before + ids[start : start + room] + after]) for start in starts]
+    scores = [model(input_ids=row).logits[0, len(before) :].softmax(-1) for row in rows]
+    window = [min(max(0, first - half // 2) // half, len(starts) - 1) for first in firsts]
+    best = [scores[w][first - starts[w]].max(-1) for w, first in zip(window, firsts, strict=True)]
+    return [(model.config.id2label[int(label)], float(score)) for score, label in best]
+
+
+def join_tags(tags: list[str]) -> list[tuple[int, int, str]]:
+    """Spans of words, (first, one after the last, label), from tags B-LABEL, I-LABEL and O."""
+    spans: list[tuple[int, int, str]] = []
+    for place, tag in enumerate(tags):
+        mark, _, label = tag.partition("-")
+        if mark == "I" and spans and spans[-1][1:] == (place, label):
+            spans[-1] = (spans[-1][0], place + 1, label)
+        elif mark != "O":
+            spans.append((place, place + 1, label))
+    return spans

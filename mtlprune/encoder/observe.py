@@ -212,16 +212,14 @@ def observe(
 def _attention(given: tuple[Tensor | None, ...], kept: list[tuple[int, ...]], batch: EncoderBatch) -> list[Tensor]:
     """The maps of all layers; a layer without heads has an empty one. Raises EncoderError where any is missing."""
     rows, width = batch.input_ids.shape
-    there = iter([attention for attention in given if attention is not None and attention.shape[1]])
-    none = batch.piece_counts.new_zeros(rows, 0, width, width)
-    found = [next(there, none) if heads else none for heads in kept]
-    for layer, (attention, heads) in enumerate(zip(found, kept, strict=True)):
-        if tuple(attention.shape) != (rows, len(heads), width, width):
-            raise EncoderError(
-                f"expected attention of shape {(rows, len(heads), width, width)} from layer {layer}, found "
-                f"{tuple(attention.shape)}; this version of transformers does not show it in this family"
-            )
-    return found
+    wanted = [(rows, len(heads), width, width) for heads in kept]
+    shapes = [None if attention is None else tuple(attention.shape) for attention in given]
+    if shapes != wanted:
+        raise EncoderError(
+            f"expected attention of the shapes {wanted} from the layers, found {shapes}; this version of transformers "
+            "does not show it in this family"
+        )
+    return cast(list[Tensor], list(given))
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
             if left[first]:
                 _pick_columns(family, attentions[first], left[first])
         if not left[first]:
-            _stand_in(transformer, family, attentions[first])
+            _empty(transformer, family, attentions[first])
         elif apart:
             _gate_by_layer(transformer, output, by_module[output])
         else:
@@ -270,41 +270,42 @@ def _own_columns(attention: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 class HeadlessAttention(nn.Module):
-    """Stands for the attention of a layer that has no head left: what its output projection makes of nothing at all.
+    """An attention module that has no head left: gives what its output projection makes of nothing at all.
 
-    Attention of width 0 runs in most families, but cannot be exported to ONNX.
+    Attention of width 0 runs in most families, but cannot be exported to ONNX. Transformers collect the attentions of a
+    pass from modules of the family's class, so it is still one of these, and its entry stands in the layer's place.
 
-    Args:
-        attention: what it stands for; its parameters, empty by now, keep their names unless ``bare``.
+    Attributes:
+        parts: names of what follows the heads within the module, "" where the family has none.
+        of_model: the config of the model, which says whether attentions are to be had at all.
     """
 
-    def __init__(self, attention: nn.Module, family: Family, bare: bool) -> None:
-        super().__init__()
-        for name in (family.width, family.grouping):
-            if name:
-                setattr(self, name, getattr(attention, name))
-        inside = family.output.removeprefix(family.attention + ".")
-        self.parts = (inside, family.after, family.norm) if inside != family.output else ()
-        if not bare:
-            for name, module in attention.named_children():
-                self.add_module(name, module)
-            for name, parameter in attention.named_parameters(recurse=False):
-                self.register_parameter(name, parameter)
+    parts: tuple[str, ...]
+    of_model: PreTrainedConfig
 
-    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor, None]:
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
         found = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
         if self.parts:
             output, after, norm = self.parts
             found = self.get_submodule(output)(found)
             found = self.get_submodule(after)(found) if after else found
             found = self.get_submodule(norm)(hidden_states + found) if norm else found
-        return found, None
+        rows, length = hidden_states.shape[:2]
+        eager = self.of_model._attn_implementation == "eager"
+        return found, hidden_states.new_empty(rows, 0, length, length) if eager else None
 
 
-def _stand_in(transformer: PreTrainedModel, family: Family, attention: nn.Module) -> None:
-    path = next(path for path, module in transformer.named_modules() if module is attention)
-    bare = transformer.config.model_type in BARE
-    transformer.set_submodule(path, HeadlessAttention(attention, family, bare).train(attention.training))
+def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None:
+    """Make a module whose heads are all cut one without heads; it keeps its parameters, empty by now, and its hooks."""
+    if isinstance(attention, HeadlessAttention):
+        return
+    attention.__class__ = type(f"Headless{type(attention).__name__}", (HeadlessAttention, type(attention)), {})
+    inside = family.output.removeprefix(family.attention + ".")
+    attention.parts = (inside, family.after, family.norm) if inside != family.output else ()
+    attention.of_model = transformer.config
+    if transformer.config.model_type in BARE:
+        attention._modules.clear()
+        attention._parameters.clear()
 
 
 def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> None:

@@ -213,6 +213,11 @@ def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     text_size = getattr(config, "hidden_size", None)
     layers = getattr(config, "num_hidden_layers", None)
+    if pruned := getattr(config, "pruned_heads", None):
+        raise EncoderError(
+            f"{name!r}: transformers 4 pruned heads of this model (pruned_heads in config.json, by layer, from 0: "
+            f"{pruned}), which transformers 5 no longer reads; take the checkpoint before"
+        )
     if isinstance(layers, int) and layers < 1:
         raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
     if getattr(config, "is_encoder_decoder", False):
@@ -252,7 +257,7 @@ def load_transformer(
         revision: as for the config.
 
     Raises:
-        EncoderError: the checkpoint lacks weights of the encoder, or does not fit the config.
+        EncoderError: the checkpoint lacks weights of the encoder, or has some of other shapes than the config says.
     """
     family = _family(config)
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32}
@@ -268,7 +273,7 @@ def load_transformer(
     else:
         source = locate(name)
         with _in_words(name, "weights"):
-            options |= {"revision": revision or MAIN, "output_loading_info": True}
+            options |= {"revision": revision or MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = AutoModel.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
         check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
@@ -287,6 +292,15 @@ def _family(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
 
 def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    order = {key: place for place, key in enumerate(model.state_dict())}
+    unfit = {key: shapes for key, *shapes in report["mismatched_keys"] if "pooler" not in key.split(".")}
+    if unfit:
+        first = sorted(unfit, key=lambda key: (order.get(key, len(order)), key))[:3]
+        shown = ", ".join("{} ({} there, {} by the config)".format(key, *map(tuple, unfit[key])) for key in first)
+        raise EncoderError(
+            f"the checkpoint of {name!r} does not fit its config.json: {len(unfit)} weights have other shapes, first "
+            f"{shown}; take both from one model"
+        )
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
     if missing:
         raise EncoderError(

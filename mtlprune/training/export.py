@@ -10,17 +10,17 @@ from typing import Any, cast
 import torch
 from huggingface_hub import EvalResult, ModelCardData
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mtlprune import __version__
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
-from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.head_closing import fold_means
-from mtlprune.encoder.model import input_embeddings
+from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.model import MultiTaskModel
@@ -31,6 +31,9 @@ from mtlprune.training.pruning.head_removal import TOLERANCE
 
 ROWS, SLOTS = 4, 32
 """Of random sub-words on which both models are compared, one window each."""
+SENTENCES = 64
+"""Of dev whose labels are compared, after this one, of words that tokenizers take apart."""
+HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
 
 
 @dataclass
@@ -69,6 +72,8 @@ class Exported:
         limit: sub-words that the model sees at once.
         reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
         pooler: whether transformers add one of random weights, if they are not told otherwise.
+        reading: how the card's code reads words: arguments of `label_words`; None without a head.
+        compared: words whose labels were compared with the run's.
     """
 
     gates: Tensor | None
@@ -79,6 +84,8 @@ class Exported:
     limit: int | None
     reads_texts: bool
     pooler: bool
+    reading: dict[str, Any] | None
+    compared: int
 
 
 def request(run: str | Path, task: str | None, head: str | None, remove: bool, licence: str | None) -> ExportRequest:
@@ -133,8 +140,8 @@ def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
         raise RunError("--head needs a model that transformers load by themselves, so it cannot go with --remove")
     if config.encoder.pooling != "first":
         raise RunError(
-            f"--head: {path} reads words as the mean of their sub-words, but transformers label each sub-word by "
-            "itself; expected a run with encoder.pooling: first"
+            f"--head: {path} reads words as the mean of their sub-words, but models of transformers label each "
+            "sub-word by itself; expected a run with encoder.pooling: first"
         )
 
 
@@ -142,7 +149,7 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     """Fill a folder, read it back with plain transformers, and compare.
 
     Raises:
-        RunError: what was read back does not compute what the run computes.
+        RunError: what was read back does not compute what the run computes, or labels words otherwise.
         EncoderError: gates that no weights can hold, heads that cannot be removed.
     """
     model = MultiTaskModel.load(asked.run.path)
@@ -153,12 +160,16 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         gates = gates * (gates > OPEN) if asked.remove else gates
     task: Any = model.tasks[asked.head] if asked.head is not None else None
     linear = task.linear() if task is not None else None
+    known = linear is not None and (asked.run.path / "predictions" / "dev.jsonl").is_file()
+    dev = asked.run.read_predictions("dev")[:SENTENCES] if known else []
+    sentences = [HARD.split(), *(list(sentence.words) for sentence in dev)] if linear else []
     with contextlib.ExitStack() as stack:
         if gates is not None:
             stack.enter_context(encoder.gated(gates))
         if asked.clones is not None and encoder.clones is not None:
             stack.enter_context(encoder.clones.serving([asked.clones]))
         before = states(transformer, encoder.limit, linear and linear[0])
+        labels = [_labels(encoder, linear, words) for words in sentences] if linear else []
     if asked.clones is not None:
         model.fold_clones(asked.clones)
     if gates is not None:
@@ -178,7 +189,9 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             save_pruned(whole, heads, folder)
         else:
             whole.save_pretrained(folder)
-        after = states(_read_back(folder, asked), encoder.limit, None)
+        model_again = _read_back(folder, asked)
+        tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        after = states(model_again, encoder.limit, None)
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
@@ -186,8 +199,25 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
+    reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
+    reading["room"] = encoder.frame.capacity
+    for words, wanted in zip(sentences, labels, strict=True):
+        found = [label for label, _ in label_words(words, tokenizer_again, model_again, **reading)]
+        if found != wanted:
+            raise RunError(
+                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(found)}, the run as "
+                f"{' '.join(wanted)}; nothing is written. This is a defect: please report it with the encoder's name"
+            )
     pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
-    return Exported(gates, asked.clones, heads, not asked.remove, difference, encoder.limit, reads_texts, pooler)
+    compared = sum(map(len, sentences))
+    about = difference, encoder.limit, reads_texts, pooler, reading if linear else None, compared
+    return Exported(gates, asked.clones, heads, not asked.remove, *about)
+
+
+@torch.no_grad()
+def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[str]) -> list[str]:
+    best = linear[0](encoder(encoder.collate([encoder.tokenize(words)])).words).argmax(-1)
+    return [linear[1][place] for place in best.tolist()]
 
 
 def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:
@@ -244,9 +274,26 @@ PLAIN = """from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
 model = AutoModel.from_pretrained("."{pooler})"""
-CLASSIFIER = """from transformers import pipeline
+CLASSIFIER = """from functools import partial
+from typing import Any
 
-label = pipeline("token-classification", model="."{strategy})  # this folder, or its name on the hub"""
+import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+folder = "."  # this folder, or its name on the hub
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForTokenClassification.from_pretrained(folder)
+
+
+{functions}
+
+label = partial(label_words, tokenizer=tokenizer, model=model, {reading})
+labels = label("{hard}".split())"""
+SPANS = """
+spans = join_tags([tag for tag, _ in labels])"""
+BLANK = "Texts have to begin with a blank, as every word in a text does. "
+PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
+labels sub-words that were not trained. """
 REMOVED = """from mtlprune.encoder.removal import load_pruned
 
 folder = "."  # or what huggingface_hub.snapshot_download gives
@@ -264,8 +311,8 @@ The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with the 
 {loader}
 ```
 
-Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{blank}Written with
-transformers {transformers}.
+Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{texts}Written with transformers
+{transformers}.
 
 ## Attention heads
 
@@ -318,7 +365,7 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         loader=_loader(asked, found),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
-        blank="" if found.reads_texts else "Texts have to begin with a blank, as every word in a text does. ",
+        texts=PIPELINE if asked.head else "" if found.reads_texts else BLANK,
         transformers=transformers_version,
         heads=account(found),
         decoders="" if asked.head else ", which are not part of this folder",
@@ -334,8 +381,10 @@ def _loader(asked: ExportRequest, found: Exported) -> str:
         return REMOVED
     if asked.head is None:
         return PLAIN.format(pooler=", add_pooling_layer=False" if found.pooler else "")
-    spans = asked.config.decoder(asked.head).kind == "spans"  # whose IOB2 tags the pipeline joins
-    return CLASSIFIER.format(strategy=', aggregation_strategy="first"' if spans else "")
+    spans = asked.config.decoder(asked.head).kind == "spans"
+    functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
+    reading = ", ".join(f"{name}={value!r}" for name, value in (found.reading or {}).items())
+    return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
 
 
 def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:

@@ -1,6 +1,5 @@
 """mtlprune prune and export: the run without its closed heads, and the model card's code, compute what the run does."""
 
-import itertools
 import json
 import os
 import re
@@ -229,21 +228,43 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked,
     assert not (tmp_path / "saved").exists()
 
 
-@pytest.mark.parametrize("task", ["pos", "ner"])
-def test_a_pipeline_gives_what_the_run_predicts(mtlprune, linear_gates, tmp_path, task):
-    out = exported(mtlprune, tmp_path / task, linear_gates, "--head", task)
-    label = as_the_card_says(out)["label"]
-    compare({"model": label.model.base_model, "tokenizer": label.tokenizer}, states(linear_gates, task))
-    predicted = MultiTaskModel.load(linear_gates).parse(*TEXTS)
-    assert task == "pos" or any(sentence.ner for sentence in predicted)
+APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[SEP] \u200b <s> the dog")
+"""Words that tokenizers take apart, that are signs of theirs, or that yield no sub-word."""
+
+
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner"), ("xlm-roberta", "ner")],
+)
+def test_the_cards_code_labels_words_as_the_run_does(
+    mtlprune, train, linear_gates, tiny_encoder, tmp_path, family, task
+):
+    """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""
+    run = linear_gates
+    if family != "bert":
+        own = (f"encoder.name={tiny_encoder(family)}", "encoder.pooling=first", "decoders.ner.type=bio")
+        run = train(f"linear-{family}", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", *own)
+    answer = mtlprune("export", run, "--out", tmp_path / "out", "--head", task).done()
+    names = as_the_card_says(tmp_path / "out")
+    compare({"model": names["model"].base_model, "tokenizer": names["tokenizer"]}, states(run, task))
+    dev = RunFolder(run).read_predictions("dev")
+    assert f"gives {sum(map(len, dev)) + 12} words" in answer.out, answer.out
+    model = MultiTaskModel.load(run)
+    linear, gates = model.tasks[task].linear(), model.gates[task].evaluated()
+    predicted = [*dev, *model.parse(*TEXTS, *(text.split(" ") for text in APART))]
     for sentence in predicted:
-        starts = [0, *itertools.accumulate(len(word) + 1 for word in sentence.words)]
-        found = {item["start"]: item for item in label(" ".join(sentence.words))}
+        words = list(sentence.words)
+        labels = names["label"](words)
+        with torch.no_grad():
+            encoded = model.encoder(model.encoder.collate([model.encoder.tokenize(words)]), gates)
+            best = linear[0](encoded.words).softmax(-1).max(-1)
+        assert [label for label, _ in labels] == [linear[1][place] for place in best.indices]
+        torch.testing.assert_close(torch.tensor([value for _, value in labels]), best.values)
         if task == "pos":
-            assert tuple(found[start]["entity"] for start in starts[:-1]) == sentence.pos
+            assert tuple(label for label, _ in labels) == sentence.pos
         else:
-            spans = {(starts[s.start], starts[s.end] - 1, s.label) for s in sentence.ner}
-            assert {(item["start"], item["end"], item["entity_group"]) for item in found.values()} == spans
-    score = RunFolder(linear_gates).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
-    [result] = ModelCard.load(out / "README.md").data.eval_results
+            assert names["join_tags"]([label for label, _ in labels]) == list(map(tuple, sentence.ner))
+    assert any(sentence.get(task) for sentence in predicted)
+    score = RunFolder(run).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
+    [result] = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
     assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))

@@ -31,11 +31,12 @@ def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytes
     with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
         expand([""])
     told: list[str] = []
-    splits, digests = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
+    splits, about = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
     assert {split: [s.id for s in found] for split, found in splits.items()} == {
         "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
     }  # fmt: skip
-    assert len(digests) == 3 and told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
+    assert len(about["sources"]) == 3 and about["left_out"] == {}
+    assert told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
 
 
 @given(st.integers(10, 60), st.integers(0, 5))

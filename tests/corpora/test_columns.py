@@ -99,12 +99,12 @@ def test_every_layer_of_a_sentence_stands_in_columns(tmp_path: Path) -> None:
 
 
 def test_comments_documents_tabs_and_layers_of_ones_own(tmp_path: Path) -> None:
-    text = "-DOCSTART- -X- O O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\n"
-    text += "New York\tNNP\tB-NP\n"
-    assert read(tmp_path, text, "word,pos,chunk:spans") == [
-        Sentence("one", ("Ann", "#"), pos=("NNP", "NN")).with_layers(chunk=Layer("spans", (Span(0, 2, "NP"),))),
-        Sentence("few-2", ("New York",), pos=("NNP",)).with_layers(chunk=Layer("spans", (Span(0, 1, "NP"),))),
-    ]
+    both = "-DOCSTART- -X- O O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\n{} NNP B-NP\n"
+    for text, name in ((both.format("York"), "York"), (both.replace(" ", "\t").format("New York"), "New York")):
+        assert read(tmp_path, text, "word,pos,chunk:spans") == [
+            Sentence("one", ("Ann", "#"), pos=("NNP", "NN")).with_layers(chunk=Layer("spans", (Span(0, 2, "NP"),))),
+            Sentence("few-2", (name,), pos=("NNP",)).with_layers(chunk=Layer("spans", (Span(0, 1, "NP"),))),
+        ]
     assert read(tmp_path, "a _ _ 2 x\nb _ _ 0 y\n", "word,pos,ner,head,relation") == [
         Sentence("few-1", ("a", "b"), dep=Dependencies((2, 0), ("x", "y")))
     ]
@@ -138,7 +138,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
     ("text", "columns", "message"),
     [
         ("a N\n", "word,pos,ner", "line 1: expected 3 columns .* found 2"),
-        ("a\tN\t\n", "word,pos,ner", "line 1: column 3 is empty"),
+        ("a\tN\t\n", "word,pos,ner", "line 1: column 3 .ner. is empty"),
         ("a N\nb _\n", "word,pos", "line 2: column pos: word 1: expected a tag, found _"),
         ("a I-X\nb B-Y\nc I-Y\n", "word,ner", "line 1: column ner: word 0: I-X continues no open span.*--repair"),
         ("a B-X\nb Q-X\n", "word,ner", r"line 2: column ner: word 1: expected an .* tag .*'Q-X'; convert the tags$"),

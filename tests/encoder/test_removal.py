@@ -212,6 +212,29 @@ def test_files_that_are_missing_or_broken_are_named(damaged):
         load_pruned(damaged)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("family", HEAD_FAMILIES)
+def test_every_layer_has_its_entry_among_attentions(family, tmp_path):
+    """With transformers' own output_attentions, in memory and reloaded; without fused kernels only, as transformers."""
+    whole = build(family)
+    layers = whole.config.num_hidden_layers
+    pattern = [[], [1, 3]] if family != "albert" else [[], [], [1, 3], [1, 3]]
+    kept = [pattern[layer] for layer in range(layers)]
+    inputs = {"input_ids": IDS, "attention_mask": MASK, "output_attentions": True}
+    wanted = [(2, len(heads), 7, 7) for heads in kept]
+    gates = gates_of(pattern, layers, whole=True)
+    with HeadPlaces(whole).gated(gates):  # and transformers' hooks are there before heads are removed
+        before = whole(**inputs).attentions
+    heads = remove_heads(whole, gates)
+    for model in (whole, copy.deepcopy(whole), reloaded(whole, heads, tmp_path)):
+        found = model(**inputs).attentions
+        assert [tuple(one.shape) for one in found] == wanted
+        torch.testing.assert_close(found[-1], before[-1][:, [1, 3]])
+        if family in WITH_SDPA:
+            model.set_attn_implementation("sdpa")
+            assert not any(one is not None for one in model(**inputs).attentions or ())
+
+
 # -- layers without heads, exported ------------------------------------------------------------------------------------
 
 

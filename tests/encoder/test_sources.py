@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -61,6 +62,27 @@ def test_missing_weights_are_named_and_the_pooler_is_never_made(bert):
     with pytest.raises(EncoderError, match=f"lacks 1 weights of the encoder, among them {gone}"):
         Encoder.load(str(bert))
     assert Encoder.load(str(bert), random=True, seed=0).hidden_size == 32
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"vocab_size": 300}, "1 weights .* first embeddings.word_embeddings.weight ((V, 32) there, (300, 32) by"),
+        ({"hidden_size": 16}, "first embeddings.word_embeddings.weight ((V, 32) there, (V, 16) by"),
+        ({"intermediate_size": 60}, "6 weights .* first encoder.layer.0.intermediate.dense.weight ((64, 32) there"),
+        ({"max_position_embeddings": 99}, "first embeddings.position_embeddings.weight ((64, 32) there, (99, 32) by"),
+        ({"num_attention_heads": 5}, "hidden size (32) is not a multiple of the number of attention heads (5)"),
+        ({"pruned_heads": {"0": [1]}}, "transformers 4 pruned heads .* from 0: {'0': [1]}), .* no longer reads"),
+    ],
+    ids=str,
+)
+def test_weights_of_other_shapes_are_named_with_both(bert, changed, message):
+    file = bert / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | changed))
+    pattern = ".*".join(map(re.escape, message.replace("V,", f"{config['vocab_size']},").split(" .* ")))
+    with pytest.raises(EncoderError, match=pattern):
+        Encoder.load(str(bert))
 
 
 def test_surplus_weights_are_reported(bert, caplog):

@@ -1,11 +1,22 @@
 """CoNLL-U: words, tags and dependencies (https://universaldependencies.org/format.html)."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, malformed, on_lines, read_lines, sentence_id, tree
+from mtlprune.corpora.formats import (
+    NumberedLine,
+    Skip,
+    blocks,
+    check_text,
+    malformed,
+    on_lines,
+    read_lines,
+    sentence_id,
+    skipping,
+    tree,
+)
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence
 
@@ -15,7 +26,7 @@ _NAMES = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SY
 UNIVERSAL = frozenset(_NAMES.split())
 # Export writes this comment over a tree that only fills the columns; the reader then takes dep as unknown.
 _PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
-_NUMBER = "[1-9][0-9]*"
+_NUMBER = "[1-9][0-9]{0,8}"
 _NUMBERS = {
     "id": (rf"{_NUMBER}(-{_NUMBER})?|(0|{_NUMBER})\.{_NUMBER}", "a number such as 8, 8-9 or 8.1"),
     "head": (rf"_|0|{_NUMBER}", "the number of the head, 0 for the root,"),
@@ -29,7 +40,9 @@ def universal(tags: Iterable[str]) -> bool:
     return UNIVERSAL.issuperset(found := set(tags)) and not found <= {"SYM", "X"}
 
 
-def read_conllu(path: Path, pos: str = "xpos", beside: bool = False) -> Iterator[Sentence]:
+def read_conllu(
+    path: Path, pos: str = "xpos", beside: bool = False, skip: Skip | None = None, unread: Container[str] = ()
+) -> Iterator[Sentence]:
     """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
 
     Words are the rows with plain numbers; multiword ranges and empty nodes are checked and left out. A column that is
@@ -38,6 +51,8 @@ def read_conllu(path: Path, pos: str = "xpos", beside: bool = False) -> Iterator
 
     Args:
         beside: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags.
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        unread: layers to leave out.
 
     Raises:
         CorpusError: with file and line, for any row that is not CoNLL-U and any sentence that contradicts itself.
@@ -45,52 +60,51 @@ def read_conllu(path: Path, pos: str = "xpos", beside: bool = False) -> Iterator
     if pos not in TAGS and not pos[:1].isupper():
         what = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{what}, found {pos!r}; name one of them")
-    yield from (sentence for _, sentence in read_blocks(Path(path), read_lines(path), pos, None, beside))
+    yield from (sentence for _, sentence in read_blocks(Path(path), read_lines(path, skip), pos, skip, beside, unread))
 
 
 def read_blocks(
     path: Path,
     lines: Iterable[NumberedLine],
     pos: str,
-    skip: Callable[[CorpusError], None] | None,
+    skip: Skip | None,
     beside: bool = False,
+    unread: Container[str] = (),
 ) -> Iterator[tuple[int, Sentence]]:
-    """As :func:`read_conllu`, from lines; each sentence with the number of its first line.
-
-    Args:
-        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
-    """
+    """As :func:`read_conllu`, from lines; each sentence with the number of its first line."""
     seen: dict[str, int] = {}
-    for count, block in enumerate(blocks(lines), 1):
-        try:
-            sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}", beside)
+    for count, block in enumerate(blocks(lines, skip, numbered=True), 1):
+        with skipping(skip):
+            check_text(path, block)
+            sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}", beside, unread)
             first = block[0].number
             if sentence.id in seen:
                 what = f"the sent_id {sentence.id!r} was used at line {seen[sentence.id]} already; ids must be unique"
                 raise malformed(path, first, what)
-        except CorpusError as error:
-            if skip is None:
-                raise
-            skip(error)
-            continue
-        seen[sentence.id] = first
-        yield first, sentence
+            seen[sentence.id] = first
+            yield first, sentence
 
 
-def _read_sentence(path: Path, block: list[NumberedLine], pos: str, fallback_id: str, beside: bool) -> Sentence:
+def _read_sentence(
+    path: Path, block: list[NumberedLine], pos: str, fallback_id: str, beside: bool, unread: Container[str]
+) -> Sentence:
     rows = [(line, _cells(path, line)) for line in block if not line.text.startswith("#")]
     words = [(line, token) for line, token in rows if token["id"].isdecimal()]
     if not words:
         raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
     _check_ids(path, rows, len(words))
-    placeholder = any(_PLACEHOLDER.fullmatch(line.text) for line in block)
-    further = {column: Layer("tags", _tags(path, words, column)) for column in TAGS if beside and column != pos}
+    no_tree = "dep" in unread or any(_PLACEHOLDER.fullmatch(line.text) for line in block)
+    beside_pos = [column for column in TAGS if beside and column != pos and column not in unread]
+    further = {column: Layer("tags", _tags(path, words, column)) for column in beside_pos}
+    tags: tuple[str, ...] | None = None
+    if "pos" not in unread:
+        tags = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
     with on_lines(path, block):
         sentence = Sentence(
             id=sentence_id(block) or fallback_id,
             words=tuple(token["form"] for _, token in words),
-            pos=_tags(path, words, pos) if pos in TAGS else _feature(path, words, pos),
-            dep=None if placeholder else _dependencies(path, words),
+            pos=tags,
+            dep=None if no_tree else _dependencies(path, words),
         )
         return sentence.with_layers(**further).validate()
 
