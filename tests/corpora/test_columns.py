@@ -23,24 +23,37 @@ from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
-SCHEMES = ["IOB1", "IOB2", "BIOES", "BILOU"]
+SCHEMES = ["IO", "IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BMES", "BILOU"]
 
 
 def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
     """One tag a word, written by hand from each scheme's definition."""
-    tags, before = ["O"] * n, None
+    tags = ["O"] * n
     for span in spans:
-        meets = before is not None and before.end == span.start and before.label == span.label
+        meets = any(other.end == span.start and other.label == span.label for other in spans)
+        met = any(other.start == span.end and other.label == span.label for other in spans)
         size = span.end - span.start
         marks = "I" * size
         if scheme == "IOB2" or (scheme == "IOB1" and meets):
             marks = "B" + marks[1:]
-        if scheme in ("BIOES", "BILOU"):
-            last, single = ("E", "S") if scheme == "BIOES" else ("L", "U")
-            marks = single if size == 1 else "B" + "I" * (size - 2) + last
-        tags[span.start : span.end] = [f"{mark}-{span.label}" for mark in marks]
-        before = span
+        if scheme == "IOE2" or (scheme == "IOE1" and met):
+            marks = marks[:-1] + "E"
+        if scheme in ("BIOES", "BMES", "BILOU"):
+            inside, last, single = {"BIOES": "IES", "BMES": "MES", "BILOU": "ILU"}[scheme]
+            marks = single if size == 1 else "B" + inside * (size - 2) + last
+        tags[span.start : span.end] = [span.label if scheme == "IO" else f"{mark}-{span.label}" for mark in marks]
     return tags
+
+
+def as_written(scheme: str, spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The spans that a scheme can tell apart: in IO, neighbours of one label are one."""
+    kept: list[Span] = []
+    for span in spans:
+        if scheme == "IO" and kept and (kept[-1].end, kept[-1].label) == (span.start, span.label):
+            kept[-1] = kept[-1]._replace(end=span.end)
+        else:
+            kept.append(span)
+    return tuple(kept)
 
 
 def read(folder: Path, text: str, columns: str) -> list[Sentence]:
@@ -51,16 +64,45 @@ def read(folder: Path, text: str, columns: str) -> list[Sentence]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.lists(sized(flat_spans, 7), min_size=1, max_size=4))
 def test_a_scheme_is_found_and_read(scheme: str, cases: list[tuple[int, tuple[Span, ...]]]) -> None:
+    if scheme == "IO":  # whose labels have a letter, and no prefix
+        cases = [(n, tuple(span._replace(label=f"La{span.label}") for span in spans)) for n, spans in cases]
     rows = [tags_in(scheme, spans, n) for n, spans in cases]
-    for known in (scheme, scheme_of(rows)):
-        assert [spans_from_tags(row, known) for row in rows] == [spans for _, spans in cases]
+    for known in (scheme, scheme_of([*rows, ["O"]])):
+        assert [spans_from_tags(row, known) for row in rows] == [as_written(scheme, spans) for _, spans in cases]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
     row = tags_in(scheme, spans((0, 2, "X"), (2, 3, "X"), (3, 6, "Y"), (7, 8, "X")), 8)
-    for wrong in ("LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC"):
+    for wrong in ("LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC", "M-LOC"):
         assert scheme_of([*[row] * 4, [wrong, *row]]) == scheme, wrong
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O LEXICON LEXICON LEXICON O place . Red O . mud O", "1-4 LEXICON, 5-6 place"),
+        ("O art-music person-actor person-actor O", "1-2 art-music, 2-4 person-actor"),
+        ("B-NAME M-NAME E-NAME O S-ORG", "0-3 NAME, 4-5 ORG"),
+        ("I-PER E-PER O E-PER E-PER", "0-2 PER, 3-4 PER, 4-5 PER"),
+        ("I-PER E-PER I-PER I-LOC O . I-LOC O I-LOC", "0-2 PER, 2-3 PER, 3-4 LOC"),
+        ("NN VBZ NN", "word 0: expected a tag of IOB2 .* found 'NN'"),  # without any O these are no names
+        ("O PER 0 PER", "word 2: expected a label or O, .* found '0'"),
+        ("O PER _ PER", "word 2: expected a label or O, .* found '_'"),
+        ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'"),
+        ("B-X M-X E-X I-X O S-X M-Y", "word 3: expected a tag of BMES"),
+        ("B-X E-X B-X L-X O", "word 3: expected a tag of BIOES"),
+    ],
+)  # fmt: skip
+def test_schemes_of_other_corpora(tmp_path: Path, tags: str, expected: str) -> None:
+    """The first sentence of a file; neighbours of one label are one span where the scheme cannot part them."""
+    text = "\n\n".join("\n".join(f"w {tag}" for tag in part.split()) for part in tags.split(" . "))
+    if "found" in expected or "expected" in expected:
+        with pytest.raises(CorpusError, match=expected):
+            read(tmp_path, text, "word,ner")
+    else:
+        shown = ", ".join(f"{start}-{end} {label}" for start, end, label in read(tmp_path, text, "word,ner")[0].ner)
+        assert shown == expected
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
@@ -70,13 +112,15 @@ def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None
 
 
 def test_only_what_a_scheme_writes_is_read() -> None:
-    """Every row of up to three tags: refused, or written so again (IOB1 may write B where it need not)."""
-    cells = ["O", "X", "-X", *(f"{mark}-{kind}" for mark in "BIESLU" for kind in "XY")]
+    """Every row of up to three tags: refused, or written so again (IOB1 and IOE1 may write B and E where they need
+    not)."""
+    cells = ["O", "X", "-", *(f"{mark}-{kind}" for mark in "BIESLUM" for kind in "XY")]
     for scheme, size in product(SCHEMES, (1, 2, 3)):
         for tags in product(cells, repeat=size):
             with suppress(CorpusError):
                 both = " ".join(tags), " ".join(tags_in(scheme, spans_from_tags(tags, scheme), size))
-                one, other = (row.replace("B-", "I-") if scheme == "IOB1" else row for row in both)
+                needless = {"IOB1": "B-", "IOE1": "E-"}.get(scheme, "I-")
+                one, other = (row.replace(needless, "I-") for row in both)
                 assert one == other, scheme
 
 
@@ -141,7 +185,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a\tN\t\n", "word,pos,ner", "line 1: column 3 .ner. is empty"),
         ("a N\nb _\n", "word,pos", "line 2: column pos: word 1: expected a tag, found _"),
         ("a I-X\nb B-Y\nc I-Y\n", "word,ner", "line 1: column ner: word 0: I-X continues no open span.*--repair"),
-        ("a B-X\nb Q-X\n", "word,ner", r"line 2: column ner: word 1: expected an .* tag .*'Q-X'; convert the tags$"),
+        ("a B-X\nb Q-X\n", "word,ner", r"line 2: column ner: word 1: expected a tag of .* .*'Q-X'; convert the tags$"),
         ("a 2 x\nb two y\n", "word,head,relation", "line 2: column head: word 1: expected the number .* found 'two'"),
         ("a 0 x\nb 3 x\nc 2 y\n", "word,head,relation", "line 2: column head: .*a circle: 2 → 3 → 2; give one"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),

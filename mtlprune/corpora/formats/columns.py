@@ -100,9 +100,15 @@ class Notation:
                 raise WordError(error.place, f"{error.what}; or read them as conlleval does (--repair)") from None
             raise
 
-    def converted(self) -> Iterator[tuple[str, str]]:
-        """FileColumn and scheme of those that are not IOB2."""
-        return ((name, scheme) for name, scheme in self.schemes.items() if scheme not in ("IOB2", "stars"))
+    def converted(self) -> Iterator[str]:
+        """A sentence for each column that is not in IOB2."""
+        merged = {
+            "IO": "; neighbours of one label are one span",
+            "IOB1": "; neighbours of one type need a B to part them",
+        }
+        for name, scheme in self.schemes.items():
+            if scheme not in ("IOB2", "stars"):
+                yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
 
 
 def assemble(
@@ -215,8 +221,8 @@ def read_columns(
             yield sentence
     if table.numbered:
         tell(f"{path}: rows with ids such as {table.numbered} (ranges of words, empty nodes) are no words; left out")
-    for name, scheme in notation.converted():
-        tell(f"{path}: column {name} is written in {scheme} and was converted")
+    for line in notation.converted():
+        tell(f"{path}: {line}")
 
 
 class _Table:
