@@ -96,7 +96,7 @@ class Notes:
     def close(self) -> None:
         for what, number in self._more.items():
             if number:
-                tell(f"{number} more files: {what}")
+                tell(f"{number} more file{'s'[: number - 1]}: {what}")
 
 
 @contextlib.contextmanager
@@ -322,7 +322,7 @@ def hf(
         at = f"hub, subset {subset}, revision {revision}"
         digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
         if len(splits) == 1:
-            splits = cut(next(iter(splits.values())), split, seed)
+            splits = cut(next(iter(splits.values())), split, seed, dataset)
             digests["split"] = f"{split}, seed {seed}"
         splits = with_own_ids(splits, tell)
         about |= {"name": name or out.name, "licence": licence, "sources": digests}

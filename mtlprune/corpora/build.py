@@ -117,7 +117,20 @@ def read_files(
     if not files.together and not apart:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
     paths = {split: expand(names) for split, names in (apart or {"all": files.together}).items()}
-    splits: Splits = {split: spooled(s for path in found for s in read(path)) for split, found in paths.items()}
+    if files.together:
+        percents(files.shares)
+    kinds: dict[str, tuple[str, Path]] = {}
+
+    def sentences_of(path: Path) -> Iterator[Sentence]:
+        for sentence in read(path):
+            for layer, (kind, _) in sentence.further:
+                known, first = kinds.setdefault(layer, (kind, path))
+                if kind != known:
+                    what = f"expected {layer} to be of the kind {known}, as it is in {first}, found {kind}"
+                    raise CorpusError(f"{path}, sentence {sentence.id!r}: {what}; a layer has one kind")
+            yield sentence
+
+    splits: Splits = {split: spooled(s for path in found for s in sentences_of(path)) for split, found in paths.items()}
     account = left_out.account(sum(map(len, splits.values())), tell) if left_out else {}
     for split, sentences in splits.items():
         if not sentences:
@@ -125,7 +138,7 @@ def read_files(
     digests = {str(path): source_digest(path) for found in paths.values() for path in found}
     counted = {path.stem for found in paths.values() for path in found}
     if files.together:
-        splits = cut(splits["all"], files.shares, files.seed)
+        splits = cut(splits["all"], files.shares, files.seed, ", ".join(files.together))
         digests["split"] = f"{files.shares}, seed {files.seed}"
     return with_own_ids(splits, tell, counted), {"sources": digests, "left_out": account}
 
@@ -141,25 +154,35 @@ def expand(names: Sequence[str]) -> list[Path]:
             inside = (file for file in files_below(path) if not file.name.startswith("."))
         elif name:
             inside = [path] if path.is_file() else root.glob(str(path.relative_to(root)))
-        files = sorted(file for file in inside if file.is_file())
+        try:
+            files = sorted(file for file in inside if file.is_file())
+        except ValueError as error:  # ** within a name, before Python 3.13
+            raise CorpusError(f"{name}: expected a pattern, found: {error}") from error
         if not files:
             raise CorpusError(f"{name}: expected a file, a folder of files or a pattern, found none; check the path")
         found.update(dict.fromkeys(files))
     return list(found)
 
 
-def cut(sentences: Sequence[Sentence], shares: str, seed: int) -> Splits:
-    """Split sentences by chance into train, dev and test, each in its first order. Raises CorpusError."""
-    percent = [whole_number(part) or 0 for part in shares.split("/")]
-    if not re.fullmatch("[0-9]+/[0-9]+/[0-9]+", shares) or sum(percent) != 100:
-        raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares!r}")
+def percents(shares: str) -> list[int]:
+    """Of train, dev and test, out of ``80/10/10``. Raises CorpusError."""
+    percent = [whole_number(part) for part in shares.split("/")]
+    if len(percent) != 3 or None in percent or sum(known := [part or 0 for part in percent]) != 100:
+        raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares[:60]!r}")
+    return known
+
+
+def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
+    """Split sentences of a ``source`` by chance, train, dev and test each in their first order. Raises CorpusError."""
+    percent = percents(shares)
     ends = [round(len(sentences) * sum(percent[: k + 1]) / 100) for k in range(3)]
     order = list(range(len(sentences)))
     random.Random(seed).shuffle(order)
     splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
-            raise CorpusError(f"--split: {len(sentences)} sentences are too few for {share} % of {split}; take more")
+            what = f"{len(sentences)} sentences are too few for {share} % of {split}"
+            raise CorpusError(f"{source}: {what}; take more, or other shares (--split)")
         if share:
             own = set(order[begin:end])
             splits[split] = spooled(sentence for place, sentence in enumerate(sentences) if place in own)

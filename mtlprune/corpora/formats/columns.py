@@ -100,9 +100,15 @@ class Notation:
                 raise WordError(error.place, f"{error.what}; or read them as conlleval does (--repair)") from None
             raise
 
-    def converted(self) -> Iterator[tuple[str, str]]:
-        """FileColumn and scheme of those that are not IOB2."""
-        return ((name, scheme) for name, scheme in self.schemes.items() if scheme not in ("IOB2", "stars"))
+    def converted(self) -> Iterator[str]:
+        """A sentence for each column that is not in IOB2."""
+        merged = {
+            "IO": "; neighbours of one label are one span",
+            "IOB1": "; neighbours of one type need a B to part them",
+        }
+        for name, scheme in self.schemes.items():
+            if scheme not in ("IOB2", "stars"):
+                yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
 
 
 def assemble(
@@ -197,7 +203,7 @@ def read_columns(
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
     place_of = {column: place for place, column in enumerate(columns)}
     table = _Table(path, columns)
-    tell(f"{path}: columns between {'tabs' if table.tabs else 'blanks'}")
+    tell(f"{path}: columns stand between {'tabs' if table.tabs else 'blanks'}")
 
     def cells_of(column: FileColumn) -> Iterator[list[str]]:
         silent = skip and (lambda error: None)  # those that are left out are told when they are read
@@ -215,8 +221,8 @@ def read_columns(
             yield sentence
     if table.numbered:
         tell(f"{path}: rows with ids such as {table.numbered} (ranges of words, empty nodes) are no words; left out")
-    for name, scheme in notation.converted():
-        tell(f"{path}: column {name} is written in {scheme} and was converted")
+    for line in notation.converted():
+        tell(f"{path}: {line}")
 
 
 class _Table:
@@ -251,7 +257,7 @@ class _Table:
 
     def _cells(self, line: NumberedLine) -> list[str] | None:
         """None where the line is no row."""
-        row = line.text.split("\t") if self.tabs else cells_of(line.text)
+        row = [cell.strip(" ") for cell in line.text.split("\t")] if self.tabs else cells_of(line.text)
         fits = len(row) >= self.width if self.more else len(row) == self.width
         mixed = "\t" in line.text and not self.tabs
         comment = line.text.startswith("#") and (not fits or mixed or _KEY_AND_VALUE.match(line.text))
@@ -351,7 +357,7 @@ def _other_format(row: str) -> str:
     """What a first row with its number says of a file that has no argument spans; empty where it has none."""
     cells = row.split("\t") if "\t" in row else cells_of(row)
     numbers = [whole_number(cell) is not None for cell in cells]
-    if len(cells) < 10 or cells[0] not in ("0", "1", "1-2"):
+    if len(cells) < 10 or cells[0] not in ("1", "1-2", "0.1") or not (numbers[6] or cells[6] == "_" or numbers[8]):
         return ""
     if len(cells) > 12 and cells[12] in ("Y", "_") and numbers[8]:
         columns = "_,word,_,_,pos,_,_,_,head,_,relation,..."

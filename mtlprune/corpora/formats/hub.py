@@ -147,8 +147,8 @@ def _sentences(
         plain = {column: values for column, values in cells.items() if column.name != "id"}
         with skipping(skip):
             yield assemble(f"{source}, split {split}", places, own or f"{split}-{number}", plain, notation, "row")
-    for name, scheme in notation.converted():
-        tell(f"{source}, split {split}: column {name} is written in {scheme} and was converted")
+    for line in notation.converted():
+        tell(f"{source}, split {split}: {line}")
 
 
 def _cells(where: str, name: str, value: Any, names: Sequence[str] | None, column: FileColumn) -> list[str]:
