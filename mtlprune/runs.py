@@ -169,7 +169,7 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
-        begun = {"encoder", "vocabulary.json", "manifest.json", "tensorboard", "wandb", "weights"}  # before config.yaml
+        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "wandb", "weights"}  # earlier
         foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
         if foreign:
             raise RunError(
