@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.blocks import filled
+from mtlprune.files import reading
 from mtlprune.layers import layer_order
 from mtlprune.runs import RunError, RunFolder, flat, is_aside, task_labels
 
@@ -24,6 +25,8 @@ FILE = "gates.jsonl"
 SHARED = "shared"
 RANDOM = ", random weights"
 """Behind the name of an encoder that was not pretrained."""
+ROUNDED = 1e-4
+"""How far a gate in gates.jsonl may lie from the one in the weights."""
 OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this (He and Choi 2021, the released code)."""
 
@@ -153,6 +156,15 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             "damaged, so train the run anew"
         )
     step, sets_of_best = chosen[-1]
+    weights = folder.weights_path(best)
+    if weights.is_file():  # a record has none
+        keep = filled(tree)["pruning"]["keep"]
+        for key, gates in gates_of_weights(weights, keep).items():
+            if key not in sets_of_best or not np.allclose(gates, sets_of_best[key], rtol=0, atol=ROUNDED):
+                raise ClaimError(
+                    f"{path}: the gates of {key} in epoch {best} are not those of the weights, {weights}; one of them "
+                    "is from another run, or was changed: bring it back, or train the run anew"
+                )
     selection = folder.selection() or {}
     claims = [
         Claim(
@@ -174,6 +186,35 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
         for key in records[0][2]
     ]
     return tasks, claims
+
+
+def gates_of_weights(path: Path, keep: int | None) -> dict[str, Gates]:
+    """Gate set → (L, A) gates as weights have them; `mtlprune.encoder.gates` says the same with torch.
+
+    Args:
+        keep: heads that gates of method topk keep open.
+
+    Raises:
+        RunError: a damaged file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    found = {}
+    try:
+        with reading(path), safe_open(path, framework="np") as file:
+            names = set(file.keys())
+            for key in sorted(name.split(".")[1] for name in names if name.startswith("gates.") and "logits" in name):
+                logits, mask, fixed = (file.get_tensor(f"gates.{key}.{part}") for part in ("logits", "mask", "fixed"))
+                if fixed:
+                    found[key] = mask
+                elif f"gates.{key}.temperature" in names:
+                    order = np.argsort(-logits, axis=None, kind="stable")
+                    found[key] = np.isin(np.arange(logits.size), order[:keep]).reshape(logits.shape) * 1.0
+                else:
+                    found[key] = np.clip(1.2 / (1 + np.exp(-logits.astype(np.float64))) - 0.1, 0, 1)
+    except SafetensorError as error:
+        raise ClaimError(f"{path} cannot be read ({error}); bring it back, or train the run anew") from None
+    return found
 
 
 def _start(folder: RunFolder, tree: Mapping[str, Any]) -> int | str | None:

@@ -390,11 +390,6 @@ def append_line(path: Path, record: Mapping[str, Any]) -> str:
     return line
 
 
-def log_size(path: Path) -> int:
-    """Bytes of a log; 0 where there is none."""
-    return path.stat().st_size if path.exists() else 0
-
-
 def restore_log(path: Path, text: str | None, size: int) -> str:
     """Bring a log to what a checkpoint knows of it: later lines are forgotten, lost or changed ones written anew.
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import struct
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,9 +25,11 @@ from mtlprune import records, run_forms
 from mtlprune.blocks import filled
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
+from mtlprune.errors import MtlpruneError
 from mtlprune.files import (
     RunError,
     file_sha256,
+    json_text,
     make_folder,
     one_writer,
     parse_json_line,
@@ -41,8 +45,8 @@ from mtlprune.files import (
     write_text,
 )
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
-from mtlprune.scores import main_score
-from mtlprune.sentence import Sentence
+from mtlprune.scores import SCORES, main_score
+from mtlprune.sentence import Sentence, SentenceError
 from mtlprune.strict import parse_json
 
 if TYPE_CHECKING:
@@ -56,6 +60,14 @@ SELECTION = "selection.json"
 """What halves of the data selected, of a run with pruning.method: stable."""
 TREATED = "treatment.json"
 """Which heads are treated, of a run with treatments of heads."""
+EVIDENCE = (
+    *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", "curves.jsonl", "gates.jsonl", "uas.jsonl"),
+    *(SELECTION, TREATED),
+)
+"""What claims, tables and pages read of a run beside its results; the manifest of a finished one has the SHA-256 of
+all that is there, and of its results."""
+RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
+"""Folder → how the names of its files end: of a split, in the order in which they are written."""
 _ASIDE = (
     *("name", "tasks", "data.path", "train.seed", "train.device", "train.threads", "train.checkpoint_minutes"),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
@@ -85,7 +97,7 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run, or a whole record of one. Raises RunError otherwise."""
+        """A folder that holds a run, or a record of one, as it was written. Raises RunError otherwise."""
         folder = cls(path)
         if not folder.config_path.is_file():
             if not folder.path.exists():
@@ -93,8 +105,7 @@ class RunFolder:
             inside = sorted(folder.path.glob("*/config.yaml"))[:1]
             how = f"runs lie in it: {folder.path}/*, or {inside[0].parent}" if inside else "`mtlprune train` makes one"
             raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {how}")
-        if folder.is_record:
-            records.read_record(folder.path)
+        folder.verify(encoder=False)
         return folder
 
     @classmethod
@@ -172,7 +183,7 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
-        begun = {"encoder", "vocabulary.json", "manifest.json", "tensorboard", "wandb", "weights"}  # before config.yaml
+        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "wandb", "weights"}  # earlier
         foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
         if foreign:
             raise RunError(
@@ -249,28 +260,69 @@ class RunFolder:
             if not {"tasks", "train"} <= self.read_config().keys():  # defaults alone would be valid
                 raise ValueError("a configuration that was cut short")
             if self.is_finished():
+                self.verify(encoder=False)
                 self.read_vocabularies()
                 for best in self.read_best().values() if not self.is_record else ():
                     _check_length(self.weights_path(best["epoch"]))
 
     def hashes(self) -> dict[str, str]:
-        """Name → SHA-256 of the vocabulary, of the treated heads and of the encoder's files, as they are now."""
-        paths = [self.path / "vocabulary.json", self.path / TREATED, *sorted(self.encoder_path.rglob("*"))]
+        """Name → SHA-256 of EVIDENCE, of the encoder's files and of results, as they are now."""
+        results = (self.path / _result(kind, split) for split in self.splits() for kind in RESULTS)
+        paths = [*(self.path / name for name in EVIDENCE), *sorted(self.encoder_path.rglob("*")), *results]
         return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
 
-    def verify(self) -> bool:
-        """Refuse a run whose vocabulary or encoder files are not those that it wrote.
+    def verify(self, encoder: bool = True) -> bool:
+        """Refuse a run whose files are not those that it wrote, and a record that is not whole. Results are verified
+        where they are read.
+
+        Args:
+            encoder: its files too.
 
         Returns:
-            whether the run knows their SHA-256; one of an early release does not.
+            whether their SHA-256 are known; those of a run of an early release are not.
 
         Raises:
             RunError: a file is missing, or was changed or damaged.
         """
+        if self.is_record:
+            records.read_record(self.path)
+            return True
         known = self.read_manifest().get("files", {})
         for name, sha256 in known.items():
-            verify_file(self.path / name, sha256, "bring that file back, or train the run anew with another --out")
+            kind = name.partition("/")[0]
+            if kind not in RESULTS and (encoder or kind != "encoder"):
+                verify_file(self.path / name, sha256, "bring that file back, or train the run anew with another --out")
         return bool(known)
+
+    def _known(self) -> dict[str, str]:
+        """Name → SHA-256 of the files that the manifest knows."""
+        found: dict[str, str] = self.read_manifest().get("files", {}) if (self.path / "manifest.json").exists() else {}
+        return found
+
+    def result_path(self, kind: str, split: str) -> Path:
+        """A file of results, which is the one that was written. Raises RunError."""
+        name, known, anew = _result(kind, split), self._known(), self._anew(split)
+        path = self.path / name
+        if name not in known and "config.yaml" in known and path.is_file():
+            raise RunError(f"{path} is no result of this run, or of an evaluation that was cut short; {anew}")
+        if name in known:
+            try:
+                verify_file(path, known[name], anew)
+            except RunError:
+                if self._known() == known:
+                    raise
+                return self.result_path(kind, split)  # another process evaluated just now
+        return path
+
+    def _anew(self, split: str) -> str:
+        return f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes it anew"
+
+    def write_end(self, **end: Any) -> None:
+        """Write into the manifest how a run ended, and the SHA-256 of all that is read of it from now on."""
+        with one_writer(self.path):
+            manifest = self.read_manifest()
+            files = {**self.hashes(), **manifest.get("files", {})}  # what the run began with stays what it was
+            self.write_json("manifest.json", {**manifest, **end, "files": files})
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
         """The file with the best weights by a key of best.json, which is the one that the run wrote.
@@ -397,23 +449,31 @@ class RunFolder:
             names = sorted({name for row in rows if row for name in row})
             columns[task] = {name: [row.get(name, 0) if row is not None else None for row in rows] for name in names}
         lines = (json.dumps(to_json(sentence), ensure_ascii=False) for sentence in predictions)
-        text = "".join(line + "\n" for line in lines)
+        texts = {
+            _result("predictions", split): "".join(line + "\n" for line in lines),
+            _result("counts", split): json.dumps({"ids": ids, "counts": columns}),
+            _result("scores", split): json_text(scores),
+        }
         with one_writer(self.path):
             if best is not None and best != self.read_best():
                 return False
-            for kind in ("predictions", "counts", "scores"):
+            for kind in RESULTS:
                 remove_halves(self.path / kind)
-            remove(self.path / f"scores/{split}.json")
-            self.write_text(f"predictions/{split}.jsonl", text)
-            self.write_text(f"counts/{split}.json", json.dumps({"ids": ids, "counts": columns}))
-            self.write_json(f"scores/{split}.json", scores)
+            *others, stands_for_all = texts
+            remove(self.path / stands_for_all)
+            for name in others:
+                self.write_text(name, texts[name])
+            if "config.yaml" in (known := self._known()):  # else write_end is to come
+                mine = {name: records.digest(text.encode()) for name, text in texts.items()}
+                self.write_json("manifest.json", {**self.read_manifest(), "files": {**known, **mine}})
+            self.write_text(stands_for_all, texts[stands_for_all])
         return True
 
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
         with one_writer(self.path):
-            for kind in ("scores", "counts", "predictions"):
+            for kind in ("scores", "counts", "predictions"):  # scores first: they stand for all three
                 there = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
                 remove(*(path for path, task in there if (task.partition(".on-")[0] or "joint") in gone))
 
@@ -423,15 +483,16 @@ class RunFolder:
 
     def read_scores(self, split: str) -> dict[str, Any]:
         """Task → name → score. Raises RunError where the file is damaged."""
-        path = self.path / "scores" / f"{split}.json"
-        again = f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes them anew"
-        scores = read_json(path, remedy=again)
-        decoders = self.read_config().get("decoders", {}) if self.config_path.exists() else {}
-        with reading(path, remedy=again):
+        path = self.result_path("scores", split)
+        scores = read_json(path, remedy=self._anew(split))
+        tree = self.read_config() if self.config_path.exists() else {}
+        with reading(path, remedy=self._anew(split)):
             run_forms.check(run_forms.SCORES, scores)
             for task, values in scores.items():
-                if main_score(task, decoders) not in values:
-                    raise ValueError(f"no {main_score(task, decoders)} of {task}")
+                if task not in tree.get("tasks", scores):
+                    raise ValueError(f"scores of {task}, which is no task of the run")
+                if (main := main_score(task, tree.get("decoders", {}))) not in values:
+                    raise ValueError(f"no {main} of {task}")
         return scores
 
     def has_counts(self, split: str) -> bool:
@@ -441,17 +502,24 @@ class RunFolder:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
         if self.is_record:
             return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
-        return self.read_json(f"counts/{split}.json", run_forms.check_counts)
+        self.result_path("counts", split)
+        return self.read_json(_result("counts", split), run_forms.check_counts)
 
     def why_damaged(self, split: str) -> str:
         """What is wrong with the results of a split; "" where nothing is."""
         try:
-            with reading(self.path / "counts" / f"{split}.json"):
+            with reading(self.path / _result("counts", split), remedy=self._anew(split)):
                 scores, counts = self.read_scores(split), self.read_counts(split)
-                sizes = {len(column) for task in scores for column in counts["counts"][task].values()}
-                if not counts["ids"] or sizes != {len(counts["ids"])}:
-                    raise ValueError("not as many counts as sentences")
-        except RunError as error:
+                decoders = self.read_config().get("decoders", {})
+                for task, values in scores.items():
+                    columns = counts["counts"][task]
+                    if not counts["ids"] or {*map(len, columns.values())} != {len(counts["ids"])}:
+                        raise ValueError("not as many counts as sentences")
+                    sums = Counter({name: sum(filter(None, column)) for name, column in columns.items()})
+                    for name, score in SCORES[kind_of(task, decoders)].items():
+                        if name in values and not math.isclose(score(sums), values[name], abs_tol=1e-6):
+                            raise ValueError(f"counts of {task} that do not give the {name} in scores/{split}.json")
+        except MtlpruneError as error:
             return str(error)
         return ""
 
@@ -479,10 +547,14 @@ class RunFolder:
     def read_predictions(self, split: str) -> list[Sentence]:
         """In the order of the split. Raises RunError, naming file and line."""
         self.refuse_record("predictions")
-        path = self.path / "predictions" / f"{split}.jsonl"
+        path = self.result_path("predictions", split)
         if not path.is_file():
-            raise RunError(f"{path} is missing; `mtlprune evaluate {self.path} --split {split}` writes it")
+            raise RunError(f"{path} is missing; {self._anew(split)}")
         return list(read_sentences(path))
+
+
+def _result(kind: str, split: str) -> str:
+    return f"{kind}/{split}.{RESULTS[kind]}"
 
 
 def _check_length(path: Path) -> None:

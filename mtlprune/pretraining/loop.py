@@ -105,7 +105,7 @@ def pretrain(
         else:
             folder.check_ours()
         if done := finished(folder):
-            done.check_logs(folder.path / CURVES)
+            folder.verify()
             remove(folder.checkpoint_path)  # in case the end was cut short just here
             return done
         trainer = _Pretrainer(prepare(config, folder, corpora), folder)

@@ -248,10 +248,14 @@ class Place:
             return None
         try:
             self.run.check_whole()
+            if not self.finished():
+                return ""
+            if self.run.gates_path.is_file():
+                from mtlprune.claimed_heads import load_claims  # needs numpy, which other runs do without
+
+                load_claims([self.run.path])
         except MtlpruneError as error:
             return str(error)
-        if not self.finished():
-            return ""
         wrong = next((wrong for split in self.run.splits() if (wrong := self.run.why_damaged(split))), None)
         if mark and wrong is None:
             _WHOLE.add(mark)

@@ -6,7 +6,6 @@ for made in record(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), go
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,16 @@ from typing import Any
 import yaml
 
 from mtlprune import records
+from mtlprune.blocks import filled
+from mtlprune.claimed_heads import load_claims
 from mtlprune.files import json_text, read_json, replacing_folder, write_json
-from mtlprune.runs import SELECTION, TREATED, RunError, RunFolder
+from mtlprune.runs import EVIDENCE, RESULTS, RunError, RunFolder
 from mtlprune.scores import count
 from mtlprune.sentence import Sentence, declared
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
-KEPT = (
-    *("config.yaml", "manifest.json", "best.json", "vocabulary.json", "metrics.jsonl", "gates.jsonl", "uas.jsonl"),
-    *(SELECTION, TREATED, "latency.json", "encoder/heads.json"),
-)
+KEPT = (*EVIDENCE, "manifest.json", "latency.json", "encoder/heads.json")
 """What a record has of a run, beside scores and counts."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
@@ -115,6 +113,7 @@ def _write(
     source: RunFolder, folder: Path, out: Path, gold: Gold, made_gold: dict[str, tuple[str, records.GoldTables]]
 ) -> None:
     """Write the record of a run into ``folder``, and its gold tables where they are missing."""
+    _check_evidence(source)
     named: dict[str, dict[str, str]] = {}
     for name in (*KEPT, *(f"scores/{split}.json" for split in source.splits())):
         if (source.path / name).is_file():
@@ -141,11 +140,23 @@ def _write(
         "format": "mtlprune record",
         "version": records.VERSION,
         "run": _run_digest(source),
-        "made_from": _source_digest(source),
         "gold": named,
         "files": {name: records.digest((folder / name).read_bytes()) for name in records.contents(folder)},
     }
     write_json(folder / records.FILE, tree)
+
+
+def _check_evidence(source: RunFolder) -> None:
+    """Raises RunError where something that a record is read for is missing, or not what the run wrote."""
+    source.verify()
+    source.read_best()
+    if filled(source.read_config())["pruning"]["method"] != "none":
+        load_claims([source.path])
+    for split in source.splits():
+        for kind in RESULTS:
+            source.result_path(kind, split)
+        if why := source.why_damaged(split):
+            raise RunError(why)
 
 
 def _write_counts(source: RunFolder, split: str, path: Path, gold: records.GoldTables | None) -> None:
@@ -228,17 +239,6 @@ def _run_digest(source: RunFolder) -> str:
     """The same for runs of one configuration on the same data."""
     fingerprint = source.read_manifest()["data"]["fingerprint"]
     return records.digest(_portable(source, "config.yaml") + fingerprint.encode())
-
-
-def _source_digest(source: RunFolder) -> str:
-    """Of the small files of the run as they are there, so that a run can be told to be the one that was recorded."""
-    found = hashlib.sha256()
-    kinds = (("scores", "json"), ("counts", "json"), ("predictions", "jsonl"))
-    names = [*KEPT, *(f"{kind}/{split}.{form}" for kind, form in kinds for split in source.splits())]
-    for path in (source.path / name for name in names):
-        if path.is_file():
-            found.update(f"{path.relative_to(source.path)} {records.digest(path.read_bytes())}\n".encode())
-    return found.hexdigest()
 
 
 def _write_index(sweep: Path, out: Path) -> None:

@@ -22,7 +22,7 @@ from torch import nn
 from mtlprune import run_forms
 from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
-from mtlprune.files import RunError, append_line, file_sha256, log_size, reading, replacing, restore_log
+from mtlprune.files import RunError, append_line, file_sha256, reading, replacing, restore_log
 from mtlprune.runs import RunFolder
 from mtlprune.strict import parse_json
 from mtlprune.training.hardware import peak_memory
@@ -91,16 +91,6 @@ class Progress:
             if text:
                 self._remember(path, text)
 
-    def check_logs(self, *paths: Path) -> None:
-        """Refuse a finished run whose logs are not as long as at its end. Raises RunError."""
-        for path in paths:
-            expected, found = getattr(self, SIZES[path.name]), log_size(path)
-            if found != expected:
-                raise RunError(
-                    f"{path}: expected the {expected} bytes of the end of the run, found {found}; it was changed or "
-                    "damaged since: bring it back, or remove the run folder to train it anew"
-                )
-
     def _remember(self, path: Path, text: str) -> None:
         self.logs[path.name] = text
         setattr(self, SIZES[path.name], len(text.encode()))
@@ -122,8 +112,7 @@ def finished(folder: RunFolder) -> Progress | None:
 def note_end(folder: RunFolder, progress: Progress, **more: Any) -> None:
     """Write into the manifest how a run ended."""
     ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    end = {"ended": ended, "peak_memory": peak_memory(), "finished": progress.end(), **more}
-    folder.write_json("manifest.json", {**folder.read_manifest(), **end})
+    folder.write_end(ended=ended, peak_memory=peak_memory(), finished=progress.end(), **more)
 
 
 def seed_step(seed: int, step: int, tasks: Sequence[str] = (), rank: int = 0) -> None:

@@ -123,7 +123,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
     elif group.leads:
         folder.check_ours()
     if done := finished(folder):
-        done.check_logs(*logs(folder))
+        folder.verify()
         for key, best in done.best.items():
             folder.verify_weights(key, best)
         if group.leads:

@@ -23,7 +23,7 @@ from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, b
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_config, load_tokenizer
-from mtlprune.files import replacing_folder
+from mtlprune.files import remove, replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs import TREATED, RunError, RunFolder, flat
 from mtlprune.sentence import Dependencies, Sentence
@@ -330,6 +330,8 @@ def write_beginning(
     folder.write_json("vocabulary.json", vocabularies)
     if model.treated:
         folder.write_json(TREATED, model.treated)
+    else:
+        remove(folder.path / TREATED)  # of a beginning with other settings that was cut short
     folder.write_json(
         "manifest.json",
         {

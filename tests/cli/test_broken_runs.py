@@ -6,24 +6,27 @@ import operator
 import resource
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from math import gcd
 from pathlib import Path
+from threading import Barrier
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import yaml
+from gated_runs import forget_hashes
 from report_runs import gold_sentences, write_study_run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mtlprune.config.config import load_config
-from mtlprune.corpora.store import save_corpus
+from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.errors import printable_lines
 from mtlprune.files import SUMS, write_sums
-from mtlprune.runs import RunFolder
+from mtlprune.runs import RESULTS, RunFolder
 from mtlprune.training.loop import train
 
 
@@ -120,6 +123,8 @@ class Broken:
             "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
             "head": ("head", run, 1, 1, "--sentences", 1),
             "record": ("runs", "record", run, "--out", out / "records"),
+            "export": ("export", run, "--out", out / "export"),
+            "heads": ("heads", run, "--permutations", 10, "--out", out / "heads"),
         }
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
@@ -149,31 +154,137 @@ def broken(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path)
     return Broken(place.finished, place.begin, lab.corpus, tmp_path, mtlprune)
 
 
+@pytest.fixture
+def forgetful(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
+    """Of a run that knows no SHA-256, so that its files are judged by what they hold."""
+    forget_hashes(shutil.copytree(place.finished, tmp_path / "whole"))
+    return Broken(tmp_path / "whole", place.begin, lab.corpus, tmp_path, mtlprune)
+
+
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
-def test_files_that_are_broken_as_a_whole(broken, every):
+def test_files_that_are_broken_as_a_whole(forgetful, every):
     """Each file before each command, each way on each file and before each command; or one in ``every`` of these."""
     ways = [*WHOLE, "missing"]
-    assert gcd(len(ways), len(broken.commands)) == 1
-    for number, (file, command) in list(enumerate(product(TEXTS, broken.commands)))[::every]:
-        path, what = broken.whole / file, ways[number % len(ways)]
+    assert gcd(len(ways), len(forgetful.commands)) == 1
+    for number, (file, command) in list(enumerate(product(TEXTS, forgetful.commands)))[::every]:
+        path, what = forgetful.whole / file, ways[number % len(ways)]
         if (file, what) != ("config.yaml", "missing"):  # then it is no run
-            names = str(broken.run) if what == "missing" else path.name
-            broken.check(file, None if what == "missing" else WHOLE[what](path.read_bytes()), command, what, names)
+            names = str(forgetful.run) if what == "missing" else path.name
+            forgetful.check(file, None if what == "missing" else WHOLE[what](path.read_bytes()), command, what, names)
 
 
 @pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.slow)])
-def test_values_of_another_kind(broken, every):
+def test_values_of_another_kind(forgetful, every):
     """Each value of each file, each way somewhere, each way before each command; or one in ``every`` of these."""
-    kinds, commands, cases = list(VALUES), list(broken.commands), []
+    kinds, commands, cases = list(VALUES), list(forgetful.commands), []
     assert gcd(len(kinds), len(commands)) == 1
     for file in TEXTS[:-2]:
-        paths = list(leaves(parsed((broken.whole / file).read_bytes(), file)[0]))
+        paths = list(leaves(parsed((forgetful.whole / file).read_bytes(), file)[0]))
         cases += [(file, paths[n % len(paths)]) for n in range(max(len(paths), len(kinds)))]
     assert len(cases) > 250
     for number, (file, path) in list(enumerate(cases))[::every]:
         kind, what = kinds[number % len(kinds)], ".".join(map(str, path))
-        content = changed((broken.whole / file).read_bytes(), file, path, kind)
-        broken.check(file, content, commands[number % len(commands)], f"{what} {kind}", str(broken.run))
+        content = changed((forgetful.whole / file).read_bytes(), file, path, kind)
+        forgetful.check(file, content, commands[number % len(commands)], f"{what} {kind}", str(forgetful.run))
+
+
+def exchanged(content: bytes) -> bytes:
+    """gates.jsonl with the first open and the first closed gate of every line exchanged."""
+    lines = [json.loads(line) for line in content.splitlines()]
+    for line in lines:
+        for rows in line["gates"].values():
+            flat = [value for row in rows for value in row]
+            high, low = flat.index(max(flat)), flat.index(min(flat))
+            assert flat[high] - flat[low] > 1e-3
+            flat[high], flat[low] = flat[low], flat[high]
+            rows[:] = [flat[place : place + len(rows[0])] for place in range(0, len(flat), len(rows[0]))]
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def one_more(tree: Any) -> Any:
+    """The same with whole numbers one higher, and others 99."""
+    if isinstance(tree, dict):
+        return {key: one_more(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [one_more(value) for value in tree]
+    return tree + 1 if isinstance(tree, int) else 99.0 if isinstance(tree, float) else tree
+
+
+def with_json(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps(change(json.loads(content))).encode()
+
+
+EVIDENCE: dict[str, Callable[[bytes], bytes]] = {
+    "config.yaml": lambda content: content.replace(b"seed: 1", b"seed: 2"),
+    "best.json": with_json(lambda best: best | {"joint": best["joint"] | {"score": 99.0}}),
+    "vocabulary.json": with_json(lambda known: known | {"pos": {key: own[::-1] for key, own in known["pos"].items()}}),
+    "metrics.jsonl": lambda content: content.replace(b'"joint": ', b'"joint": 1'),
+    "gates.jsonl": exchanged,
+    "scores/dev.json": with_json(one_more),
+    "counts/dev.json": with_json(one_more),
+    "predictions/dev.jsonl": lambda content: content.replace(b'"pos": ["', b'"pos": ["X'),
+}
+"""Changes after which a file is as valid as before, but no longer what the run found."""
+READERS = {
+    "scores/dev.json": ("table", "record", "export", "report"),
+    "counts/dev.json": ("record",),
+    "predictions/dev.jsonl": ("record",),
+}
+
+
+@pytest.mark.parametrize("file", EVIDENCE)
+def test_what_a_finished_run_found_cannot_be_changed_or_lost(file, broken):
+    """Whatever reads it refuses, and names it; results are written anew, as a run of them anew."""
+    content = EVIDENCE[file]((broken.run / file).read_bytes())
+    assert content != (broken.run / file).read_bytes()
+    for command in READERS.get(file, tuple(broken.commands)):
+        names = file.rpartition("/")[2] if command != "train" else str(broken.run)
+        assert broken.check(file, content, command, "changed", names) == 2, command
+        if file not in ("scores/dev.json", "config.yaml"):  # without which it is not scored, or no run
+            assert broken.check(file, None, command, "missing", file) == 2, command
+
+
+@pytest.mark.parametrize("file", ["gates.jsonl", "scores/dev.json", "counts/dev.json"])
+def test_gates_are_those_of_the_weights_and_scores_those_of_the_counts(file, forgetful):
+    """Also of a run that knows no SHA-256: packing notices, and with gates whoever reads claims."""
+    content = EVIDENCE[file]((forgetful.run / file).read_bytes())
+    for command in ("record", "claims", "maps", "prune") if file == "gates.jsonl" else ("record",):
+        assert forgetful.check(file, content, command, "changed", str(forgetful.run)) == 2, command
+    for missing in ("gates.jsonl", "best.json"):
+        assert forgetful.check(missing, None, "record", "missing", missing) == 2
+
+
+def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken):
+    evaluate = ("evaluate", broken.run, "--split", "test")
+    broken.call(*evaluate).done()
+    known = RunFolder(broken.run).read_manifest()["files"]
+    assert {f"{kind}/test.{form}" for kind, form in RESULTS.items()} < known.keys()
+    table = ("table", broken.run, "--no-test")
+    broken.call(*table).done()
+    path = broken.run / "scores/test.json"
+    path.write_bytes(EVIDENCE["scores/dev.json"](path.read_bytes()))
+    broken.call(*table).refuses("scores/test.json was changed or damaged")
+    broken.call(*evaluate).done()
+    before = broken.call(*table).done()
+    (broken.run / "scores/test.best-pos.json").write_bytes(path.read_bytes())
+    broken.call(*table, "--split", "test.best-pos").refuses("scores/test.best-pos.json is no result of this run")
+    assert broken.call(*table) == before
+
+
+def test_parallel_evaluations_of_two_splits_leave_both_checksums(broken):
+    folder, both = RunFolder(broken.run), Barrier(2)
+    scores = folder.read_scores("dev")
+    gold = {split: list(load_corpus(Path(folder.read_config()["data"]["path"]))[split]) for split in ("dev", "test")}
+
+    def write(split: str) -> None:
+        both.wait(60)
+        for _ in range(20):
+            folder.write_results(split, scores, [s.id for s in gold[split]], {}, gold[split])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, ("dev", "test")))
+    assert all(folder.read_predictions(split) for split in gold)
+    assert {"scores/dev.json", "scores/test.json"} < folder.read_manifest()["files"].keys()
 
 
 CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {

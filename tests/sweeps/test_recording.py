@@ -101,6 +101,32 @@ def test_what_is_made_of_records_is_what_is_made_of_runs(study, monkeypatch, mtl
     assert made[0] == made[1]
 
 
+BREAKS: dict[str, Callable[[str], str]] = {
+    "scores/test.json": lambda text: text.replace('"pos"', '"posx"'),
+    "counts/test.json": lambda text: text.replace('"correct"', '"right"'),
+    "gates.jsonl": lambda text: text.replace('"shared"', '"ner"'),
+    "config.yaml": lambda text: text.replace("encoder:", "encoders:"),
+    "best.json": lambda text: text.replace('"joint"', '"joined"'),
+    "record.json": lambda text: text.replace('"run"', '"ran"'),
+}
+
+
+@pytest.mark.parametrize("file", BREAKS)
+def test_a_broken_cell_is_left_out_and_its_file_named(file, study, monkeypatch, mtlprune, tmp_path, caplog):
+    here, there = study
+    root = shutil.copytree((there if file == "record.json" else here) / "mine", tmp_path / "mine")
+    broken = root / "gates-pos-1" / file
+    text = broken.read_text(encoding="utf-8")
+    broken.write_text(BREAKS[file](text), encoding="utf-8")
+    assert broken.read_text(encoding="utf-8") != text
+    monkeypatch.chdir(tmp_path)
+    for words in (("table", "mine:gates-pos-*,none-pos-*", "--no-test"), ("claims", "mine:gates-pos-*"), PAGE[:-1]):
+        answer = mtlprune(*words, *([tmp_path / "page.html"] if words[0] == "report" else [])).done()
+        shown = answer.out + answer.err + caplog.text + "".join(page.read_text() for page in tmp_path.glob("*.html"))
+        caplog.clear()
+        assert "gates-pos-1 " in shown and " left out: " in shown and f"gates-pos-1/{file}" in shown, shown[:2000]
+
+
 def test_runs_and_records_stand_side_by_side_and_records_are_replaced_whole(study, mtlprune, tmp_path):
     here, there = study
     half = [place / "mine" / f"none-{tasks}-1" for place, tasks in ((here, "pos"), (there, "mtl5"))]

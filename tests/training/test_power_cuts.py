@@ -9,7 +9,7 @@ import pytest
 from interrupted import outcome
 from power_cuts import Image, Recorder, images, lay_out
 
-from mtlprune.config.config import build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import pretrain
 from mtlprune.runs import RunError, RunFolder
@@ -71,6 +71,86 @@ def evaluates(root: Path) -> None:
 
 WORKS = {"train": trains, "pretrain": pretrains, "prune": prunes, "evaluate": evaluates}
 """What a command writes below a folder, told to go on where it was cut short."""
+PRUNED: dict[str, dict[str, Any]] = {
+    "importance": {"keep": 3, "importance_of": "both"},
+    "fisher": {"keep": 3, "importance_of": "both"},
+    **{
+        f"stable by {selector}": {"keep": 3, "importance_of": "both", "halves": 2, "threshold": 1.0, **more}
+        for selector, more in {
+            "importance": {},
+            "fisher": {"selector": "fisher"},
+            "gates": {"selector": "gates", "selector_updates": 2, "rate": 2.0},
+            "topk": {"selector": "topk", "selector_updates": 2, "rate": 2.0},
+        }.items()
+    },
+    "random": {"keep": 3, "closed": "mean"},
+    "given": {"heads": "1-2,2-1,2-2"},
+    "gates": {"keep": 3, "penalty": "exact", "sets": "per_task"},
+    "topk": {"keep": 3},
+}
+TREATED: dict[str, dict[str, Any]] = {
+    "distil": {"teachers": {"pos": "pos", "dep": "dep"}},
+    "dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-2"}}},
+    "clone": {"heads": {"rule": "random", "like": "1-1,2-1"}},
+    "protect": {"heads": "1-1", "tasks": ["dep"]},
+    "project": {"at": "heads", "heads": "1-1,2-2"},
+    "merge": {"sources": {"pos": "pos", "dep": "dep"}, "sentences": 4},
+}
+BEGINNINGS: dict[str, dict[str, Any]] = {
+    **{name: {"pruning": {"method": name.partition(" ")[0], **block}} for name, block in PRUNED.items()},
+    **{name: {"treatment": {name: block}} for name, block in TREATED.items()},
+    "several": {
+        "treatment": {name: TREATED[name] for name in ("distil", "dispatch", "merge")},
+        "pruning": {"method": "random", **PRUNED["random"]},
+    },
+}
+"""What is chosen or written before the first update, by every selector and every treatment."""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Finished runs that others begin from: pos, dep and both."""
+    root = tmp_path_factory.mktemp("sources")
+    for name, tasks in {"pos": ["pos"], "dep": ["dep"], "both": ["pos", "dep"]}.items():
+        assert train(build_config(beginning({}) | {"tasks": tasks}), RunFolder(root / name)).finished
+    return root
+
+
+def beginning(block: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one epoch of two updates."""
+    given = settings()
+    how = given["train"] | {"epochs": 1, "log_uas": False, "checkpoint_minutes": 1e6}
+    return given | {"pruning": {"method": "none"}, "train": how} | block
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_a_run_killed_while_it_begins_begins_anew(name, every, sources, tmp_path, monkeypatch):
+    """At each operation up to the first checkpoint; or just before the last file of the beginning, config.yaml."""
+    monkeypatch.chdir(sources)
+    config, root = build_config(beginning(BEGINNINGS[name])), tmp_path / "root"
+    expected = outcome(shutil.move(trained_to_the_end(config, root), tmp_path / "whole"))
+    with Recorder(root) as recorder:
+        train(config, RunFolder(root / "run"), stop=lambda: True)
+    recorder.root = root.rename(tmp_path / "recorded")
+    found = images(recorder)
+    if not every:
+        early = [image for image in found if "run/config.yaml" not in image]
+        assert len(early) > 10 and ("treatment" not in BEGINNINGS[name]) != ("run/treatment.json" in early[-1])
+        found = early[-1:]
+    for number, image in enumerate(found):
+        shutil.rmtree(root, ignore_errors=True)
+        lay_out(image, root)
+        assert outcome(trained_to_the_end(config, root)) == expected, f"{name}, {number} of {len(found)}"
+    print(f"{name}: killed at {len(found)} moments, all begin anew")
+
+
+def trained_to_the_end(config: Config, root: Path) -> Path:
+    root.mkdir(exist_ok=True)
+    assert train(config, RunFolder(root / "run")).finished
+    return root / "run"
+
+
 Recorded = tuple[Callable[[Path], None], Recorder, dict[str, Any]]
 
 

@@ -31,7 +31,16 @@ from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.corpora.tables import arrays_from_bytes, arrays_to_bytes
 from mtlprune.encoder.batch import Encoded
-from mtlprune.files import RunError, file_sha256, one_writer, read_json, replacing, verify_file, write_json
+from mtlprune.files import (
+    RunError,
+    file_sha256,
+    one_writer,
+    read_json,
+    remove_halves,
+    replacing,
+    verify_file,
+    write_json,
+)
 from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
 from mtlprune.tasks.base import Target, Term, WordLabels
 from mtlprune.tasks.con import CON
@@ -343,6 +352,7 @@ class Distil(Treatment):
             part = f"{data.train}-{data.train_sentences or 'all'}-{data.half or 'all'}-{len(run.run.pieces)}"
             stored = folder / f"{task}-{mark[:16]}-{fingerprint[:16]}-{part}.scores"
             with one_writer(folder):
+                remove_halves(folder)
                 if not stored.with_suffix(".json").is_file():
                     again = f"{key} names it; bring it back, or choose another --out"
                     verify_file(Path(files[key]["file"]), mark, again)
