@@ -32,14 +32,14 @@ def study(tmp_path: Path, seeds: int = 2, **changes: Any) -> list[RunFolder]:
 
 
 def test_a_table_of_tests(tmp_path):
-    comparison = with_tests(compare(study(tmp_path), "test"), 2000)
+    comparison = with_tests(compare(study(tmp_path, 4), "test"), 2000)
     assert set(comparison.tests) == {(MTL, "pos"), (MTL, "con")}
     assert comparison.untested == {}
     pos, con = comparison.tests[MTL, "pos"], comparison.tests[MTL, "con"]
     assert pos.significant and pos.difference.high < 0 and pos.p_holm == 2 * pos.difference.p
     assert not con.significant and con.p_holm == con.difference.p  # the larger of two is not corrected
     rows = details(comparison).rows
-    assert [(*row[:2], row[-1]) for row in rows] == [(task, "MTL-2 − STL", "2, 2") for task in ("POS", "CON")]
+    assert [(*row[:2], row[-1]) for row in rows] == [(task, "MTL-2 − STL", "4, 4") for task in ("POS", "CON")]
 
 
 def test_what_is_tested_is_what_is_printed(tmp_path):
