@@ -18,13 +18,15 @@ from mtlprune.statistics import significance
 from mtlprune.statistics.standard_errors import upper_tail
 
 LEVELS = (0.05, 0.01, 0.0025, 0.0001)
+RATIOS = (0.5, 1, 2, 3)
+"""Of the error of all seeds to that of sentences."""
 
 
 Drawer = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
 DEVIATIONS: dict[str, Drawer] = {
     "normal": lambda generator, shape: generator.normal(size=shape),
     "exponential": lambda generator, shape: generator.exponential(size=shape) - 1,
-    "exponential in both settings": lambda generator, shape: generator.laplace(scale=0.5**0.5, size=shape),
+    "laplace": lambda generator, shape: generator.laplace(scale=0.5**0.5, size=shape),
 }
 """Of variance 1; of settings with the same seeds the difference of two exponential deviations is Laplace's."""
 
@@ -85,31 +87,32 @@ def rejected(p: NDArray[np.float64]) -> list[float]:
     return [float((p <= level).mean()) for level in LEVELS]
 
 
-def rows(times: int, counted: int) -> Iterator[tuple[str, list[float]]]:
-    """What is simulated, and how often it is rejected at each level."""
-    groups = {"3": (3,), "5": (5,), "3 and 3, unpaired": (3, 3), "3 and 5, unpaired": (3, 5)}
-    for name, runs in groups.items():
-        for ratio in (0.5, 1, 2, 3):
-            yield f"{name} | normal | {ratio:g}", rejected(of_scores(runs, ratio, times // len(runs)))
-    skewed = [(name, list(DEVIATIONS)[2]) for name in ("3", "5")]
-    for name, what in [*skewed, *((name, "exponential") for name in ("3", "5", "3 and 3, unpaired"))]:
-        for ratio in (0.5, 1, 3):
-            p = of_scores(groups[name], ratio, times // len(groups[name]), what)
-            yield f"{name} | {what} | {ratio:g}", rejected(p)
-    for name in ("3", "5", "3 and 5, unpaired"):
-        for own, what in ((0.0, "none"), (0.2, "0.2 in log odds")):
-            yield f"{name} | F1 of counts: {what} | –", [*rejected(of_counts(groups[name], own, counted))[:3], math.nan]
-    shares = rejected(of_counts((3,), 0, counted, rare=0.1))
-    yield "3 | F1 of counts, one sentence in ten has any: none | –", [*shares[:3], math.nan]
+Rows = Iterator[tuple[str, str, list[list[float]]]]
+
+
+def rows(times: int, counted: int) -> Rows:
+    """Seeds, how they deviate, and how often is rejected: of each ratio of errors a list, of each of LEVELS a share."""
+    groups = {"3": (3,), "5": (5,), "3 and 3, others": (3, 3), "3 and 5, others": (3, 5)}
+    both, single = "exponential, in both settings", "exponential, in one setting"
+    deviations = [(name, "normal", "normal") for name in groups]
+    deviations += [(name, both, "laplace") for name in ("3", "5")]
+    deviations += [(name, single, "exponential") for name in ("3", "5")]
+    deviations += [(name, both, "exponential") for name in ("3 and 3, others", "3 and 5, others")]
+    for name, what, drawer in deviations:
+        runs = groups[name]
+        yield name, what, [rejected(of_scores(runs, ratio, times // len(runs), drawer)) for ratio in RATIOS]
+    for name in ("3", "5", "3 and 5, others"):
+        yield name, "F1 of counts: 0, 0.2", [rejected(of_counts(groups[name], own, counted))[:3] for own in (0.0, 0.2)]
+    yield "3", "the same, one sentence in ten counts: 0", [rejected(of_counts((3,), 0, counted, rare=0.1))[:3]]
 
 
 def main() -> None:
     """Print them."""
-    print("| seeds | their deviations | their error / that of sentences | " + " | ".join(map(str, LEVELS)) + " |")
-    print("|:--|:--|--:|" + "--:|" * len(LEVELS))
-    for name, shares in rows(200_000, 5_000):
-        told = ("–" if math.isnan(share) else f"{share:.2g}" for share in shares)
-        print(f"| {name} | {' | '.join(told)} |", flush=True)
+    print("| seeds | their deviations | " + " | ".join(f"{level:f}".rstrip("0") for level in LEVELS) + " |")
+    print("|:--|:--|" + "--:|" * len(LEVELS))
+    for name, what, shares in rows(200_000, 5_000):
+        columns = [" ".join(f"{share:.2g}" for share in column) for column in zip(*shares, strict=True)]
+        print(f"| {name} | {what} | {' | '.join([*columns, '–'][: len(LEVELS)])} |", flush=True)
 
 
 if __name__ == "__main__":
