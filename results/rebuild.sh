@@ -24,6 +24,7 @@ for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
         --format "$(test $format = md && echo markdown || echo json)" --out "$out/gates/scores.$format"
 done
+mtlprune table "$records:none-???-?,none-mtl5-?,gates-*" --split test --margin 1.0 --out "$out/gates/scores-test.md"
 
 # Gates directly against random heads of the same layers, and whether importance costs less than a point, on test
 for kind in '???' mtl5; do

@@ -1,7 +1,7 @@
 """Do two settings differ beyond the chance of these seeds and sentences?
 
 A score is recomputed from summed counts in every resample, never averaged over sentences; a setting's score is the mean
-over its runs (seeds), which all see the same resampled sentences. The main interval and its p resample seeds, then
+over its runs (seeds), which all see the same resampled sentences. The main interval and its p are over seeds and
 sentences; the others hold the runs fixed. What they cover and what they do not stands in docs/significance.md.
 
 Labels are counted by the rules of the layer's main score, so that summed over them they give its counts: POS tags,
@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import optimize
 
 from mtlprune.layers import kind_of
 from mtlprune.scores import SCORES, argument_places, brackets, fenceposts
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.standard_errors import CONSTANT, LEVEL, NOTHING, Floats, StandardError
 
-LEVEL = 0.05
 CHUNK = 4_000_000  # weights drawn at a time
 SUMS = 8_000_000
 """Sums held at a time, so that memory does not grow with the number of runs."""
@@ -40,7 +40,6 @@ MEETINGS = 100
 """Up to ten runs a side, each meets each; of more, evenly chosen ones."""
 EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
 
-Floats = NDArray[np.float64]
 Score = Callable[[Mapping[str, Floats]], Floats]
 
 
@@ -77,7 +76,8 @@ class Difference:
     delta: float
     """In points (percent)."""
     low: float
-    """Lower end of the 95 % interval over sentences: percentile bootstrap, these runs held fixed."""
+    """Lower end of the 95 % interval over sentences: percentile bootstrap, these runs held fixed; NaN where all
+    resamples give the same difference."""
     high: float
     effect: float
     """Cohen's d over sentences: delta / standard deviation of the sentences' jackknife pseudo-values; NaN if that is
@@ -94,26 +94,32 @@ class Difference:
     seeds: tuple[int, int]
     """Runs of the first setting and of the second."""
     wide_low: float
-    """Lower end of the main interval, 95 % over seeds *and* sentences: hierarchical bootstrap; NaN without two seeds on
-    either side."""
+    """Lower end of the main interval, 95 % over seeds *and* sentences; NaN without two seeds on either side, or where
+    no error can be estimated."""
     wide_high: float
     wide_p: float
-    """Two-sided, of the same t as the interval; not corrected. NaN as above."""
-    wide_error: float
-    """Standard error of delta over seeds and sentences; NaN as above."""
-    wide_free: float
-    """Its degrees of freedom (Welch and Satterthwaite), possibly infinite; NaN as above."""
+    """Two-sided, by the distribution of the interval; not corrected. NaN as above."""
+    wide_error: StandardError
+    """Of delta over seeds and sentences."""
     paired: bool
-    """Both settings have the same seeds, which were drawn together."""
+    """Both settings have the same seeds, which are compared seed by seed."""
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether there are two seeds or more on either side."""
+        return min(self.seeds) > 1
+
+    @property
+    def unknown(self) -> str:
+        """Why there is no interval, over seeds and sentences or with one run over sentences; empty where there is."""
+        return self.wide_error.unknown if self.has_seeds else CONSTANT if math.isnan(self.low) else ""
 
     def equivalence_p(self, margin: float) -> float:
         """The larger p of two one-sided tests against a true difference of ``margin`` points or more, either way.
 
-        Below 0.05: the difference is smaller than the margin, whatever the seeds and sentences. NaN without two seeds.
+        Below 0.05: the difference is smaller than the margin, whatever the seeds and sentences. NaN as above.
         """
-        if math.isnan(self.wide_error):
-            return math.nan
-        return _upper_tail(margin - abs(self.delta), self.wide_error, self.wide_free)
+        return self.wide_error.upper_tail(margin - abs(self.delta))
 
 
 def differences(
@@ -150,9 +156,8 @@ def _refuse_unequal(first: System, second: System) -> None:
         )
 
 
-def _difference(
-    first: System, second: System, booted: Floats, swapped: Floats, reseeded: Floats, resamples: int
-) -> Difference:
+def _difference(first: System, second: System, booted: Sequence[Floats], swapped: Floats, resamples: int) -> Difference:
+    """Of counts, scores (R, S) of either system on resampled sentences, and differences (R,) of swapped ones."""
     scores = [system.scores(system.totals) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
     both = np.concatenate([first.counts, second.counts])
@@ -161,14 +166,13 @@ def _difference(
     if exact:
         swapped = _enumerated(first, second, differing)
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
-    low, high = np.percentile(booted, [2.5, 97.5])
-    sides = [scores[0] - scores[1]] if _paired(first, second) else scores
-    error, free = float(reseeded.std()), _free(float(reseeded.var()), sides)
-    wide = float(stats.t.ppf(1 - LEVEL / 2, free)) * error
+    error = _error(first, second, scores, booted)
+    wide = error.half_width()
+    low, high = _percentiles(booted[0].mean(1) - booted[1].mean(1))
     return Difference(
         delta=delta,
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         effect=_effect(delta, first, second),
         p=reached / len(swapped) if exact else (1 + reached) / (1 + resamples),
         floor=min(1.0, 2 / len(swapped)) if exact else 1 / (1 + resamples),
@@ -178,11 +182,25 @@ def _difference(
         seeds=(len(first.counts), len(second.counts)),
         wide_low=delta - wide,
         wide_high=delta + wide,
-        wide_p=min(1.0, 2 * _upper_tail(abs(delta), error, free)),
+        wide_p=error.two_sided(delta),
         wide_error=error,
-        wide_free=free,
         paired=_paired(first, second),
     )
+
+
+def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
+    """Of the difference of means: seed by seed where both systems have the same, else of two groups."""
+    if min(map(len, scores)) < 2:
+        return StandardError((), (), math.nan, "there are not two seeds")
+    if _paired(first, second):
+        return StandardError.of([scores[0] - scores[1]], [booted[0] - booted[1]])
+    return StandardError.of([scores[0], -scores[1]], [booted[0], -booted[1]])
+
+
+def _percentiles(booted: Floats) -> tuple[float, float]:
+    """(C,) → ends of the 95 % interval; NaN where all are the same, as there is nothing to estimate an error from."""
+    low, high = np.percentile(booted, [2.5, 97.5])
+    return (float(low), float(high)) if np.ptp(booted) > NOTHING else (math.nan, math.nan)
 
 
 # --- resampling ------------------------------------------------------------------------------------------------------
@@ -190,37 +208,30 @@ def _difference(
 
 def _drawn(
     systems: Mapping[int, System], pairs: Sequence[tuple[int, int]], sentences: int, resamples: int, seed: int
-) -> dict[tuple[int, int], tuple[Floats, Floats, Floats]]:
-    """Pair → differences (R,) of bootstrapped sentences, of sentences swapped at random, of seeds and sentences drawn.
+) -> dict[tuple[int, int], tuple[list[Floats], Floats]]:
+    """Pair → scores (R, S) of either system on bootstrapped sentences, and differences (R,) of sentences swapped.
 
     Counts of all systems lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
     largest = max(float(system.counts.max(initial=0)) for system in systems.values())
     exact = np.float32 if sentences * largest < EXACT_IN_FLOAT32 else np.float64
     parts = _side_by_side(systems, sentences, exact)
-    child = np.random.SeedSequence([seed, sentences]).spawn(3)[2]
-    of_seeds = {pair: np.random.default_rng(child) for pair in pairs}  # alike, so that no pair minds the others
-    found: dict[tuple[int, int], list[tuple[Floats, Floats, Floats]]] = {pair: [] for pair in pairs}
+    scores = {place: np.empty((resamples, len(system.counts))) for place, system in systems.items()}
+    swapped = {pair: np.empty(resamples) for pair in pairs}
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
     draws = _kept if resamples * sentences <= KEPT else _draws
+    done = 0
     for drawn in draws(seed, sentences, resamples):
         weights, signs = (part.T.astype(exact, order="C") for part in drawn)  # (N, C)
-        rows = weights.shape[1]
-        scores = {place: np.empty((rows, len(system.counts))) for place, system in systems.items()}
-        swapped = {pair: np.empty(rows) for pair in pairs}
-        for block in (slice(start, start + step) for start in range(0, rows, step)):
+        for block in (slice(start, start + step) for start in range(0, weights.shape[1], step)):
             booted, signed = (_summed(parts, draws[:, block]) for draws in (weights, signs))
+            here = slice(done + block.start, done + min(block.stop, weights.shape[1]))
             for place, system in systems.items():
-                scores[place][block] = system.scores(np.moveaxis(booted[place], 1, -1).astype(np.float64)).T
+                scores[place][here] = system.scores(np.moveaxis(booted[place], 1, -1).astype(np.float64)).T
             for a, b in pairs:
-                swapped[a, b][block] = _swapped(systems[a], systems[b], signed[a], signed[b])
-        for (a, b), of_pair in found.items():
-            reseeded = _reseeded(scores[a], scores[b], _paired(systems[a], systems[b]), of_seeds[a, b])
-            of_pair.append((scores[a].mean(-1) - scores[b].mean(-1), swapped[a, b], reseeded))
-    return {
-        pair: tuple(np.concatenate(each) for each in zip(*of_pair, strict=True))  # type: ignore[misc]
-        for pair, of_pair in found.items()
-    }
+                swapped[a, b][here] = _swapped(systems[a], systems[b], signed[a], signed[b])
+        done += weights.shape[1]
+    return {(a, b): ([scores[a], scores[b]], swapped[a, b]) for a, b in pairs}
 
 
 def _draws(seed: int, sentences: int, resamples: int) -> Iterator[tuple[NDArray[np.integer], NDArray[np.integer]]]:
@@ -260,7 +271,7 @@ def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.
 
 def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
     """(S, N, K) → (N, SK)"""
-    return counts.transpose(1, 0, 2).reshape(counts.shape[1], -1)
+    return counts.transpose(1, 0, 2).reshape(counts.shape[1], counts.shape[0] * counts.shape[2])
 
 
 def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
@@ -281,28 +292,6 @@ def _paired(first: System, second: System) -> bool:
     return bool(first.seeds) and first.seeds == second.seeds
 
 
-def _reseeded(first: Floats, second: Floats, paired: bool, generator: np.random.Generator) -> Floats:
-    """(C,): differences of the means of runs drawn with replacement; NaN where either side has one run.
-
-    n runs drawn of n vary by (n − 1)/n too little; what a draw deviates from all runs is enlarged by that (Davison and
-    Hinkley 1997, section 3.8).
-
-    Args:
-        first, second: (C, S), scores of the runs on the sentences of each resample.
-        paired: the same seeds are drawn for both.
-    """
-    if min(first.shape[1], second.shape[1]) < 2:
-        return np.full(len(first), math.nan)
-    return _redrawn(first - second, generator) if paired else _redrawn(first, generator) - _redrawn(second, generator)
-
-
-def _redrawn(values: Floats, generator: np.random.Generator) -> Floats:
-    """(C, S) → (C,): the mean of runs drawn with replacement in every resample."""
-    number, mean = values.shape[1], values.mean(1)
-    drawn = np.take_along_axis(values, generator.integers(0, number, values.shape), axis=1).mean(1)
-    return np.asarray(mean + math.sqrt(number / (number - 1)) * (drawn - mean), dtype=np.float64)
-
-
 def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iterator[list[Floats]]:
     """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
     sentences = systems[0].counts.shape[1]
@@ -314,52 +303,61 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
         yield [np.moveaxis(part, -1, 0) for part in _split(systems, tall @ _times(generator, rows, sentences).T)]
 
 
-def over_seeds(observed: Floats, booted: Floats, seed: int) -> dict[str, float]:
-    """Any figure of several runs, its mean, interval and two-sided p over seeds and sentences, as of a Difference; over
-    sentences alone where there is one run.
+def over_seeds(observed: Floats, booted: Floats) -> dict[str, float]:
+    """Any figure of several runs, its mean, interval and two-sided p over seeds and sentences, as of a Difference, and
+    ``free``, the degrees of freedom of seeds; over sentences alone where there is one run. NaN where no error can be
+    estimated.
 
     Args:
         observed: (S,), of each run on all sentences.
         booted: (C, S), of each run on resampled sentences.
     """
-    delta = float(observed.mean())
-    if len(observed) < 2:
-        low, high = np.percentile(booted, [2.5, 97.5])
-        return {"delta": delta, "low": float(low), "high": float(high), "p": math.nan}
-    error, free = _seeded(observed, booted, seed)
-    wide = float(stats.t.ppf(1 - LEVEL / 2, free)) * error
-    p = min(1.0, 2 * _upper_tail(abs(delta), error, free))
-    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p}
+    delta, runs = float(observed.mean()), len(observed)
+    if runs < 2:
+        low, high = _percentiles(booted[:, 0])
+        return {"delta": delta, "low": low, "high": high, "p": math.nan, "free": math.nan}
+    error = StandardError.of([observed], [booted])
+    wide = error.half_width()
+    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": error.two_sided(delta), "free": runs - 1}
 
 
-def _seeded(observed: Floats, booted: Floats, seed: int) -> tuple[float, float]:
-    """Standard error over seeds and sentences, and its degrees of freedom; NaN where there is one run."""
-    if len(observed) < 2:
-        return math.nan, math.nan
-    drawn = _redrawn(booted, np.random.default_rng([seed, 1]))
-    return float(drawn.std()), _free(float(drawn.var()), [observed])
-
-
-def within_margin(observed: Floats, booted: Floats, seed: int, margin: float) -> tuple[float, float]:
+def within_margin(observed: Floats, booted: Floats, margin: float) -> tuple[float, float]:
     """p, one-sided, that a figure of several runs is above −margin, and the larger p of two that it is within ±margin.
 
-    NaN where there is one run. The arguments are those of `over_seeds`.
+    NaN where there is one run, or no error can be estimated. The arguments are those of `over_seeds`.
     """
-    error, free = _seeded(observed, booted, seed)
-    delta = float(observed.mean())
-    return tuple(_upper_tail(margin + far, error, free) for far in (delta, -abs(delta)))  # type: ignore[return-value]
+    if len(observed) < 2:
+        return math.nan, math.nan
+    error, delta = StandardError.of([observed], [booted]), float(observed.mean())
+    return error.upper_tail(margin + delta), error.upper_tail(margin - abs(delta))
 
 
-def ratio_over_seeds(top: Floats, bottom: Floats, seed: int) -> tuple[float, float]:
-    """95 % interval of a ratio of two figures of the same runs: percentiles, seeds drawn for both together.
+def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) -> tuple[float, float]:
+    """95 % interval of a ratio of two figures' means over the same runs (Fieller 1954): the ratios θ for which the mean
+    of top − θ · bottom is not shown to differ from 0, by the p of `over_seeds`.
+
+    NaN where the mean of ``bottom`` is not shown to differ from 0: no ratio is then excluded on some side, or only
+    those between two others are.
 
     Args:
-        top, bottom: (C, S), of each run on the same resampled sentences.
+        top, bottom: (S,) and (C, S), as `over_seeds` takes them.
     """
-    if top.shape[1] > 1:
-        top, bottom = (_redrawn(part, np.random.default_rng([seed, 1]))[:, None] for part in (top, bottom))
-    low, high = np.percentile(top / bottom, [2.5, 97.5])
-    return float(low), float(high)
+    if not StandardError.of([bottom[0]], [bottom[1]]).two_sided(float(bottom[0].mean())) < LEVEL:
+        return math.nan, math.nan
+    ratio = float(top[0].mean() / bottom[0].mean())
+
+    def excess(theta: float) -> float:
+        apart, drawn = top[0] - theta * bottom[0], top[1] - theta * bottom[1]
+        p = StandardError.of([apart], [drawn]).two_sided(float(apart.mean()))
+        return (1.0 if math.isnan(p) else p) - LEVEL
+
+    ends = []
+    for sign in (-1, 1):
+        step = 0.1
+        while excess(ratio + sign * step) > 0:
+            step *= 2
+        ends.append(float(optimize.brentq(excess, ratio, ratio + sign * step, xtol=1e-5)))
+    return ends[0], ends[1]
 
 
 def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int, seed: int) -> float:
@@ -443,21 +441,6 @@ def _effect(delta: float, first: System, second: System) -> float:
     pseudo = number * delta - (number - 1) * (without[0] - without[1])  # (N,)
     spread = float(pseudo.std(ddof=1)) if number > 1 else 0.0
     return delta / spread if spread > 1e-12 else math.nan
-
-
-def _free(total: float, sides: Sequence[Floats]) -> float:
-    """Degrees of freedom of a variance ``total`` (Welch, Satterthwaite): the seeds' share of it is known from few."""
-    if min(map(len, sides)) < 2:
-        return math.nan
-    noise = sum((float(side.var(ddof=1)) / len(side)) ** 2 / (len(side) - 1) for side in sides)
-    return total**2 / noise if noise else math.inf
-
-
-def _upper_tail(value: float, error: float, free: float) -> float:
-    """Probability of ``value`` or more of t with that standard error; without any error 0, ½ or 1."""
-    if error == 0:
-        return 0.5 - 0.5 * float(np.sign(value))
-    return float(stats.t.sf(value / error, free))
 
 
 # --- seeds alone, several tests --------------------------------------------------------------------------------------

@@ -43,9 +43,9 @@ def systems(records: Path, choices: dict[str, str]) -> dict[tuple[str, str], Sys
 
 def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan) -> str:
     """Of the table: three differences, and the same on resampled sentences (C, 3)."""
-    told = over_seeds(observed, booted, 0)
-    below = within_margin(-observed, -booted, 0, 1.0)[0]
-    within = within_margin(observed, booted, 0, 1.0)[1]
+    told = over_seeds(observed, booted)
+    below = within_margin(-observed, -booted, 1.0)[0]
+    within = within_margin(observed, booted, 1.0)[1]
     ps = (told["p"], corrected, below, within)
     between = f"[{told['low']:+.2f}, {told['high']:+.2f}]"
     return f"| {label} | {told['delta']:+.2f} | {between} | {' | '.join(map(probability, ps))} |"
@@ -74,7 +74,7 @@ def main(records: str, *given: str) -> None:
         if given:
             rest = [part for task, part in zip(TASKS, apart, strict=True) if task != "srl"]
             print(row(f"{one} − {other}, mean without SRL", *(np.mean(part, 0) for part in zip(*rest, strict=True))))
-        corrected = holm([float(over_seeds(*part, 0)["p"]) for part in apart])
+        corrected = holm([float(over_seeds(*part)["p"]) for part in apart])
         for task, part, p in zip(TASKS, apart, corrected, strict=True):
             print(row(f"{one} − {other}, {task.upper()}", *part, p))
 

@@ -14,7 +14,7 @@ from counted_runs import SENTENCES, write_counts, write_run
 from mtlprune.reports.grid import probability
 from mtlprune.reports.page.scores import Scored, part
 from mtlprune.reports.scores.comparisons import Comparison, compare
-from mtlprune.reports.scores.tables import details, markdown
+from mtlprune.reports.scores.tables import details, markdown, to_csv, to_json
 from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs import RunFolder
 
@@ -32,14 +32,14 @@ def study(tmp_path: Path, seeds: int = 2, **changes: Any) -> list[RunFolder]:
 
 
 def test_a_table_of_tests(tmp_path):
-    comparison = with_tests(compare(study(tmp_path), "test"), 2000)
+    comparison = with_tests(compare(study(tmp_path, 4), "test"), 2000)
     assert set(comparison.tests) == {(MTL, "pos"), (MTL, "con")}
     assert comparison.untested == {}
     pos, con = comparison.tests[MTL, "pos"], comparison.tests[MTL, "con"]
     assert pos.significant and pos.difference.high < 0 and pos.p_holm == 2 * pos.difference.p
     assert not con.significant and con.p_holm == con.difference.p  # the larger of two is not corrected
     rows = details(comparison).rows
-    assert [(*row[:2], row[-1]) for row in rows] == [(task, "MTL-2 − STL", "2, 2") for task in ("POS", "CON")]
+    assert [(*row[:2], row[-1]) for row in rows] == [(task, "MTL-2 − STL", "4, 4") for task in ("POS", "CON")]
 
 
 def test_what_is_tested_is_what_is_printed(tmp_path):
@@ -133,6 +133,55 @@ def test_one_run_a_side_is_never_called_significant(tmp_path):
     assert test.mark == "†" and not test.significant and test.of_these_runs
     assert test.interval == (test.difference.low, test.difference.high)
     assert "* p <" not in markdown(comparison)
+
+
+ALIKE = {  # counts of NER alone, and together with POS, of each of three seeds
+    "one sentence": ([[6], [5], [6]], [[2], [1], [2]], "no resample of the sentences changes it"),
+    "never learnt": ([[0] * 40] * 3, [[0] * 40] * 3, "no resample of the sentences changes it"),
+    "the same with every seed": ([[6, 5, 1, 0] * 9] * 3, [[1, 3, 2, 5] * 9] * 3, "it is the same with every seed"),
+}
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("case", ALIKE)
+def test_a_difference_without_an_error_is_not_certain(case, seeds, tmp_path):
+    alone, together, said = ALIKE[case]
+    if seeds == 1 and "every seed" in said:
+        pytest.skip("one run has no other seed")
+    folders = []
+    for seed in range(seeds):
+        for name, skills, right in (("ner", {"ner": 0.5}, alone), ("mtl", {"pos": 0.5, "ner": 0.5}, together)):
+            ids = [f"s{place}" for place in range(len(right[seed]))]
+            run = write_run(tmp_path / f"{name}-{seed}", skills, seed=seed, ids=ids)
+            counts = {"correct": right[seed], "gold": [6] * len(ids), "predicted": right[seed]}
+            write_counts(run, "test", ids, {**run.read_counts("test")["counts"], "ner": counts})
+            folders.append(run)
+    comparison = with_tests(compare(folders, "test"), 300)
+    test, shown, table = comparison.tests[MTL, "ner"], markdown(comparison), details(comparison)
+    assert not test.significant and math.isnan(test.equivalence_p) and all(map(math.isnan, test.interval))
+    assert f"- The difference of NER in MTL-2 has no interval: {said}, so its error cannot be estimated.\n" in shown
+    row = dict(zip(table.header, table.rows[0], strict=True))
+    wide = ("95 %, seeds and sentences", "p", "p (Holm)", "p (within ±1)")
+    assert [row.get(name) for name in wide] == [None if seeds == 1 else "–"] * 4 and "*" not in row["Δ"]
+    assert "nan" not in shown and "nan" not in to_csv(comparison)
+    cell = next(cell for cell in json.loads(to_json(comparison))["cells"] if cell["delta"] is not None)
+    names = ("wide_low", "wide_p", "equivalence_p", "wide_free", "wide_error_seeds", "wide_error_sentences")
+    assert [cell[name] for name in names] == [None] * 6
+    assert "nan" not in part([Scored("x", False, comparison)], []).body.lower().replace("nance", "")
+
+
+def test_degrees_of_freedom_and_both_errors_stand_in_json(tmp_path):
+    comparison = with_tests(compare(study(tmp_path, 3), "test"), 300)
+    told = json.loads(to_json(comparison))
+    error = comparison.tests[MTL, "con"].difference.wide_error
+    cell = next(cell for cell in told["cells"] if cell["task"] == "con" and cell["delta"] is not None)
+    assert (cell["wide_free"], cell["wide_error_seeds"]) == ([2], list(error.seeds))
+    assert cell["wide_error_sentences"] == error.sentences and "ν = seeds − 1 (2)" in told["legend"][1]
+
+
+@pytest.mark.parametrize("p", [3e-66, 1e-5, 4.9e-5, 0.0])
+def test_a_small_p_has_a_floor(p):
+    assert probability(p) == "<0.0001"
 
 
 def test_equivalence_stands_in_the_table(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -243,6 +244,8 @@ def test_results_are_made_again_from_records_alone(study, tmp_path):
     names = {name for name in made if "/records/" not in name}
     assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
     assert names >= {f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/claims.md", "maps/rgb-CON.png")}
+    tables = [made[name].decode() for name in names if name.endswith((".md", ".tex"))]
+    assert not any(re.search(r"\de[-−]\d", table) for table in tables)  # no p like 3e-66
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
 
 

@@ -3,7 +3,6 @@
 Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -141,7 +140,7 @@ def _cells(held: Tables, request: Request) -> pd.DataFrame:
     found = differences(systems, pairs, request.options.resamples, request.seed)
     rows = []
     for place, (key, told) in enumerate(zip(keys, found, strict=True)):
-        wide = not math.isnan(told.wide_p)
+        wide = told.has_seeds
         closed, random, open_ = (
             float(system.scores(system.totals).mean()) for system in systems[3 * place : 3 * place + 3]
         )
@@ -182,4 +181,4 @@ def _own(held: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     booted = np.concatenate(
         [contrast(sums) for sums in resampled_sums(systems, request.options.resamples, request.seed)]
     )
-    return pd.DataFrame([{"n": len(seeds), **over_seeds(observed, booted, request.seed)}])
+    return pd.DataFrame([{"n": len(seeds), **over_seeds(observed, booted)}])

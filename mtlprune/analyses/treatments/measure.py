@@ -74,10 +74,11 @@ def measure(request: Request) -> Result:
 
     - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
     - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
-      intervals and p over seeds and sentences, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``,
-      p that it is worse than single tasks by the margin or more; ``share`` of the gap closed, NaN where the gap's
-      interval contains 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a multiple
-      of joint's, and ``total``, of all updates with the finished runs that it makes use of.
+      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``q``, p after Holm over the
+      settings of a kind (``mode``); ``reach``, p that it is worse than single tasks by the margin or more; ``share`` of
+      the gap closed with Fieller's interval, NaN where the gap is not shown to be above 0; ``parameters`` added to
+      joint's; ``cost`` of training, or of an update, as a multiple of joint's, and ``total``, of all updates with the
+      finished runs that it makes use of.
     - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
       owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
       against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
@@ -111,6 +112,10 @@ def measure(request: Request) -> Result:
             own = min(run.name for run in one.column.runs)
             costs[one.label]["update"] = known[own] if own in known else _other_update(one, one_task, known)
     rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
+    if unknown := rows.loc[rows["free"].notna() & rows["p"].isna(), "term"].tolist():
+        notes.append(
+            f"The gain has no interval where seeds or resampled sentences all give the same: {', '.join(unknown)}."
+        )
     made = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
@@ -233,8 +238,7 @@ def _rows(
     clock: str,
     request: Request,
 ) -> pd.DataFrame:
-    options, seed = request.options, request.seed
-    whole = over_seeds(*_apart(single, joint), seed)
+    whole = over_seeds(*_apart(single, joint))
     rows = []
     for one in settings:
         mean, cost = float(one.each().mean()), costs[one.label]
@@ -244,15 +248,16 @@ def _rows(
         row |= {"cost": cost[clock] / costs[joint.label][clock]}
         row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
         if one is not single:
-            gap = over_seeds(*(distance := _apart(single, one)), seed)
+            gap = over_seeds(*(distance := _apart(single, one)))
             row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
-            row |= {"reach": within_margin(-distance[0], -distance[1], seed, options.margin)[0]}
+            row |= {"reach": within_margin(-distance[0], -distance[1], request.options.margin)[0]}
         if one is not joint:
-            told = over_seeds(*(gained := _apart(one, joint)), seed)
+            told = over_seeds(*(gained := _apart(one, joint)))
             row |= {"gain": told["delta"], "gain_low": told["low"], "gain_high": told["high"], "p": told["p"]}
+            row |= {"free": told["free"]}
             if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
                 row |= {"share": told["delta"] / whole["delta"]}
-                ends = ratio_over_seeds(gained[1], _apart(single, joint)[1], seed)
+                ends = ratio_over_seeds(gained, _apart(single, joint))
                 row |= {"share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
@@ -315,9 +320,9 @@ def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, floa
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _apart(first, second)
-        told = over_seeds(*distance, request.seed)
+        told = over_seeds(*distance)
         row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **told, "n": len(distance[0])}
-        row |= {"equal": within_margin(*distance, request.seed, options.margin)[1], "swapped": math.nan}
+        row |= {"equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
         if first.seeds == second.seeds:
             row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)
         rows.append(row)

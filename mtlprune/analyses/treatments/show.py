@@ -17,11 +17,12 @@ from mtlprune.statistics.significance import LEVEL
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
     told, settings = result.about, result.about["settings"]
+    free = ", ".join(f"{number:.0f}" for number in sorted(_settings(result)["free"].dropna().unique())) or "–"
     return (
         f"{told['encoder']}; {told['sentences']} sentences of {told['split']}; seed {settings['seed']}. Means of the "
-        f"main scores of {', '.join(map(str.upper, told['tasks']))}, in points; intervals and p resample seeds and "
-        f"sentences ({settings['resamples']:,}), Holm over treatments and over other settings, margin "
-        f"±{settings['margin']:g}."
+        f"main scores of {', '.join(map(str.upper, told['tasks']))}, in points; intervals and p are over seeds (t with "
+        f"ν = seeds − 1: {free}) and sentences ({settings['resamples']:,} resamples), Holm over treatments and over "
+        f"other settings, margin ±{settings['margin']:g}."
     )
 
 
@@ -37,7 +38,7 @@ def findings(result: Result) -> list[str]:
     found = [
         f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
         f"{number(joint['gap_high'])}] below single tasks"
-        + ("." if joint["gap_low"] > 0 else "; the interval contains 0, so no share of the gap is given.")
+        + ("." if joint["gap_low"] > 0 else "; it is not shown to be above 0, so no share of the gap is given.")
     ]
     for kind, name in (("treated", "treatments"), ("other", "other settings")):
         held = _settings(result, kind)

@@ -4,7 +4,6 @@ Tables have a row for each setting and a column for each task. Losses and gains 
 beside the gold of the corpus.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -167,7 +166,7 @@ def _differences(comparison: Comparison) -> Iterator[Interval]:
         found = test.difference
         where = f", {column.encoder}" if several else ""
         title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}{where}"
-        alone = math.isnan(found.wide_low)
+        alone = not found.has_seeds
         told = (
             f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval over "
             f"{'sentences' if alone else 'seeds and sentences'} {span(*test.interval)}, "
@@ -188,7 +187,7 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
         here = {task: test for task, test in tests.items() if test.of_these_runs}
         sure = {task: test for task, test in tests.items() if test.significant}
         told = f"Compared with {single.title}{where}, {column.title} is "
-        if any(min(test.difference.seeds) > 1 for test in tests.values()):
+        if any(test.difference.has_seeds for test in tests.values()):
             told += f"significantly {_counted(sure, len(tests))}"
             told += f"; on the sentences of these runs, other seeds left aside, also {_counted(here)}" if here else ""
         else:

@@ -12,7 +12,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mtlprune.errors import printable_lines
@@ -110,6 +110,7 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
     flip = test.seeds if test else None
     over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing")
     figures = (*over_sentences, "wide_low", "wide_high", "wide_p", "paired")
+    error = found.wide_error if found else None
     return {
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(theirs) if theirs else None,
@@ -118,6 +119,9 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
             name: getattr(test, name) if test else None
             for name in ("p_holm", "wide_p_holm", "equivalence_p", "significant")
         },
+        "wide_error_seeds": (list(error.seeds) or None) if error else None,
+        "wide_error_sentences": error.sentences if error else None,
+        "wide_free": (list(error.free) or None) if error else None,
         "significant_of_these_runs": test.of_these_runs if test else None,
         **{f"seeds_{name}": getattr(flip, name) if flip else None for name in ("p", "floor", "agreeing")},
         "untested": comparison.untested.get((place, task)),
@@ -310,7 +314,7 @@ def details(comparison: Comparison) -> Grid:
     """Every tested difference: its size, intervals and p-values; those over seeds and sentences first."""
     encoders, columns = comparison.encoders(), comparison.columns
     several = len(encoders) > 1
-    with_seeds = any(not math.isnan(test.difference.wide_low) for test in comparison.tests.values())
+    with_seeds = any(test.difference.has_seeds for test in comparison.tests.values())
     header = [*["encoder"] * several, "task", "difference", "Δ"]
     if with_seeds:
         header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
@@ -354,7 +358,7 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
     parts += _differences(comparison)
     parts += _marks(comparison)
     if intervals and comparison.tests and not apart(comparison):
-        seeds = [min(test.difference.seeds) > 1 for test in comparison.tests.values()]
+        seeds = [test.difference.has_seeds for test in comparison.tests.values()]
         both = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
         parts.append(f"in brackets 95 % intervals over {both if any(seeds) else 'sentences'}")
     parts += _more_training(comparison)
@@ -395,7 +399,7 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
 def _marks(comparison: Comparison) -> Iterator[str]:
     """What the signs beside differences mean."""
     tests = list(comparison.tests.values())
-    over_seeds = [min(test.difference.seeds) > 1 for test in tests]
+    over_seeds = [test.difference.has_seeds for test in tests]
     if any(over_seeds):
         yield f"* p < {LEVEL} (Holm) over seeds and sentences"
     if not all(over_seeds):
@@ -428,10 +432,12 @@ def tests_legend(comparison: Comparison) -> str:
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
     parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
-    if any(min(test.difference.seeds) > 1 for test in tests):
+    if any(test.difference.has_seeds for test in tests):
+        free = sorted({number for test in tests for number in test.difference.wide_error.free})
         parts += [
-            "seeds and sentences: hierarchical bootstrap (seeds, then sentences) and t with the degrees of freedom "
-            "that so few seeds leave",
+            "seeds and sentences: error of seeds by t with ν = seeds − 1"
+            + (f" ({', '.join(map(str, free))})" if free else "")
+            + ", of sentences by bootstrap",
             f"p (within ±{comparison.margin:g}): two one-sided tests, below {LEVEL} the difference is smaller than "
             f"{comparison.margin:g} points, not corrected",
         ]
@@ -446,7 +452,13 @@ def tests_legend(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Which runs are left out, what the tests cannot say, and which differences have none and why."""
-    return [*comparison.left_out, *_reach(comparison), *_seeds(comparison), *_untested(comparison)]
+    return [
+        *comparison.left_out,
+        *_reach(comparison),
+        *_seeds(comparison),
+        *_without_error(comparison),
+        *_untested(comparison),
+    ]
 
 
 def _reach(comparison: Comparison) -> Iterator[str]:
@@ -492,9 +504,20 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
             )
 
 
+def _without_error(comparison: Comparison) -> Iterator[str]:
+    reasons = {cell: test.difference.unknown for cell, test in comparison.tests.items()}
+    for reason, cells in _cells_by_reason(comparison, reasons):
+        yield f"The difference of {cells} has no interval: {reason}, so its error cannot be estimated."
+
+
 def _untested(comparison: Comparison) -> Iterator[str]:
-    reasons = defaultdict(list)
-    for (place, task), reason in comparison.untested.items():
-        reasons[reason].append(f"{task.upper()} in {comparison.columns[place].title}")
-    for reason, cells in reasons.items():
-        yield f"Not tested, {', '.join(cells)}: {reason}."
+    for reason, cells in _cells_by_reason(comparison, comparison.untested):
+        yield f"Not tested, {cells}: {reason}."
+
+
+def _cells_by_reason(comparison: Comparison, reasons: Mapping[tuple[int, str], str]) -> Iterator[tuple[str, str]]:
+    """Each reason with the cells that have it, in words; cells without a reason are left out."""
+    cells = defaultdict(list)
+    for (place, task), reason in reasons.items():
+        cells[reason].append(f"{task.upper()} in {comparison.columns[place].title}")
+    yield from ((reason, ", ".join(each)) for reason, each in cells.items() if reason)

@@ -35,7 +35,8 @@ class Tested:
     p_holm: float
     """Of these runs, over sentences; corrected within the table."""
     wide_p_holm: float
-    """Over seeds and sentences; corrected within the table. NaN without two seeds on either side."""
+    """Over seeds and sentences; corrected within the table. NaN without two seeds on either side, or where no error can
+    be estimated."""
     equivalence_p: float
     """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
     seeds: SignFlip | None
@@ -60,7 +61,7 @@ class Tested:
     def interval(self) -> tuple[float, float]:
         """Over seeds and sentences, or over sentences where there are no two seeds on either side."""
         found = self.difference
-        return (found.low, found.high) if math.isnan(found.wide_low) else (found.wide_low, found.wide_high)
+        return (found.wide_low, found.wide_high) if found.has_seeds else (found.low, found.high)
 
 
 @dataclass(frozen=True, eq=False)

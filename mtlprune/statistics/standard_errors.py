@@ -1,0 +1,111 @@
+"""The standard error of a figure of several runs in its parts, and the distribution that interval and p share.
+
+A run's score varies with its seed, with the sentences, which all runs share, and with both together. The variance
+between runs holds the first and the last, and is known from few seeds; what sentences do to all runs alike is known
+from many sentences. So the error is the sum of a scaled t for each group of seeds and of a normal (Behrens and Fisher).
+
+Letters: C resamples, S runs (seeds) of a group, Q points of a quadrature.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special, stats
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.05
+CONSTANT = "no resample of the sentences changes it"
+NOTHING = 1e-9
+"""Differences between resamples or seeds up to here are rounding."""
+POINTS = 48  # Q; so many meet scipy's t to three digits with one degree of freedom, to six with more
+
+
+@dataclass(frozen=True)
+class StandardError:
+    """The error of a sum of means over groups of runs with independent seeds, all on the same sentences."""
+
+    seeds: tuple[float, ...]
+    """Of each group's mean, by the variance between its runs."""
+    free: tuple[int, ...]
+    """Degrees of freedom of each of them, runs − 1."""
+    sentences: float
+    """What sentences do to all runs alike; NaN where no error can be estimated."""
+    unknown: str = ""
+    """Why no error can be estimated."""
+
+    @classmethod
+    def of(cls, observed: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
+        """Split by the variance between runs, and by how the mean of all runs varies between resamples.
+
+        The means' variance between resamples holds a share of the noise of each run and sentence, which is in the
+        variance between runs already; so it is taken off, by how runs differ from each other between resamples. Where
+        runs are alike by chance that noise is the variance between them. A group of one run has no part of its own: its
+        seed is held fixed.
+
+        Args:
+            observed: (S,) of each group, on all sentences; the figure is the sum of their means.
+            booted: (C, S) of each group, on the same resampled sentences.
+        """
+        means = np.sum([group.mean(1) for group in booted], 0)
+        if np.ptp(means) <= NOTHING:
+            return cls((), (), math.nan, CONSTANT)
+        between, own, free = [], 0.0, []
+        for values, drawn in zip(observed, booted, strict=True):
+            if len(values) > 1:
+                free.append(len(values) - 1)
+                noise = float((drawn - drawn.mean(1, keepdims=True)).var(0).sum()) / free[-1]
+                apart = float(values.std(ddof=1))
+                between.append((apart if apart > NOTHING else math.sqrt(noise)) / math.sqrt(len(values)))
+                own += noise / len(values)
+        if between and max(between) <= NOTHING:
+            return cls((), (), math.nan, "it is the same with every seed")
+        return cls(tuple(between), tuple(free), math.sqrt(max(0.0, float(means.var()) - own)))
+
+    @property
+    def total(self) -> float:
+        return math.hypot(*self.seeds, self.sentences)
+
+    def upper_tail(self, value: float) -> float:
+        """Probability of an error of ``value`` or more; NaN where none can be estimated."""
+        return float(upper_tail(value, self.seeds, self.free, self.sentences))
+
+    def two_sided(self, value: float) -> float:
+        """p of a figure of that size where there is none in truth."""
+        return min(1.0, 2 * self.upper_tail(abs(value))) if not self.unknown else math.nan
+
+    def half_width(self) -> float:
+        """Half of the interval of 1 − LEVEL: the error that is reached with a probability of LEVEL / 2."""
+        if self.unknown:
+            return math.nan
+        parts = [one * stats.t.isf(LEVEL / 2, free) for one, free in zip(self.seeds, self.free, strict=True)]
+        most = 1.01 * (math.fsum(parts) + self.sentences * stats.norm.isf(LEVEL / 2))
+        return float(optimize.brentq(lambda value: self.upper_tail(value) - LEVEL / 2, 0.0, most, rtol=1e-9))
+
+
+def upper_tail(value: ArrayLike, seeds: Sequence[ArrayLike], free: Sequence[int], sentences: ArrayLike) -> Floats:
+    """P(Σ seeds · t(free) + sentences · z ≥ value), for arrays of one shape.
+
+    A t is a normal of random variance, so given these variances the sum is normal; the mean over them is taken in equal
+    steps of their logarithms.
+    """
+    if not seeds:
+        return np.asarray(special.ndtr(-np.asarray(value) / sentences))
+    ratios, weights = _variance_ratios(free[0])
+    value, sentences, first, *others = (np.asarray(part)[..., None] for part in (value, sentences, *seeds))
+    return np.asarray(upper_tail(value, others, free[1:], np.hypot(sentences, first / np.sqrt(ratios))) @ weights)
+
+
+@functools.cache
+def _variance_ratios(free: int) -> tuple[Floats, Floats]:
+    """(Q,) values of χ²(free) / free, and their weights."""
+    far = 1e-12
+    steps = np.linspace(math.log(stats.chi2.ppf(far, free)), math.log(stats.chi2.isf(far, free)), POINTS)
+    weights = stats.chi2.pdf(np.exp(steps), free) * np.exp(steps)
+    return np.exp(steps) / free, weights / weights.sum()
