@@ -46,7 +46,7 @@ from mtlprune.files import (
 )
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.scores import SCORES, main_score
-from mtlprune.sentence import Sentence, SentenceError
+from mtlprune.sentence import Sentence
 from mtlprune.strict import parse_json
 
 if TYPE_CHECKING:

@@ -19,6 +19,9 @@ for kind in frozen stable; do # records of their own, under results/claims/recor
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
 done
+if [ -d results/claims/cross ]; then # its runs are gone, so it is shown again from its tables (see results/claims/cross.py)
+    mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png,svg
+fi
 mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png --palette rgb
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \

@@ -1,7 +1,7 @@
-"""What sharing heads would look like by chance: permutations of heads, within layers or over all, and exact tails.
+"""What sharing heads would look like by chance: permutations of heads, within layers or over all, swaps, exact tails.
 
-Letters: n labels, k vectors a label, L layers, A heads a layer, H = L·A, C permutations a chunk, P permutations,
-K heads of which both sides of a rank test say something.
+Letters: M masks, n labels, k vectors a label, L layers, A heads a layer, H = L·A, C permutations a chunk, P
+permutations, K heads of which both sides of a rank test say something.
 """
 
 import functools
@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 CHUNK = 2_000_000  # random numbers drawn at a time
+FIRST, LATER = 20, 5
+"""Rounds of trades before the first masks that are drawn of given margins, and between later ones."""
 
 
 def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> float:
@@ -49,6 +51,38 @@ def permuted(
         keys = generator.random((chunk, labels, rows, places), dtype=np.float32)
         order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * places)  # (C, n, 1, H)
         yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
+
+
+def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
+    """Draw masks with both margins of those given: every mask keeps its number of open heads in each layer, and every
+    head the number of masks that open it. So what depth and one ranking of heads within layers explain is kept.
+
+    A round pairs the masks at random in each layer, and deals the heads that only one of a pair opens out anew between
+    the two; repeated, all such sets of masks become equally likely (global curveball: Carstens, Berger and Strona
+    2018).
+
+    Args:
+        masks: (M, L, A) of 0 and 1.
+
+    Yields:
+        chunks (C, M, L, A), ``samples`` in all; chains go on from chunk to chunk.
+    """
+    start = np.asarray(masks, dtype=bool).swapaxes(0, 1)  # (L, M, A)
+    half = start.shape[1] // 2
+    chains = max(1, min(samples, max(100, samples // FIRST), CHUNK // max(1, start.size)))
+    drawn = np.repeat(start[None], chains, axis=0)
+    for done in range(0, samples, chains):
+        for _ in range(LATER if done else FIRST):
+            order = generator.random((*drawn.shape[:3], 1), dtype=np.float32).argsort(axis=2)
+            pair = order[:, :, :half], order[:, :, half : 2 * half]
+            one, other = (np.take_along_axis(drawn, rows, axis=2) for rows in pair)
+            both, apart = one & other, one ^ other
+            keys = generator.random(one.shape) + ~apart  # float64, so that no two are equal; heads to deal come first
+            last = (one & ~other).sum(axis=3, keepdims=True) - 1
+            dealt = (keys <= np.take_along_axis(np.sort(keys, axis=3), last, axis=3)) & (last >= 0)
+            np.put_along_axis(drawn, pair[0], both | dealt, axis=2)
+            np.put_along_axis(drawn, pair[1], both | (apart & ~dealt), axis=2)
+        yield drawn[: samples - done].swapaxes(1, 2).copy()
 
 
 def shared_null(times: NDArray[np.integer], permutations: int, generator: np.random.Generator) -> NDArray[np.float64]:

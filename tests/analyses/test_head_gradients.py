@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.cross import CrossOptions
-from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, others
+from mtlprune.analyses.cross import ALL_TASKS, CrossOptions
+from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, like, own_minus_others, parted
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
@@ -109,12 +107,45 @@ def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_enc
     assert math.isnan(cut.opposed()[1, 0]) and derivatives(model, pieces[:2], {"pos": targets["pos"][:2]})[0, 1, 0] == 0
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(0, 99))
-def test_others_are_as_many_in_each_layer_and_others_where_there_are_enough(rows, seed):
-    heads = np.array(rows)
-    drawn = others(heads, np.random.default_rng(seed))
-    assert (drawn.sum(1) == heads.sum(1)).all()
-    assert ((drawn & heads).sum(1) == np.maximum(2 * heads.sum(1) - heads.shape[1], 0)).all()
+def test_random_heads_are_as_many_of_each_layer_claimed_or_not():
+    heads = np.array([[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6, [1] * 6], bool)
+    generator = np.random.default_rng(2)
+    drawn = np.stack([like(heads, generator) for _ in range(4000)])
+    assert (drawn.sum(2) == heads.sum(1)).all()
+    assert np.allclose(drawn.mean(0), heads.mean(1, keepdims=True), atol=0.04)  # every head as often, the claimed too
+
+
+def test_claims_are_split_into_those_of_one_task_and_of_several():
+    claims = {
+        "POS": np.array([[1, 1, 0, 0]], bool),
+        "NER": np.array([[0, 1, 1, 0]], bool),
+        "SRL": np.array([[0, 0, 0, 1]], bool),  # it shares none
+        "DEP": np.array([[0, 1, 0, 0]], bool),  # it shares all
+        "MTL-5": np.array([[1, 0, 0, 1]], bool),  # joint runs make no task's head shared, but have parts themselves
+        "POS+NER": np.array([[0, 1, 0, 0]], bool),
+    }
+    found = {label: {part: heads.astype(int).tolist()[0] for part, heads in of.items()}
+             for label, of in parted(claims).items()}  # fmt: skip
+    assert found["POS"] == {"claimed": [1, 1, 0, 0], "exclusive": [1, 0, 0, 0], "shared": [0, 1, 0, 0]}
+    assert found["NER"] == {"claimed": [0, 1, 1, 0], "exclusive": [0, 0, 1, 0], "shared": [0, 1, 0, 0]}
+    assert all([*found[label]] == ["claimed"] for label in ("SRL", "DEP", "MTL-5", "POS+NER"))
+    assert [*parted({"POS": claims["POS"]})["POS"]] == ["claimed"]
+
+
+def test_own_minus_others_by_hand_and_its_unit_has_no_scale():
+    """Two tasks: the first loses 3 by its own heads and 1 by the other's, the second 10 and 30."""
+    delta = np.array([[[-3.0], [-1.0]], [[-30.0], [-10.0]]])
+    units, points = own_minus_others(delta)[..., 0]
+    assert points.tolist() == [-2, 20, 9]
+    sizes = np.array([math.sqrt((9 + 1) / 2), math.sqrt((100 + 900) / 2)])
+    assert units.tolist() == pytest.approx([-2 / sizes[0], 20 / sizes[1], (20 / sizes[1] - 2 / sizes[0]) / 2])
+    rescaled = own_minus_others(delta * np.array([7.0, 0.1])[:, None, None])[..., 0]
+    assert rescaled[0] == pytest.approx(units) and rescaled[1, 2] != pytest.approx(points[2])
+    seeds = np.random.default_rng(0).normal(size=(3, 3, 5, 2))  # resamples, and two runs: the unit is of both
+    whole = own_minus_others(seeds)
+    assert whole.shape == (2, 4, 5, 2)
+    assert whole[0, 0] == pytest.approx(whole[1, 0] / np.sqrt((seeds[0] ** 2).mean((0, 2)))[:, None])
+    assert np.isnan(own_minus_others(np.zeros((2, 2, 1)))[0]).all()  # a task that loses nothing has no unit
 
 
 @pytest.mark.parametrize("planted", [0.0, 0.2])
@@ -123,21 +154,34 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     names = count_names("tags", "accuracy")
     generator, labels, words, sentences = np.random.default_rng(5), ("POS", "NER", "DEP"), 20, 300
     held: Tables = {}
-    closed = [("", ""), *((mode, label) for mode in ("claimed", "random") for label in labels)]
+    closed = [("", "", ""), *((part, label, control) for part in ("claimed", "shared") for label in labels
+                              for control in ("", "random"))]  # fmt: skip
     for label in labels:
-        for mode, other in closed:
-            rate = 0.9 - planted * (mode == "claimed" and other == label)
-            cell = held[label, label.lower(), mode, other] = ClosedCounts(names, SCORES["tags"]["accuracy"])
+        for part, other, control in closed:
+            rate = 0.9 - planted * (part == "claimed" and not control and other == label)
+            key = label, label.lower(), part, other, control
+            cell = held[key] = ClosedCounts(names, SCORES["tags"]["accuracy"])
             for seed in (1, 2, 3):
                 right = generator.binomial(words, rate, sentences)
-                cell.runs[seed] = np.stack([right, np.full(sentences, words)], 1) * (1 + (mode == "random"))
+                cell.runs[seed] = np.stack([right, np.full(sentences, words)], 1) * (1 + (control == "random"))
     request = Request([], Path(), CrossOptions(draws=2, resamples=400, margin=3.0))
     notes: list[str] = []
-    own = _own(held, request, notes).iloc[0]
-    assert own["low"] < -100 * planted < own["high"] and (own["p"] < 1e-4) == bool(planted)
-    cells = _cells(held, request).set_index(["encoder", "other"])
+    own = _own(held, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
+    assert len(own) == 2 * 2 * 4 and own["holm"].isna().sum() == 4
+    mean = own.loc["claimed", "points", ALL_TASKS]
+    assert mean["low"] < -100 * planted < mean["high"] and (mean["p"] < 1e-4) == bool(planted)
+    units = own.loc[("claimed", "units"), :].loc[[*labels, ALL_TASKS]]
+    if planted:  # of three cells one loses: its root mean square is the loss by the square root of 3
+        assert units["delta"].to_numpy() == pytest.approx(-math.sqrt(3), abs=0.03) and (units["holm"][:3] < 0.05).all()
+    assert (own.loc["shared"]["p"] > 1e-3).all()
+    cells = _cells(held, request)
+    assert cells["mode"].tolist() == ["claimed"] * 9 + ["shared"] * 9 and cells["holm"].isna().sum() == 6
+    cells = cells.query("mode == 'claimed'").set_index(["encoder", "other"])
     delta = cells["delta"].unstack().loc[[*labels], [*labels]].to_numpy()
-    assert np.isclose(own["delta"], np.diag(delta).mean() - delta[~np.eye(3, dtype=bool)].mean())
+    assert np.isclose(mean["delta"], np.diag(delta).mean() - delta[~np.eye(3, dtype=bool)].mean())
+    for place, label in enumerate(labels):
+        by_hand = delta[place, place] - np.delete(delta[place], place).mean()
+        assert np.isclose(own.loc[("claimed", "points", label), "delta"], by_hand)
     assert (cells["equal"].drop([(label, label) for label in labels]) < 0.05).all()
     for (label, *_), cell in held.items():
         if label == "DEP":

@@ -159,13 +159,84 @@ def test_p_is_uniform_where_tasks_mean_nothing():
     for k in range(200):
         for kind, test in by_kind(runs_of(generator, own=0, trained=1.5, tasks=3), 199, k).items():
             every.setdefault(kind, []).append((test.p, test.nearest_p))
-    assert set(every) == set(itertools.product(("all", "unequal seeds"), ("shared heads", "beyond depth")))
-    for found in every.values():
+    assert set(every) == set(itertools.product(("all", "unequal seeds"), stability.COUNTED))
+    for (_, counted), found in every.items():
         gap, nearest = np.array(found).T
-        assert stats.kstest(gap, "uniform").pvalue > 0.01
+        either = "greater" if counted == stability.COUNTED[2] else "two-sided"  # the larger of two p is never too small
+        assert stats.kstest(gap, "uniform", alternative=either).pvalue > 0.01
         known = nearest[~np.isnan(nearest)]  # NaN: each run is nearest to one of its finished run, whatever the labels
         assert len(known) > 150  # a share of few runs has ties, which count as reached: p may be too large, never small
         assert stats.kstest(known, "uniform", alternative="greater").pvalue > 0.01
+
+
+def test_what_is_beyond_depth_and_ranking_by_enumeration():
+    """Two tasks of two runs: the mean of all sets of masks with both margins is taken off every pair."""
+    runs = np.array([[[1, 1, 1, 0]], [[1, 1, 0, 0]], [[1, 0, 1, 0]], [[0, 1, 0, 1]]], bool)
+    claims = [claim("POS" if k < 2 else "DEP", k, gates) for k, gates in enumerate(runs)]
+    rows = [[np.isin(range(4), some) for some in itertools.combinations(range(4), int(run.sum()))] for run in runs]
+    sets = np.array([one for one in itertools.product(*rows) if (np.sum(one, 0) == runs.sum(0)[0]).all()], float)
+    both = np.array([one @ one.T for one in sets])  # (sets, M, M)
+    apart = (runs[:, 0].astype(float) @ runs[:, 0].T) - both.mean(0)
+    within, between = apart[[0, 2], [1, 3]].mean(), apart[:2, 2:].mean()
+    gaps = both[:, [0, 2], [1, 3]].mean(1) - both[:, :2, 2:].mean((1, 2))
+    test = by_kind(claims, 4_000)["all", "beyond depth and ranking"]
+    assert (test.within, test.between) == pytest.approx((within, between), abs=0.03)
+    observed = within - between + gaps.mean()
+    labels = by_kind(claims, 4_000)["all", "shared heads"]  # three labellings, of which one pairs the runs so
+    assert test.p == pytest.approx(max(labels.p, (gaps >= observed - 1e-9).mean()), abs=0.03)
+
+
+def ranked_alike(generator: np.random.Generator, own: float, trained: float = 0, selections: int = 1) -> list[Claim]:
+    """Runs of four tasks, three training runs each, that all rank the heads of a layer alike, but for what is a task's
+    ``own`` or of a training run; how many heads a layer has open is the task's. Heads are drawn as if each were open by
+    itself with the odds exp(ranking), given their number."""
+    ranking, made = generator.normal(0, 3, (5, 10)), []
+    for label in TASKS[:4]:
+        opened = generator.permutation([1, 3, 5, 7, 9])
+        task = ranking + own * generator.normal(size=ranking.shape)
+        for start in range(3):
+            odds = 1 / (1 + np.exp(-task - trained * generator.normal(size=ranking.shape)))
+            for seed in range(selections):
+                mask = np.zeros(odds.shape)
+                for layer, (rates, number) in enumerate(zip(odds, opened, strict=True)):
+                    mask[layer] = exactly(generator, rates, number)
+                made.append(replace(claim(label, 10 * start + seed, mask), start=start))
+    return made
+
+
+def exactly(generator: np.random.Generator, rates: np.ndarray, number: int) -> np.ndarray:
+    """Independent heads that open with these probabilities, given how many are open: head by head, by the Poisson
+    binomial of the rest."""
+    rest = [np.ones(1)]  # of the last 0, 1, ... heads
+    for rate in rates[::-1]:
+        rest.append(np.convolve(rest[-1], [1 - rate, rate]))
+    opened, left = np.zeros(len(rates)), int(number)
+    for head, rate in enumerate(rates):
+        after = rest[len(rates) - head - 1]
+        wanted = rate * after[left - 1] if left else 0.0
+        other = (1 - rate) * after[left] if left < len(after) else 0.0
+        opened[head] = generator.random() * (wanted + other) < wanted
+        left -= int(opened[head])
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("own", "trained", "selections", "depth", "ranking"),
+    [
+        (0, 0, 1, (0.85, 1), (0, 0.1)),  # tasks differ in layers alone, and rank heads alike
+        (0, 1.5, 3, (0.3, 1), (0, 0.1)),  # so do selections on three finished runs of each
+        (3, 0, 1, (0.9, 1), (0.9, 1)),  # tasks have heads of their own, too
+    ],
+)
+def test_a_ranking_that_all_tasks_share_is_no_head_of_their_own(own, trained, selections, depth, ranking):
+    """Beyond depth rejects where tasks differ in layers alone; beyond depth and ranking holds its size of 5 %."""
+    generator, each = np.random.default_rng(21), {"beyond depth": [], "beyond depth and ranking": []}
+    for k in range(60):
+        for (pairs, counted), test in by_kind(ranked_alike(generator, own, trained, selections), 199, k).items():
+            if pairs == "all" and counted in each:
+                each[counted].append(test.p)
+    for (low, high), found in zip((depth, ranking), each.values(), strict=True):
+        assert low <= np.mean(np.array(found) <= 0.05) <= high
 
 
 def test_what_shares_a_seed_is_left_out():
@@ -329,7 +400,7 @@ def test_runs_of_one_task_and_of_two_by_enumeration():
             np.mean([np.mean([same[i, j] for _, j in shared if _ == i and shared[i, j] == best[i]]) for i in best])
         )
     found = by_kind(claims)
-    assert set(found) == {("all", "shared heads"), ("all", "beyond depth")}  # no two runs have one seed
+    assert set(found) == {("all", counted) for counted in stability.COUNTED}  # no two runs have one seed
     test = found["all", "shared heads"]
     assert test.exact and test.labellings == 20 and test.within - test.between == pytest.approx(gaps[0])
     assert test.p == pytest.approx(np.mean(np.array(gaps) >= gaps[0] - 1e-9))

@@ -55,6 +55,40 @@ def test_p_against_enumeration(case):
     assert permutation.shared_moments(one, other) == pytest.approx((every.mean(), every.std()))
 
 
+@pytest.mark.parametrize(
+    "masks",
+    [
+        [[[1, 1, 0, 0]], [[1, 0, 1, 0]], [[0, 1, 1, 1]]],  # (M, L, A): an odd number of masks
+        [[[1, 0, 0], [1, 1, 0]], [[0, 1, 0], [0, 1, 1]], [[0, 0, 1], [1, 0, 1]], [[1, 1, 0], [1, 0, 0]]],
+        [[[1, 1, 1], [0, 0, 0]], [[1, 0, 0], [0, 1, 0]]],
+    ],
+)
+def test_swapped_masks_are_all_those_of_both_margins_equally_often(masks):
+    masks = np.array(masks, bool)
+    rows = [[np.isin(range(masks.shape[2]), some) for some in itertools.combinations(range(masks.shape[2]), int(n))]
+            for n in masks.sum(2).ravel()]  # fmt: skip
+    every = {
+        tried.tobytes()
+        for choice in itertools.product(*rows)
+        if ((tried := np.stack(choice).reshape(masks.shape)).sum(0) == masks.sum(0)).all()
+    }
+    drawn = np.concatenate(list(permutation.swapped(masks, 6_000, np.random.default_rng(1))))
+    assert drawn.shape == (6_000, *masks.shape)
+    counts = dict.fromkeys(every, 0)
+    for one in drawn:
+        counts[one.tobytes()] += 1  # KeyError: a margin has changed
+    assert len(every) == 1 or stats.chisquare(list(counts.values())).pvalue > 0.001
+
+
+def test_swapped_masks_keep_both_margins_of_many_and_few_draws():
+    masks = np.random.default_rng(2).random((9, 5, 12)).argsort(2) < np.arange(1, 6)[:, None]
+    for samples in (0, 1, 7, 64):
+        drawn = list(permutation.swapped(masks, samples, np.random.default_rng(3)))
+        assert sum(map(len, drawn)) == samples
+        for chunk in drawn:
+            assert (chunk.sum(3) == masks.sum(2)).all() and (chunk.sum(1) == masks.sum(0)).all()
+
+
 def test_exact_tail_within_layers_against_enumeration():
     one = np.array([[1, 1, 0, 0], [1, 0, 0, 0]])
     other = np.array([[1, 1, 1, 0], [1, 1, 0, 0]])

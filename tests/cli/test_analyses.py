@@ -45,10 +45,13 @@ FIGURES = {
     "cross": ("matrix",),
 }
 STORED = [
-    pytest.param("dissection", "tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow),
-    ("dissection", "gates", "15 of 36 open heads"),
-    ("syntax", "runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
-    ("syntax", "gates", "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |"),
+    pytest.param(
+        "dissection", "dissection/tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow
+    ),
+    ("dissection", "dissection/gates", "15 of 36 open heads"),
+    ("syntax", "syntax/runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
+    ("syntax", "syntax/gates", "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |"),
+    ("cross", "claims/cross", "a task loses 0.17 more by its own claimed heads"),
 ]
 """Committed Results, of this version and earlier ones, and words of their pages."""
 COMMAND = {"dissection": "dissect"}
@@ -112,16 +115,25 @@ def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
     assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
 
 
-def test_cross(measured, mtlprune, lab, single, trained, claims, tmp_path):
-    """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out."""
+def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_path):
+    """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out. What
+    only CON claims, and what it shares, is closed apart."""
+    both = write_run(tmp_path / "con", ["con"], [[0, 1, 0, 1], [0, 0, 0, 0]], encoder=str(encoder)).path
+    claims += ["--claims", str(both)]
     words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", tmp_path / "pruned")
     mtlprune("train", lab.config, *words).done()
     result, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, tables=1)
     assert "closed already" in result.about["notes"][0]
-    cells = result.frames["cells"].set_index(["encoder", "task", "other"])
-    assert len(cells) == (1 + 5) * 4 and cells["holm"].isna().to_numpy().sum() == 1
+    keys = ["encoder", "task", "other", "mode"]
+    cells = result.frames["cells"].set_index(keys)
+    sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().unstack()
+    assert sizes.loc["CON"].to_dict() == {"claimed": 2, "exclusive": 1, "shared": 1}
+    assert sizes.drop("CON")["shared"].isna().all()  # all that the others claim, another one claims, too
+    assert len(cells) == (1 + 5) * sizes.count().sum()
+    assert (cells["holm"].isna() == (cells.index.get_level_values(0) == cells.index.get_level_values(2))).all()
     assert np.allclose(cells["delta"], cells["closed"] - cells["random"], atol=1e-3)
-    claimed = result.frames["scores"].query("mode == 'claimed'").set_index(["encoder", "task", "other"])["value"]
+    scores = result.frames["scores"]
+    claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
 
 
@@ -173,8 +185,8 @@ def test_a_missing_result_is_told_with_its_command(tmp_path):
 
 @pytest.mark.parametrize(("name", "folder", "told"), STORED)
 def test_stored_results_are_shown_without_measuring(name, folder, told):
-    record, result = find(name), read(ROOT / "results" / name / folder, name)
-    drawn = FIGURES[name][:2] if folder == "gates" and name == "dissection" else FIGURES[name]
+    record, result = find(name), read(ROOT / "results" / folder, name)
+    drawn = FIGURES[name][:2] if folder == "dissection/gates" else FIGURES[name]
     assert tuple(figures(record, result)) == drawn
     assert told in "\n".join([markdown(record, result), *record.show.findings(result)])
 

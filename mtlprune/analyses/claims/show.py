@@ -99,6 +99,9 @@ def _by_label(result: Result) -> str:
     if plain is None or deep is None or math.isnan(plain.p):
         return ""
     more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p {probability(deep.p)}"
+    if ranked := tests.get(("all", "beyond depth and ranking")):
+        own = number(ranked.within - ranked.between, 1)
+        more += f"; {own} more in one task where what all runs rank alike is taken out too, p {probability(ranked.p)}"
     if apart := tests.get(("unequal seeds", "shared heads")):
         more += f"; of unequal seeds only, p {probability(apart.p)}, {probability(apart.least)} at least"
     return (
@@ -139,7 +142,7 @@ def stable(result: Result) -> list[str]:
             f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
-        among = "" if len(tests) == 2 else ", of those with other seeds,"
+        among = "" if tests["pairs"].nunique() == 1 else ", of those with other seeds,"
         found.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
     split = [one for one in _frame(result, "split").itertuples() if one.encoder == OVER_TASKS]
     if split:
@@ -268,8 +271,10 @@ def _labellings(result: Result) -> Grid:
             "p of nearest": ("nearest_p", probability),
         },
         "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
-        "heads in each layer explain. p, one-sided: how often the difference is as large when the tasks of runs are "
-        "permuted; of unequal seeds, permuted among the runs of one seed, pairs of equal seeds left out. "
+        "heads in each layer explain. Beyond depth and ranking: minus the mean over masks that keep these numbers and "
+        "how many runs open each head, so that heads which all tasks like do not count as a task's own. p, one-sided: "
+        "how often the difference is as large when the tasks of runs are permuted (of unequal seeds, among the runs of "
+        "one seed, pairs of equal seeds left out); beyond depth and ranking also in such masks, the larger of the two. "
         "Interval of 95 % by jack-knife over training runs. Least p: the smallest that is possible with these runs. "
         "Nearest run: share of runs whose nearest other run is of their task, beside its mean over the labellings.",
         texts=2,

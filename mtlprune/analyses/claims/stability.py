@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.claimed_heads import Claim, RunGroup
+from mtlprune.statistics.permutation import swapped
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -80,13 +81,13 @@ class Runs:
 # -- runs of one task and of two ---------------------------------------------------------------------------------------
 
 
+COUNTED = ("shared heads", "beyond depth", "beyond depth and ranking")
 COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
 COLUMNS += ["nearest", "nearest_chance", "nearest_p", "low", "high"]
 
 
 def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
-    """Four tests: all pairs and pairs of unequal seeds, shared heads and what is beyond depth; none with one task or
-    seed.
+    """Six tests: all pairs and pairs of unequal seeds, by each of COUNTED; none with one task or seed.
 
     Labels of training runs are permuted: runs with heads chosen on one finished run keep one label. Pairs of unequal
     seeds are tested apart only where there are equal ones, since then labels are permuted among the training runs of
@@ -97,14 +98,18 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
         permutations: all labellings are enumerated where there are no more of them; 0 leaves the tests out.
 
     Returns:
-        ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads", or "beyond depth", minus Σ over layers
-        a·b/A, which the open heads a and b of the two runs in each layer explain; ``within`` and ``between``, means
-        over pairs of runs of one task and of two; ``p``, the share of labellings whose within − between is as large or
-        larger (NaN where no labelling changes it, or there are none); ``least``, the smallest p that is possible with
-        these runs; ``labellings``, how many were looked at, and whether they are all (``exact``), otherwise drawn at
-        random with the observed one counted in p; ``nearest``, the share of runs whose nearest run by what is counted
-        is of the same task (of several as near, their share), the mean of that over labellings and its p; ``low`` and
-        ``high``, the jack-knife interval of 95 % of within − between.
+        ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads"; "beyond depth", minus Σ over layers
+        a·b/A, which the open heads a and b of the two runs in each layer explain; or "beyond depth and ranking", minus
+        their mean where both margins are fixed (``swapped``), which a ranking of heads that all runs have in common
+        explains, too; ``within`` and ``between``, means over pairs of runs of one task and of two; ``p``, the share of
+        labellings whose within − between is as large or larger (NaN where no labelling changes it, or there are none),
+        beyond the ranking the larger one of it and of the share of swapped masks: only labellings keep together what
+        was chosen on one finished run, and only swaps keep every run's layers; ``least``, the smallest p that is
+        possible with these runs; ``labellings``, how many were looked at, and whether they are all (``exact``),
+        otherwise drawn at random with the observed one counted in p; ``nearest``, the share of runs whose nearest run
+        by what is counted is of the same task (of several as near, their share), the mean of that over labellings and
+        its p; ``low`` and ``high``, the jack-knife interval of 95 % of within − between, which takes what is explained
+        as known.
     """
     if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
         return pd.DataFrame()
@@ -119,15 +124,29 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     kinds, found = [("all", np.ones_like(unequal), [np.arange(len(owners))])], []
     if unequal.any() and not unequal.all():
         kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
-    for name, used, blocks in kinds:
+    same = runs.labels[first] == runs.labels[second]
+    with np.errstate(invalid="ignore"):  # where there is no pair of one kind
+        weights = np.array([(u & same) / (u & same).sum() - (u & ~same) / (u & ~same).sum() for _, u, _ in kinds])
+    ranked, swaps = np.zeros(len(first)), np.empty((len(kinds), 0))
+    for masks in swapped(runs.opened, permutations, generator.spawn(1)[0]):
+        flat = masks.reshape(*masks.shape[:2], -1).astype(np.float64)
+        both = (flat @ flat.swapaxes(1, 2))[:, first, second]  # (C, Q)
+        ranked += both.sum(0) / permutations
+        swaps = np.append(swaps, weights @ both.T, axis=1)
+    explained = dict(zip(COUNTED, (np.zeros_like(depth), depth, ranked), strict=True))
+    for (name, used, blocks), chance_gaps in zip(kinds, swaps, strict=True):
         drawn, exact = _labellings(owners, blocks, permutations, generator)
         pair = first[used], second[used]
-        for measure, values in (("shared heads", shared[used]), ("beyond depth", (shared - depth)[used])):
+        for measure in COUNTED[: 2 + (permutations > 0)]:
+            values = (shared - explained[measure])[used]
             near = _nearest(pair, values, len(runs.labels))
             within, between, nearest = _gap(runs.labels[None], pair, values, near)
             null = _gap(drawn[:, runs.units], pair, values, near)
             gap, gaps = float(within[0] - between[0]), null[0] - null[1]
             p, least = (_p(value, gaps, exact) for value in (gap, float(gaps.max(initial=gap))))
+            if measure == COUNTED[2]:
+                beyond = chance_gaps - chance_gaps.mean()
+                p, least = max(p, _p(gap, beyond, False)), max(least, 1 / (1 + len(beyond)))
             chance = float(null[2].mean()) if len(drawn) else math.nan
             left_out = []
             for unit in range(len(strata)):

@@ -5,6 +5,9 @@ from pydantic import Field
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.blocks import Block
 
+ALL_TASKS = "mean of tasks"
+"""In the place of a label: the mean over the labels."""
+
 
 class CrossOptions(Block):
     """What is closed beside the claimed heads, and how scores are compared."""
@@ -21,7 +24,8 @@ ANALYSIS = Analysis(
     question="Does a task need the heads that another task claims?",
     help="""Close the heads that each task claims (--claims) in finished runs of every task, and score these.
 
-    Beside it as many other heads of the same layers, drawn at random. Nothing is trained.""",
+    Of these also those that only this task claims, and those that others claim too; beside each as many random heads
+    of the same layers. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders", "claims"}),
     options=CrossOptions,
     columns=(),

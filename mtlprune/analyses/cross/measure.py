@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mtlprune import scores
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import groups_of
+from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.claimed_heads import ClaimError, group, is_joint, load_claims
 from mtlprune.encoder.gates import Gates
@@ -45,20 +46,27 @@ class ClosedCounts:
         return System(times * np.stack([self.runs[seed] for seed in seeds]), self.names, self.score, seeds)
 
 
-Tables = dict[tuple[str, str, str, str], ClosedCounts]
-"""Label of the runs, task, "claimed" or "random" ("": nothing is closed), label whose heads are closed."""
+Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
+"""Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
+
+PARTS = ("claimed", "exclusive", "shared")
+"""What is closed of a label's heads: all; those that no other single task claims; those that another one claims too."""
 
 
 def measure(request: Request) -> Result:
     """All runs on the same sentences. Frames:
 
-    - ``scores``: the main score of each run's task with nothing closed (``other`` ""), with the heads closed that the
-      label ``other`` claims (``mode`` claimed), and with each draw of as many others of the same layers (random).
-    - ``cells``, wide: for each label of runs, task and closed label the mean ``open``, ``closed`` and ``random`` score;
-      ``delta`` = closed − random with interval and p over seeds and sentences (over sentences alone with one seed),
-      ``holm``, p corrected over the cells of other tasks, and ``equal``, p of a difference of the margin or more.
-    - ``own``, wide: delta of a label's heads in its own runs minus its mean in those of other tasks; mean over labels.
-    - ``claimed``: 1 for the heads that are closed for the label ``other``.
+    - ``scores``: the main score of each run's task with nothing closed (``other`` "") and with the heads closed that
+      the label ``other`` claims, or one of PARTS of them (``mode``): these heads (``step`` 0), and each draw of as many
+      random heads of the same layers (``control`` random).
+    - ``cells``, wide: for each label of runs, task, closed label and part the mean ``open``, ``closed`` and ``random``
+      score; ``delta`` = closed − random with interval and p over seeds and sentences (over sentences alone with one
+      seed), ``holm``, p corrected over the cells of other tasks with this part, and ``equal``, p of a difference of the
+      margin or more.
+    - ``own``, wide: delta of a label's heads in its own runs minus the mean of those of other single tasks there, for
+      each label and their mean (ALL_TASKS); ``term`` is "units", of the root mean square of all delta of the label's
+      runs, which has no scale, or "points"; ``holm`` over the labels.
+    - ``claimed``: by PARTS 1 for the heads that are closed for the label ``other``.
 
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
@@ -74,29 +82,38 @@ def measure(request: Request) -> Result:
                 "name other runs"
             )
     generator = np.random.default_rng([request.seed, 10])
+    parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
     masks = {
-        label: [heads, *(others(heads, generator) for _ in range(request.options.draws))]
-        for label, heads in closed.items()
+        key: [heads, *(like(heads, generator) for _ in range(request.options.draws))] for key, heads in parts.items()
     }
     held: Tables = {}
     result = survey("cross", reading, request, lambda subject: _scored(reading, subject, request, masks, held))
     claimed = pd.concat(
-        [head_rows({"claimed": heads.astype(float)}).assign(other=label) for label, heads in closed.items()],
+        [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
     )
     made = {"claimed": claimed, "cells": _cells(held, request), "own": _own(held, request, result.about["notes"])}
     return replace(result, frames={**result.frames, **{name: frame for name, frame in made.items() if len(frame)}})
 
 
-def others(heads: Mask, generator: np.random.Generator) -> Mask:
-    """As many heads of each layer as are given, drawn from the others; where these are too few, all of them and some of
-    the given. (L, A) → (L, A)"""
-    order = generator.random(heads.shape) + heads  # the others come first
-    return np.asarray(order.argsort(1).argsort(1) < heads.sum(1, keepdims=True))
+def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
+    """Label → PARTS of its heads (L, A); exclusive and shared ones only where there are both."""
+    found = {}
+    for label, heads in closed.items():
+        theirs = [mask for other, mask in closed.items() if other != label and not is_joint(other)]
+        shared = heads & np.any(theirs, axis=0) if theirs else np.zeros_like(heads)
+        both = {"exclusive": heads & ~shared, "shared": shared}
+        found[label] = {"claimed": heads, **(both if all(mask.any() for mask in both.values()) else {})}
+    return found
+
+
+def like(heads: Mask, generator: np.random.Generator) -> Mask:
+    """As many random heads of each layer, whether they are given or not. (L, A) → (L, A)"""
+    return np.asarray(generator.random(heads.shape).argsort(1).argsort(1) < heads.sum(1, keepdims=True))
 
 
 def _scored(
-    reading: Reading, subject: Subject, request: Request, masks: Mapping[str, list[Mask]], held: Tables
+    reading: Reading, subject: Subject, request: Request, masks: Mapping[tuple[str, str], list[Mask]], held: Tables
 ) -> Found | str:
     folder = RunFolder(subject.name)
     if not folder.config_path.is_file():
@@ -109,18 +126,20 @@ def _scored(
     model.gates[SHARED] = gates = Gates(places.layers, places.heads).to(model.device)
     rows = []
     nothing = np.zeros((places.layers, places.heads), bool)
-    drawn = [(label, draw, heads) for label, several in masks.items() for draw, heads in enumerate(several)]
-    for other, draw, heads in [("", 0, nothing), *drawn]:
-        mode = ("random" if draw else "claimed") if other else ""
+    drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
+    for mode, other, draw, heads in [("", "", 0, nothing), *drawn]:
+        control = "random" if draw else ""
         gates.fix(torch.from_numpy(~heads).float().to(model.device))
         found = evaluate(model, reading.sentences, precision)
         request.on_batch()
         for task, score in found.main().items():
-            rows.append({"task": task, "other": other, "mode": mode, "step": draw, "measure": "score", "value": score})
+            place = {"task": task, "other": other, "mode": mode, "control": control, "step": draw}
+            rows.append({**place, "measure": "score", "value": score})
             kind, name = model.tasks[task].kind, found.names[task]
             names = scores.count_names(kind, name)  # type: ignore[arg-type]
             counts = np.array([[row[key] if row else 0 for key in names] for row in found.counts[task]])
-            cell = held.setdefault((subject.label, task, mode, other), ClosedCounts(names, scores.SCORES[kind][name]))  # type: ignore[index]
+            key = subject.label, task, mode, other, control
+            cell = held.setdefault(key, ClosedCounts(names, scores.SCORES[kind][name]))  # type: ignore[index]
             cell.runs[subject.seed] = cell.runs.get(subject.seed, 0) + counts
     return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
 
@@ -129,13 +148,13 @@ def _scored(
 
 
 def _cells(held: Tables, request: Request) -> pd.DataFrame:
-    keys = [key for key in held if key[2] == "claimed"]
+    keys = [key for key in held if key[2] and not key[4]]
     systems = []
-    for label, task, _, other in keys:
-        seeds = tuple(sorted(held[label, task, "", ""].runs))
-        systems.append(held[label, task, "claimed", other].system(seeds, request.options.draws))  # draws are summed
-        systems.append(held[label, task, "random", other].system(seeds))
-        systems.append(held[label, task, "", ""].system(seeds))
+    for label, task, mode, other, _ in keys:
+        seeds = tuple(sorted(held[label, task, "", "", ""].runs))
+        systems.append(held[label, task, mode, other, ""].system(seeds, request.options.draws))  # draws are summed
+        systems.append(held[label, task, mode, other, "random"].system(seeds))
+        systems.append(held[label, task, "", "", ""].system(seeds))
     pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
     found = differences(systems, pairs, request.options.resamples, request.seed)
     rows = []
@@ -145,20 +164,23 @@ def _cells(held: Tables, request: Request) -> pd.DataFrame:
             float(system.scores(system.totals).mean()) for system in systems[3 * place : 3 * place + 3]
         )
         rows.append(
-            {"encoder": key[0], "task": key[1], "other": key[3], "open": open_, "closed": closed, "random": random}
+            {"encoder": key[0], "task": key[1], "other": key[3], "mode": key[2]}
+            | {"open": open_, "closed": closed, "random": random}
             | {"delta": told.delta, "n": told.seeds[0], "equal": told.equivalence_p(request.options.margin)}
             | {"low": told.wide_low if wide else told.low, "high": told.wide_high if wide else told.high}
             | {"p": told.wide_p if wide else told.p}
         )
-    frame = pd.DataFrame(rows)
-    apart = frame["encoder"] != frame["other"]
-    frame.loc[apart, "holm"] = holm(frame.loc[apart, "p"])
-    return frame
+    frame = pd.DataFrame(rows).sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
+    apart = frame[frame["encoder"] != frame["other"]]
+    return frame.assign(holm=apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy())))
 
 
 def _own(held: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
-    """One row, or none: where runs and claims have two single tasks in common. Where seeds lack, a note is added."""
-    labels = [key[0] for key in held if key[2] == "claimed" and key[0] == key[3] and not is_joint(key[0])]
+    """Own heads against those of others; empty where runs and claims do not have two single tasks in common. Where
+    seeds lack, a note is added."""
+    labels = [
+        key[0] for key in held if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
+    ]
     places = {key[0]: key for key in held if key[0] in labels and not key[2]}  # label → its only task
     if len(labels) < 2:
         return pd.DataFrame()
@@ -166,19 +188,55 @@ def _own(held: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     if not seeds:
         notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
         return pd.DataFrame()
-    order = [(label, mode, other) for label in labels for other in labels for mode in ("claimed", "random")]
-    systems = [held[label, places[label][1], mode, other].system(seeds) for label, mode, other in order]
+    parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in held}]
+    order = [(label, part, other) for part in parts for label in labels for other in labels]
+    systems = [
+        held[label, places[label][1], part, other, control].system(seeds)
+        for label, part, other in order
+        for control in ("", "random")
+    ]
 
-    def contrast(sums: list[Floats]) -> Floats:
-        """Sums (C, S, K) of each system → (C, S)."""
-        found = [system.scores(part) for system, part in zip(systems, sums, strict=True)]
-        delta = np.stack(found).reshape(len(labels), len(labels), 2, *found[0].shape)
-        delta = delta[:, :, 0] - delta[:, :, 1]  # (runs, closed, C, S)
-        own = np.einsum("aacs->acs", delta)
-        return np.asarray((own - (delta.sum(0) - own) / (len(labels) - 1)).mean(0))
+    def contrasts(sums: list[Floats]) -> Floats:
+        """Sums (C, S, K) of each system → (parts, 2, labels + 1, C, S)."""
+        found = np.stack([system.scores(part) for system, part in zip(systems, sums, strict=True)])
+        delta = found.reshape(len(parts), len(labels), len(labels), 2, *found.shape[1:])
+        return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
 
-    observed = contrast([system.totals[None] for system in systems])[0]
-    booted = np.concatenate(
-        [contrast(sums) for sums in resampled_sums(systems, request.options.resamples, request.seed)]
-    )
-    return pd.DataFrame([{"n": len(seeds), **over_seeds(observed, booted)}])
+    observed = contrasts([system.totals[None] for system in systems])[..., 0, :]
+    resampled = resampled_sums(systems, request.options.resamples, request.seed)
+    booted = np.concatenate([contrasts(sums) for sums in resampled], axis=3)
+    rows = []
+    for part, term, label in np.ndindex(observed.shape[:3]):
+        keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
+        told = over_seeds(observed[part, term, label], booted[part, term, label])
+        rows.append({**keys, "n": len(seeds), **{name: told[name] for name in ("delta", "low", "high", "p")}})
+    return corrected_over_labels(pd.DataFrame(rows))
+
+
+TERMS = ("units", "points")
+
+
+def own_minus_others(delta: Floats) -> Floats:
+    """How much more (below 0) a task loses by its own heads than by those of other tasks.
+
+    Points of accuracy and of F1 have no common scale, nor do tasks that lose a little by any head and those that lose
+    much; so besides in points it is told in units of what a task's runs usually lose: the root mean square of its row.
+
+    Args:
+        delta: (T, T, ..., S), what the S runs of a task (first) lose by the heads of a task (second).
+
+    Returns:
+        (TERMS, T + 1, ..., S): by task, and last the mean over tasks.
+    """
+    own = np.einsum("aa...->a...", delta)
+    points = own - (delta.sum(1) - own) / (len(delta) - 1)
+    with np.errstate(invalid="ignore"):  # a task that no heads cost anything
+        units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
+    both = np.stack([units, points])
+    return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
+
+
+def corrected_over_labels(own: pd.DataFrame) -> pd.DataFrame:
+    """The frame ``own`` with the column ``holm``."""
+    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
+    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))

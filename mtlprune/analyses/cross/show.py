@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.reports.charts import Chart, Spec, cells, figure
 from mtlprune.reports.grid import Grid, number, probability
 from mtlprune.results import Result
@@ -16,7 +17,7 @@ def about(result: Result) -> str:
     return (
         f"{result.source} ({told['fingerprint'][:8]}); {told['too_long']} too long and left out; seed {told['seed']}. "
         "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
-        f"stay as they are. Beside it {settings['draws']} draws of as many other heads of the same layers. "
+        f"stay as they are. Beside it {settings['draws']} draws of as many random heads of the same layers. "
         "Differences: claimed minus random, in points of the task's main score; intervals and p resample seeds and "
         f"sentences ({settings['resamples']:,}), Holm over the cells of other tasks, margin ±{settings['margin']:g}."
     )
@@ -27,36 +28,58 @@ def findings(result: Result) -> list[str]:
     held = _cells(result)
     apart = held[held["encoder"] != held["other"]]
     found = []
-    if len(apart):
-        lower, higher = (int(((apart["holm"] < LEVEL) & (sign * apart["delta"] < 0)).sum()) for sign in (1, -1))
-        equal = int((holm(apart["equal"]) < LEVEL).sum())
+    words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too,"}
+    for part, of in apart.groupby("mode", sort=False):
+        lower, higher = (int(((of["holm"] < LEVEL) & (sign * of["delta"] < 0)).sum()) for sign in (1, -1))
+        equal = int((holm(of["equal"]) < LEVEL).sum())
         found.append(
-            "Closing the heads that one task claims, instead of others of the same layers, lowers the score of "
-            f"another task in {lower} of {len(apart)} cells and raises it in {higher}; in {equal} the difference is "
-            f"shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean difference "
-            f"{number(apart['delta'].mean())} points."
+            f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
+            f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}; in {equal} the "
+            f"difference is shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean "
+            f"difference {number(of['delta'].mean())} points."
         )
     for row in () if len(apart) else held.itertuples():
         found.append(
-            f"Closing the heads that {row.other} claims, instead of others of the same layers, changes the score of "
-            f"{row.scored} by {number(row.delta)} points, 95 % [{number(row.low)}, {number(row.high)}], p "
-            f"{probability(row.p)}."
+            f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
+            f"changes the score of {row.scored} by {number(row.delta)} points, 95 % [{number(row.low)}, "
+            f"{number(row.high)}], p {probability(row.p)}."
         )
-    for row in result.frames.get("own", pd.DataFrame()).itertuples():
+    own = result.frames.get("own", pd.DataFrame(columns=["encoder", "mode", "term"]))
+    for part, of in own.groupby("mode", sort=False):
+        mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
+        tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
         found.append(
-            f"A task loses {number(abs(row.delta))} points {'more' if row.delta < 0 else 'less'} by its own claimed "
-            f"heads than other tasks do by them, beside what random heads cost (own minus others "
-            f"{number(row.delta)}, 95 % [{number(row.low)}, {number(row.high)}] over seeds and sentences, "
-            f"p {probability(row.p)}, {row.n} seeds)."
+            f"In units of what its runs usually lose, a task loses {_more(mean)} by {PARTS[part]} than by those of "
+            f"other tasks, mean of tasks (95 % {_between(mean)}, p {probability(mean.p)}, {mean.n} seeds). By task, in "
+            f"points: {', '.join(f'{row.encoder} {_more(row)}' for row in tasks)}. Their mean ({number(points.delta)} "
+            f"{_between(points)}) adds points of scores that have no common scale."
         )
     return found
 
 
+PARTS = {
+    "claimed": "its own claimed heads",
+    "exclusive": "those heads that it alone claims",
+    "shared": "those of its claimed heads that another task claims, too,",
+}
+
+
+def _more(row: Any) -> str:
+    return f"{number(abs(row.delta))} {'more' if row.delta < 0 else 'less'}"
+
+
+def _between(row: Any) -> str:
+    return f"[{number(row.low)}, {number(row.high)}]"
+
+
 def _cells(result: Result) -> pd.DataFrame:
     held = result.frames["cells"]
-    sizes = result.frames["claimed"].groupby("other")["value"].sum().astype(int)
+    sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
     return held.assign(
-        closed_for=[f"{label} ({sizes[label]} heads)" for label in held["other"]],
+        closed_for=[
+            f"{label}{'' if part == 'claimed' else f', {part}'} ({sizes[label, part]} heads)"
+            for label, part in zip(held["other"], held["mode"], strict=True)
+        ],
         scored=[
             label if task.upper() in label.split(" (")[0] else f"{label}: {task.upper()}"
             for label, task in zip(held["encoder"], held["task"], strict=True)
@@ -73,17 +96,35 @@ def _table(result: Result) -> Grid:
         "Scores with the heads of one label closed",
         held,
         {**columns, "Holm": ("holm", probability), "below margin: p": ("equal", probability)},
-        "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval.",
+        "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
+        "heads those that no other single task claims; shared: those that another one claims, too.",
         texts=2,
     )
 
 
-TABLES = (_table,)
+def _own(result: Result) -> Grid | None:
+    if "own" not in result.frames:
+        return None
+    own = result.frames["own"]
+    columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term", "own minus others": ("delta", 2)}
+    columns |= {"low": ("low", 2), "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
+    return Grid.of(
+        "Own heads and those of others, by the task that is scored",
+        own,
+        columns,
+        "What a task's runs lose by its own heads minus the mean of what they lose by those of each other single task, "
+        "both beside random heads; below 0: its own cost it more. Units: of the root mean square of all these "
+        "differences in the task's runs, so that tasks with different scores can be averaged. Holm over tasks.",
+        texts=3,
+    )
+
+
+TABLES = (_own, _table)
 
 
 def _matrix(result: Result) -> Spec:
     """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
-    held = _cells(result)
+    held = _cells(result).query("mode == 'claimed'")
     table = held.assign(
         value=held["delta"],
         words=[
