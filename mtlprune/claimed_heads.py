@@ -372,6 +372,9 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
     if len(numbers) > 1:
         seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
         found.append(f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same.")
+    halves = [(c.label, int((2 * c.times == len(c.claims)).sum()), len(c.claims) // 2) for c in run_groups]
+    if tied := [f"{label} {heads} (by {seeds})" for label, heads, seeds in halves if heads]:
+        found.append(f"Heads that exactly half of the seeds have open count as not claimed: {', '.join(tied)}.")
     found += _identical(run_groups)
     shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
     if between := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:

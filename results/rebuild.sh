@@ -85,6 +85,8 @@ if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic select
     done
     python results/claims/phi.py "$@" > "$out/claims/regimes/phi.md"
     python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned" > "$out/claims/twice.md"
+    python results/claims/counts.py "$kept" "$records" > "$out/claims/counts.md"
+    python results/claims/gap.py "$records" > "$out/gates/gap.md"
     for task in TASK mtl5; do # gates that train with the encoder against random heads closed with their noise
         python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-gates-$task-own" \
             "schedule=random-heads-$task-own" > "$out/claims/regimes/gates-random-$task.md"

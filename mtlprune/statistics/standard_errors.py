@@ -1,8 +1,9 @@
 """The standard error of a figure of several runs in its parts, and the distribution that interval and p share.
 
 A run's score varies with its seed, with the sentences, which all runs share, and with both together. The variance
-between runs holds the first and the last, and is known from few seeds; what sentences do to all runs alike is known
-from many sentences. So the error is the sum of a scaled t for each group of seeds and of a normal (Behrens and Fisher).
+between runs holds the first and the last, and is known from few seeds; how much the last is, and what sentences do to
+all runs alike, is known from many sentences. So the error is the sum of a scaled t for each group of seeds, whose
+variance is never taken to be below that of the noise of run and sentence, and of a normal (Behrens and Fisher).
 
 Letters: C resamples, S runs (seeds) of a group, Q points of a quadrature.
 """
@@ -35,6 +36,8 @@ class StandardError:
     """Of each group's mean, by the variance between its runs."""
     free: tuple[int, ...]
     """Degrees of freedom of each of them, runs − 1."""
+    noise: tuple[float, ...]
+    """Of each of them, the part that is noise of run and sentence; the error is no smaller."""
     sentences: float
     """What sentences do to all runs alike; NaN where no error can be estimated."""
     unknown: str = ""
@@ -42,12 +45,11 @@ class StandardError:
 
     @classmethod
     def of(cls, observed: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
-        """Split by the variance between runs, and by how the mean of all runs varies between resamples.
+        """Split by the variance between runs, and by how runs vary between resamples.
 
-        The means' variance between resamples holds a share of the noise of each run and sentence, which is in the
-        variance between runs already; so it is taken off, by how runs differ from each other between resamples. Where
-        runs are alike by chance that noise is the variance between them. A group of one run has no part of its own: its
-        seed is held fixed.
+        What resamples do to runs beside each other is their noise. A share of it is in the variance of the means
+        between resamples, and is taken off there, as the variance between runs holds it already. A group of one run has
+        no part of its own: its seed is held fixed.
 
         Args:
             observed: (S,) of each group, on all sentences; the figure is the sum of their means.
@@ -55,26 +57,20 @@ class StandardError:
         """
         means = np.sum([group.mean(1) for group in booted], 0)
         if np.ptp(means) <= NOTHING:
-            return cls((), (), math.nan, CONSTANT)
-        between, own, free = [], 0.0, []
-        for values, drawn in zip(observed, booted, strict=True):
-            if len(values) > 1:
-                free.append(len(values) - 1)
-                noise = float((drawn - drawn.mean(1, keepdims=True)).var(0).sum()) / free[-1]
-                apart = float(values.std(ddof=1))
-                between.append((apart if apart > NOTHING else math.sqrt(noise)) / math.sqrt(len(values)))
-                own += noise / len(values)
-        if between and max(between) <= NOTHING:
-            return cls((), (), math.nan, "it is the same with every seed")
-        return cls(tuple(between), tuple(free), math.sqrt(max(0.0, float(means.var()) - own)))
-
-    @property
-    def total(self) -> float:
-        return math.hypot(*self.seeds, self.sentences)
+            return cls((), (), (), math.nan, CONSTANT)
+        groups = [(values, drawn) for values, drawn in zip(observed, booted, strict=True) if len(values) > 1]
+        free = [len(values) - 1 for values, _ in groups]
+        apart = [(drawn - drawn.mean(1, keepdims=True)).var(0).sum() for _, drawn in groups]
+        noise = [math.sqrt(own / number / (number + 1)) for own, number in zip(apart, free, strict=True)]
+        seeds = [float(values.std(ddof=1)) / math.sqrt(len(values)) for values, _ in groups]
+        if groups and max(*seeds, *noise) <= NOTHING:
+            return cls((), (), (), math.nan, "it is the same with every seed")
+        shared = math.sqrt(max(0.0, float(means.var()) - math.fsum(one * one for one in noise)))
+        return cls(tuple(seeds), tuple(free), tuple(noise), shared)
 
     def upper_tail(self, value: float) -> float:
         """Probability of an error of ``value`` or more; NaN where none can be estimated."""
-        return float(upper_tail(value, self.seeds, self.free, self.sentences))
+        return float(upper_tail(value, self.seeds, self.free, self.sentences, self.noise))
 
     def two_sided(self, value: float) -> float:
         """p of a figure of that size where there is none in truth."""
@@ -85,21 +81,30 @@ class StandardError:
         if self.unknown:
             return math.nan
         parts = [one * stats.t.isf(LEVEL / 2, free) for one, free in zip(self.seeds, self.free, strict=True)]
-        most = 1.01 * (math.fsum(parts) + self.sentences * stats.norm.isf(LEVEL / 2))
+        most = 1.01 * (math.fsum(parts) + math.fsum([*self.noise, self.sentences]) * stats.norm.isf(LEVEL / 2))
         return float(optimize.brentq(lambda value: self.upper_tail(value) - LEVEL / 2, 0.0, most, rtol=1e-9))
 
 
-def upper_tail(value: ArrayLike, seeds: Sequence[ArrayLike], free: Sequence[int], sentences: ArrayLike) -> Floats:
+def upper_tail(
+    value: ArrayLike,
+    seeds: Sequence[ArrayLike],
+    free: Sequence[int],
+    sentences: ArrayLike,
+    noise: Sequence[ArrayLike] | None = None,
+) -> Floats:
     """P(Σ seeds · t(free) + sentences · z ≥ value), for arrays of one shape.
 
-    A t is a normal of random variance, so given these variances the sum is normal; the mean over them is taken in equal
-    steps of their logarithms.
+    A t is a normal of random variance, here not below that of ``noise``; given these variances the sum is normal. The
+    mean over them is taken in equal steps of their logarithms.
     """
     if not seeds:
         return np.asarray(special.ndtr(-np.asarray(value) / sentences))
     ratios, weights = _variance_ratios(free[0])
-    value, sentences, first, *others = (np.asarray(part)[..., None] for part in (value, sentences, *seeds))
-    return np.asarray(upper_tail(value, others, free[1:], np.hypot(sentences, first / np.sqrt(ratios))) @ weights)
+    parts = (value, sentences, *seeds, *(noise or (np.zeros_like(one) for one in seeds)))
+    value, sentences, *rest = (np.asarray(part)[..., None] for part in parts)
+    others, least = rest[1 : len(seeds)], rest[len(seeds) :]
+    widened = np.hypot(sentences, np.maximum(rest[0] / np.sqrt(ratios), least[0]))
+    return np.asarray(upper_tail(value, others, free[1:], widened, least[1:]) @ weights)
 
 
 @functools.cache

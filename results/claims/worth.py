@@ -3,10 +3,10 @@
 python results/claims/worth.py results/claims/records/worth
 python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-own random=random-gates-TASK-own
 
-With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's, and the mean without
-SRL is given too. Differences on test, seed by seed; intervals and p over seeds and sentences, Holm over the five tasks.
-The mean is that of the five tasks' main scores. "Below a point" is the one-sided p that the gain is smaller than that,
-"within" that it is so either way.
+With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's. The mean is given
+without SRL too, that of part 4a without DEP. Differences on test, seed by seed; intervals and p over seeds and
+sentences, Holm over the five tasks. The mean is that of the five tasks' main scores. "Below a point" is the one-sided p
+that the gain is smaller than that, "within" that it is so either way.
 """
 
 import sys
@@ -55,6 +55,7 @@ def main(records: str, *given: str) -> None:
     """Print the mean scores, then a row for each pair of choices and task."""
     choices = {name: runs for name, _, runs in (one.partition("=") for one in given or CHOICES)}
     first, *others = choices
+    left = "srl" if given else "dep"  # whose difference outweighs those of the others
     table = systems(Path(records), choices)
     points = {key: one.scores(one.totals) for key, one in table.items()}
     drawn = [
@@ -71,9 +72,9 @@ def main(records: str, *given: str) -> None:
     for one, other in [(first, other) for other in others] if given else PAIRS:
         apart = [(points[one, task] - points[other, task], booted[one, task] - booted[other, task]) for task in TASKS]
         print(row(f"**{one} − {other}, mean**", *(np.mean(part, 0) for part in zip(*apart, strict=True))))
-        if given:
-            rest = [part for task, part in zip(TASKS, apart, strict=True) if task != "srl"]
-            print(row(f"{one} − {other}, mean without SRL", *(np.mean(part, 0) for part in zip(*rest, strict=True))))
+        rest = [part for task, part in zip(TASKS, apart, strict=True) if task != left]
+        name = f"{one} − {other}, mean without {left.upper()}"
+        print(row(name, *(np.mean(part, 0) for part in zip(*rest, strict=True))))
         corrected = holm([float(over_seeds(*part)["p"]) for part in apart])
         for task, part, p in zip(TASKS, apart, corrected, strict=True):
             print(row(f"{one} − {other}, {task.upper()}", *part, p))

@@ -141,7 +141,10 @@ SLOW = {"train.rate": 0.5}
 @pytest.mark.parametrize(
     ("claims", "said"),
     [
-        ([made(**EXACT), made(seed=2, gates=MASK[::-1], **EXACT)], ""),
+        (
+            [made(**EXACT), made(seed=2, gates=MASK[::-1], **EXACT)],
+            "Heads that exactly half of the seeds have open count",
+        ),
         ([made("POS", seed, **EXACT) for seed in (1, 2, 3)], "Seeds 1 and 2 and 3 of POS have bit-identical"),
         ([made(**FIXED), made(seed=2, **FIXED)], ""),
         ([made(gates=MASK / 2, before=MASK, **EXACT)], "Gates strictly between 0 and 1: POS 4 of 8 (50%)."),
@@ -152,6 +155,12 @@ SLOW = {"train.rate": 0.5}
         ([made(settings=SLOW), made(seed=2)], "The seeds of POS differ in train.rate too: 0.5, null."),
         ([made(), made(seed=2, data="e")], "Not all runs were trained on the same data"),
         ([made(finished=False)], "Not trained to the end: runs/POS-1."),
+        (
+            [made(), made(seed=2, gates=1 - MASK)],
+            "half of the seeds have open count as not claimed: POS 8 (by 1)",
+        ),
+        ([made(seed=k, gates=MASK if k < 3 else OPEN) for k in range(4)], ""),  # three of four have MASK, one all
+        ([made(seed=k, gates=MASK if k < 2 else OPEN) for k in range(4)], "not claimed: POS 4 (by 2)"),
         ([made(), made(seed=2), made("DEP")], "Labels have different numbers of seeds (POS 2, DEP 1)"),
     ],
 )

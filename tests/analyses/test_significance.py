@@ -162,6 +162,9 @@ def test_variance_is_split_by_what_all_runs_share(seeds):
     assert error.sentences**2 == pytest.approx(shared, abs=0.1 * float((ours - theirs).mean(1).var()))
     sides = [side.scores(side.totals) for side in (first, second)]
     runs = [sides[0] - sides[1]] if seeds else sides
+    own = [(ours - theirs)] if seeds else [ours, theirs]
+    noise = [np.trace(np.cov(side.T)) / 3 - np.cov(side.T)[different].mean() for side in own]  # variance − covariance
+    assert error.noise == pytest.approx(np.sqrt(np.array(noise) / 3), rel=0.1)
     assert error.seeds == pytest.approx([stats.sem(side) for side in runs])
 
 
@@ -172,12 +175,16 @@ def test_the_distribution_of_the_error_is_that_of_its_parts():
     assert upper_tail(3.0, (), (), 2.0) == pytest.approx(stats.norm.sf(1.5))
     generator = np.random.default_rng(5)
     drawn = generator.standard_t(2, 400_000) + 2 * generator.standard_t(4, 400_000) + generator.normal(0, 3, 400_000)
-    error = StandardError((1.0, 2.0), (2, 4), 3.0)
+    error = StandardError((1.0, 2.0), (2, 4), (0.0, 0.0), 3.0)
     for value in (1.0, 5.0, 20.0):
         tail = float((drawn >= value).mean())
         assert error.upper_tail(value) == pytest.approx(tail, abs=4 * math.sqrt(tail / 400_000))
     assert [error.two_sided(far) for far in (error.half_width(), 0.0)] == pytest.approx([0.05, 1.0])
     assert error.upper_tail(-1.0) == pytest.approx(1 - error.upper_tail(1.0))
+    ratios = 2 / generator.chisquare(2, 400_000), 4 / generator.chisquare(4, 400_000)
+    variance = 9 + np.maximum(ratios[0], 4.0) + np.maximum(4 * ratios[1], 9.0)
+    tail = float(stats.norm.sf(8 / np.sqrt(variance)).mean())
+    assert StandardError((1.0, 2.0), (2, 4), (2.0, 3.0), 3.0).upper_tail(8) == pytest.approx(tail, rel=0.02)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
@@ -240,8 +247,20 @@ def test_seeds_alike_by_chance_are_not_taken_for_certainty():
     equal[0].counts[..., 1] = equal[1].counts[..., 1] = 6
     found = one(*equal, 2000)
     assert np.ptp(equal[0].scores(equal[0].totals) - equal[1].scores(equal[1].totals)) < 1e-9
-    assert not found.unknown and found.wide_p > 1e-4 and found.wide_error.seeds[0] > 0.5
-    assert found.wide_high - found.wide_low > found.high - found.low
+    assert not found.unknown and found.wide_error.noise[0] > 0.5
+    assert found.wide_high - found.wide_low > 0.97 * (found.high - found.low)
+
+
+@pytest.mark.parametrize("runs", [(2, 2), (3, 3), (5, 5), (3, 5)])
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_main_interval_is_hardly_narrower_than_that_of_these_runs(runs, paired):
+    """However much seeds happen to agree: their noise on sentences is known."""
+    for seed in range(12):
+        systems = brackets(seed, 80, 0.6, 0.55, runs=runs)
+        if paired and runs[0] == runs[1]:
+            systems = [replace(system, seeds=tuple(range(runs[0]))) for system in systems]
+        found = one(*systems, 1000)
+        assert found.wide_high - found.wide_low > 0.95 * (found.high - found.low)
 
 
 def test_what_no_sentence_has_is_tested_like_any_other():

@@ -110,6 +110,18 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
     assert (low, high) == pytest.approx((interval.low, interval.high))
 
 
+def test_no_interval_is_made_of_one_unit_or_of_no_difference():
+    """A stratum of one says nothing of its variance: no interval where the statistic hangs on it."""
+    value, left = np.array([1.0, 1.0]), np.array([[0.8, 1.0], [1.1, 1.2], [1.3, 0.9], [1.4, 1.0]])  # the last is alone
+    low, high = stability.jackknife(value, left, np.array([0, 0, 0, 1]))
+    assert np.isnan([low[0], high[0]]).all() and low[1] < 1 < high[1]  # the second does not hang on it
+    masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 6)
+    claims = [*claims_of("POS", masks[:3]), claim("DEP", 7, masks[3])]
+    assert math.isnan(by_kind(claims)["all", "shared heads"].low)
+    more = by_kind([*claims, claim("DEP", 8, masks[4]), claim("DEP", 9, masks[5])])["all", "shared heads"]
+    assert more.low < more.within - more.between < more.high
+
+
 def test_what_the_jackknife_leaves_out_is_a_training_run():
     masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 8)
     claims = [replace(claim("POS", k % 2, mask), start=k // 2) for k, mask in enumerate(masks)]
@@ -305,8 +317,8 @@ def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     assert over_tasks.loc[together, "value"] > 0.85 and over_tasks.loc[stability.COMMON, "low"] < 0.02
     (said,) = stability.missing(group(claims))
     assert "training seed and selector seed only vary together, half of the data does not vary" in said
-    same = [claim("POS", seed, claims[0].gates) for seed in (1, 2)]
-    assert shares(same).loc[("POS", stability.COMMON), "value"] == 1
+    same = shares([claim("POS", seed, claims[0].gates) for seed in (1, 2)]).loc[("POS", stability.COMMON)]
+    assert same["value"] == 1 and math.isnan(same["low"])  # two runs that agree are no certainty
 
 
 def test_runs_of_one_selector_seed_are_said_to_share_its_noise():

@@ -165,8 +165,16 @@ def test_a_difference_without_an_error_is_not_certain(case, seeds, tmp_path):
     assert [row.get(name) for name in wide] == [None if seeds == 1 else "–"] * 4 and "*" not in row["Δ"]
     assert "nan" not in shown and "nan" not in to_csv(comparison)
     cell = next(cell for cell in json.loads(to_json(comparison))["cells"] if cell["delta"] is not None)
-    names = ("wide_low", "wide_p", "equivalence_p", "wide_free", "wide_error_seeds", "wide_error_sentences")
-    assert [cell[name] for name in names] == [None] * 6
+    names = (
+        "wide_low",
+        "wide_p",
+        "equivalence_p",
+        "wide_free",
+        "wide_error_seeds",
+        "wide_error_noise",
+        "wide_error_sentences",
+    )
+    assert [cell[name] for name in names] == [None] * 7
     assert "nan" not in part([Scored("x", False, comparison)], []).body.lower().replace("nance", "")
 
 
@@ -175,7 +183,11 @@ def test_degrees_of_freedom_and_both_errors_stand_in_json(tmp_path):
     told = json.loads(to_json(comparison))
     error = comparison.tests[MTL, "con"].difference.wide_error
     cell = next(cell for cell in told["cells"] if cell["task"] == "con" and cell["delta"] is not None)
-    assert (cell["wide_free"], cell["wide_error_seeds"]) == ([2], list(error.seeds))
+    assert (cell["wide_free"], cell["wide_error_seeds"], cell["wide_error_noise"]) == (
+        [2],
+        [*error.seeds],
+        [*error.noise],
+    )
     assert cell["wide_error_sentences"] == error.sentences and "ν = seeds − 1 (2)" in told["legend"][1]
 
 

@@ -19,7 +19,15 @@ from mtlprune.files import RunError
 from mtlprune.runs import RunFolder
 from mtlprune.sweeps.recording import record
 from mtlprune.training.pruning import selectors
-from mtlprune.training.pruning.selectors import SELECTORS, Finished, fisher_mask, halves, rearranged, selections
+from mtlprune.training.pruning.selectors import (
+    SELECTORS,
+    Finished,
+    fisher_mask,
+    halves,
+    largest,
+    rearranged,
+    selections,
+)
 
 # -- Fisher information ------------------------------------------------------------------------------------------------
 
@@ -189,3 +197,13 @@ def test_a_damaged_selection_is_named(damage: str, tmp_path: Path) -> None:
     folder.write_json("selection.json", tree)
     with pytest.raises(RunError, match=r"selection\.json"):
         folder.selection()
+
+
+@pytest.mark.parametrize(
+    ("values", "keep", "tied"),
+    [([3, 2, 2, 2], 2, 2), ([3, 2, 2, 1], 3, 0), ([0, 0, 0, 0], 1, 3), ([1, 0, 0, 0], 4, 0), ([1, 0, 0, 0], 0, 0)],
+)
+def test_ties_at_the_last_head_that_stays_open_are_told(values, keep, tied, caplog):
+    mask = largest(torch.tensor([values], dtype=torch.float32), keep)
+    assert int(mask.sum()) == keep
+    assert [f"{tied} of the same value are closed" in text for text in caplog.messages] == [True] * bool(tied)

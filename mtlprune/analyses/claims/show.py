@@ -297,7 +297,8 @@ def _stability(result: Result) -> Grid:
         2,
         "Stability of claims",
         "Φ of Nogueira, Sechidis and Brown (2018): 1 for the same heads, 0 for independent draws; layer-centred: for "
-        "draws within layers. Jack-knife intervals of 95 % over runs. Seeds for a reliability: Spearman-Brown from Φ.",
+        "draws within layers. Jack-knife intervals of 95 % over runs; none where leaving out a run changes nothing, "
+        "which is no certainty, or cannot be done. Seeds for a reliability: Spearman-Brown from Φ.",
     )
 
 
@@ -394,7 +395,8 @@ def _stem(result: Result) -> Grid:
         heads.assign(place=_places(heads)),
         {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
         f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more. Confidence: share of "
-        "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head.",
+        "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head; few seeds that agree "
+        "give 1.00, which is no certainty.",
         texts=2,
     )
 

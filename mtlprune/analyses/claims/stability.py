@@ -321,12 +321,15 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
         strata: (U,), to which of several independent samples a unit belongs.
 
     Returns:
-        low and high, (...); NaN where a statistic is not defined without some unit, or the same without any.
+        low and high, (...); NaN where a statistic is not defined without some unit, or the same without any, or hangs
+        on a stratum of one unit, of whose variance nothing is known.
     """
     total, spread = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
         some = left_out[strata == stratum]
         variance = (len(some) - 1) / len(some) * ((some - some.mean(0)) ** 2).sum(0)
+        if len(some) == 1:
+            variance = np.where(np.abs(some[0] - value) > 1e-12, math.nan, variance)
         total, spread = total + variance, spread + variance**2 / max(1, len(some) - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         half = stats.t.ppf(0.975, total**2 / spread) * np.where(total > 1e-12, np.sqrt(total), math.nan)
@@ -358,7 +361,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
     Returns:
         ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, FACTORS that vary, products;
         ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of heads, independent in the model;
-        components below 0 count as 0); ``n``, pairs of runs.
+        components below 0 count as 0; NaN where all samples give the same); ``n``, pairs of runs.
     """
     runs, found = Runs.of(run_groups), []
     names = {run_group.label: [place] for place, run_group in enumerate(run_groups)}
@@ -395,6 +398,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         if sums[0]:
             shares = parts[sums[:, 0] > 0] / sums[sums[:, 0] > 0]
             bounds = np.quantile(shares[1:], (0.025, 0.975), axis=0)
+            bounds[:, bounds[0] == bounds[1]] = math.nan  # samples that all give the same tell no error
             each = zip((COMMON, *terms), shares[0], *bounds, strict=True)
             found += [(name, term, "share", *values, len(one)) for term, *values in each]
     return pd.DataFrame(found, columns=["encoder", "term", "measure", "value", "low", "high", "n"])

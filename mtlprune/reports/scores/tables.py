@@ -120,6 +120,7 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
             for name in ("p_holm", "wide_p_holm", "equivalence_p", "significant")
         },
         "wide_error_seeds": (list(error.seeds) or None) if error else None,
+        "wide_error_noise": (list(error.noise) or None) if error else None,
         "wide_error_sentences": error.sentences if error else None,
         "wide_free": (list(error.free) or None) if error else None,
         "significant_of_these_runs": test.of_these_runs if test else None,

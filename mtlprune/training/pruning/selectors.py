@@ -297,6 +297,18 @@ def importance(slopes: Tensor) -> Tensor:
     return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
 
 
+def largest(values: Tensor, keep: int) -> Tensor:
+    """`top_mask`; a warning tells where heads that stay closed weigh as much as one that stays open."""
+    mask = top_mask(values, keep)
+    if tied := int((values[mask == 0] == values[mask == 1].min()).sum()) if keep else 0:
+        log.warning(
+            "heads tie at the last of %d that stay open: %d of the same value are closed, because those of lower "
+            "layers, then those of lower numbers, come first",
+            *(keep, tied),
+        )
+    return mask
+
+
 def fisher_mask(slopes: Tensor, keep: int) -> Tensor:
     """The heads whose closing raises the loss least by its second-order expansion at ξ = 1, with the empirical Fisher
     matrix F = Σ_x ∂L(x) ∂L(x)ᵀ for its curvature (Kwon et al. 2022, sections 4.2 and 4.3): the ``keep`` heads with the
@@ -309,7 +321,7 @@ def fisher_mask(slopes: Tensor, keep: int) -> Tensor:
         (L, A) of 0 and 1, float32.
     """
     slopes = slopes.double()
-    mask = top_mask(slopes.square().sum(0), keep)
+    mask = largest(slopes.square().sum(0), keep)
     return torch.stack([rearranged(heads, g.T @ g) for heads, g in zip(mask, slopes.unbind(1), strict=True)])
 
 
@@ -388,7 +400,7 @@ Selector = Callable[[Finished, Sequence[int], int], Tensor]
 """A finished run, rows of training sentences, a seed → mask (L, A) of 0 and 1."""
 
 SELECTORS: dict[str, Selector] = {  # the first two have no noise, so the seed changes nothing
-    "importance": lambda finished, rows, seed: top_mask(importance(finished.derivatives(rows)), finished.keep),
+    "importance": lambda finished, rows, seed: largest(importance(finished.derivatives(rows)), finished.keep),
     "fisher": lambda finished, rows, seed: fisher_mask(finished.derivatives(rows), finished.keep),
     "gates": train_gates,
     "topk": train_gates,
