@@ -37,7 +37,7 @@ def main(records: str) -> None:
         each = [f"{gaps[kind, task][0].mean():+.2f}" for task in TASKS]
         mean = [np.mean([gaps[kind, task][part] for task in TASKS], 0) for part in (0, 1)]
         more = [mean[part] - np.mean([gaps["none", task][part] for task in TASKS], 0) for part in (0, 1)]
-        shown = [over_seeds(*both, 0) for both in (mean, more)]
+        shown = [over_seeds(*both) for both in (mean, more)]
         cells = [f"{one['delta']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]" for one in shown]
         print(f"| {' | '.join([name, *each, cells[0], cells[1] if kind != 'none' else ''])} |")
 
