@@ -10,6 +10,7 @@ from mtlprune.corpora.formats import (
     BLANKS,
     NumberedLine,
     Skip,
+    UnreadableSentence,
     WordError,
     blocks,
     cells_of,
@@ -349,8 +350,8 @@ def read_roles(
         taken = ""
     try:
         yield from read_columns(path, parse_columns(columns), tell=tell, skip=skip, unread=unread)
-    except CorpusError as error:
-        raise type(error)(f"{error}{taken}") from error
+    except UnreadableSentence as error:
+        raise UnreadableSentence(f"{error}{taken}") from error
 
 
 def _other_format(row: str) -> str:
