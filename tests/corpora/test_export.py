@@ -85,8 +85,6 @@ def test_what_is_written_is_read_back(tmp_path: Path, sentences: list[Sentence])
 @pytest.mark.parametrize(
     ("layer", "sentence", "message"),
     [
-        ("pos", replace(SENTENCE, pos=("X", "_", "X", "X", "X")), "word 2: found the tag '_'"),
-        ("dep", replace(SENTENCE, dep=Dependencies((0, *[1] * 4), ("_",) * 5)), "word 1: found the relation '_'"),
         ("dep", replace(SENTENCE, words=("a", "b  c", "d", "e", "f")), "cannot keep the blanks of the word 'b  c'"),
         ("con", replace(SENTENCE, con=(Span(0, 1, "N)P"),)), "holds a bracket"),
         ("srl", replace(SENTENCE, srl=(CROSSING,)), "'s', predicate at word 0: A 0–2 and B 1–3 cross"),

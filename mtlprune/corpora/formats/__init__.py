@@ -33,7 +33,10 @@ class WordError(CorpusError):
 
 
 def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
-    """Dependencies whose words all lead to a root. Raises WordError at a word that does not."""
+    """Dependencies whose words all lead to a root. Raises WordError at a word that does not, or has no relation."""
+    if "_" in relations:
+        what = "expected a relation, found _ (unknown) beside words that have a head; give all words one"
+        raise WordError(relations.index("_"), what)
     if wrong := [place for place, head in enumerate(heads) if not 0 <= head <= len(heads)]:
         what = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
         raise WordError(wrong[0], what)
@@ -98,6 +101,11 @@ def decode_line(raw: bytes, number: int, source: str | Path) -> NumberedLine:
         raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
 
 
+def words_of(text: str) -> tuple[str, ...]:
+    """Running text split at blanks and tabs, as all files are; what other space stands alone is no word."""
+    return tuple(word for word in re.findall("[^ \t]+", text) if word.strip())
+
+
 def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
     """Runs of lines between blank lines."""
     block: list[NumberedLine] = []
@@ -113,7 +121,7 @@ def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
 
 def sentence_id(block: Iterable[NumberedLine]) -> str | None:
     """What the comment ``# sent_id = ...`` of a block names."""
-    found = (re.fullmatch(r"#\s*sent_id\s*=\s*(\S.*?)\s*", line.text) for line in block)
+    found = (re.fullmatch(r"#[ \t]*sent_id[ \t]*=[ \t]*([^ \t].*?)[ \t]*", line.text) for line in block)
     return next((match[1] for match in found if match), None)
 
 
