@@ -162,7 +162,7 @@ def format_props(sentence: Sentence) -> str:
 
 
 def _solid(text: str) -> str:
-    return re.sub(r"\s+", "_", text.strip(), flags=re.ASCII)  # the scorers split at these alone
+    return "_".join(re.findall(r"\S+", text, flags=re.ASCII))  # where the scorers split, and nowhere else
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:

@@ -33,7 +33,7 @@ class Row(NamedTuple):
     cells: dict[str, str]
 
 
-class Block(NamedTuple):
+class ConlluBlock(NamedTuple):
     """The words of a sentence, with its lines as their ``source``, and its rows in columns yet to be read."""
 
     sentence: Sentence
@@ -102,7 +102,7 @@ def read_conllu(
 
 def read_blocks(
     path: Path, lines: Iterable[NumberedLine], skip: Callable[[CorpusError], None] | None, tell: Tell
-) -> Iterator[Block]:
+) -> Iterator[ConlluBlock]:
     """Words and rows of each sentence. Its ids and words are checked, and no annotation.
 
     Args:
@@ -195,7 +195,7 @@ def _named(path: Path, line: NumberedLine, columns: Sequence[str]) -> dict[str, 
     return dict(zip(columns, cells, strict=True))
 
 
-def _checked(path: Path, block: Sequence[NumberedLine], name: str) -> Block:
+def _checked(path: Path, block: Sequence[NumberedLine], name: str) -> ConlluBlock:
     """The sentence of a block, called ``name`` where no comment names it. Raises CorpusError."""
     rows = [Row(line, _named(path, line, COLUMNS)) for line in block if not line.text.startswith("#")]
     for line, cells in rows:
@@ -213,7 +213,7 @@ def _checked(path: Path, block: Sequence[NumberedLine], name: str) -> Block:
     source = "\n".join(line.text for line in block)
     with on_lines(path, [row.line for row in words]):
         forms = tuple(row.cells["form"] for row in words)
-        return Block(Sentence(sentence_id(block) or name, forms, source=source).validate(), rows, block[0].number)
+        return ConlluBlock(Sentence(sentence_id(block) or name, forms, source=source).validate(), rows, block[0].number)
 
 
 def _check_ids(path: Path, rows: Sequence[Row]) -> None:
@@ -266,7 +266,7 @@ def _feature(path: Path, words: Iterable[Row], name: str) -> tuple[str, ...]:
     return tuple(tags)
 
 
-def _dependencies(path: Path, block: Block) -> Dependencies | None:
+def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
     words = block.words()
     pairs = [(row.cells["head"], row.cells["deprel"]) for row in words]
     placeholder = any(map(PLACEHOLDER.fullmatch, block.sentence.source.split("\n")))
@@ -327,7 +327,7 @@ class _Unit(NamedTuple):
     value: str | None
 
 
-def _units(block: Block, key: str) -> list[_Unit]:
+def _units(block: ConlluBlock, key: str) -> list[_Unit]:
     """The words of a sentence with what MISC says under a key; a multiword token that has the key for its words."""
     said = {row.cells["id"]: keys_of(row.cells["misc"]).get(key) for row in block.rows}
     units: list[_Unit] = []
@@ -360,7 +360,7 @@ class _Keyed:
         tags = {misc[key]: [[value or "O" for value in values] for values in rows[key]] for key in misc}
         self._notation = Notation(list(misc.values()), tags.__getitem__, repair)
 
-    def layers(self, block: Block) -> dict[str, Any]:
+    def layers(self, block: ConlluBlock) -> dict[str, Any]:
         """The layers of one sentence, by name; without those that are unknown."""
         layers = {}
         for key, column in self._misc.items():
