@@ -420,20 +420,19 @@ def restore_log(path: Path, text: str | None, size: int) -> str:
     return text
 
 
-def read_json_lines(path: Path, whole: bool = False) -> Iterator[tuple[int, Any]]:
-    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over,
-    but in ``whole`` files, written by others, which may have empty lines and begin with a BOM.
+def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
     """
-    lines = read_text(path).removeprefix("\ufeff" if whole else "").split("\n")
-    for number, line in enumerate(lines if whole else lines[:-1], 1):
-        if whole and not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        with reading(where):
-            try:
-                value = parse_json(line)
-            except json.JSONDecodeError as found:
-                raise RunError(f"{where}: not readable as JSON ({found.msg})") from None
-        yield number, value
+    for number, line in enumerate(read_text(path).split("\n")[:-1], 1):
+        yield number, parse_json_line(line, f"{path}, line {number}")
+
+
+def parse_json_line(line: str, where: str, error: type[MtlpruneError] = RunError) -> Any:
+    """The JSON of one line, which stands ``where``."""
+    with reading(where, error):
+        try:
+            return parse_json(line)
+        except json.JSONDecodeError as found:
+            raise error(f"{where}: not readable as JSON ({found.msg})") from None

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,14 @@ import yaml
 
 from mtlprune import records, run_forms
 from mtlprune.blocks import filled
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
 from mtlprune.files import (
     RunError,
     file_sha256,
     make_folder,
     one_writer,
+    parse_json_line,
     read_json,
     read_json_lines,
     read_yaml,
@@ -39,7 +42,7 @@ from mtlprune.files import (
 )
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.scores import main_score
-from mtlprune.sentence import Sentence, SentenceError
+from mtlprune.sentence import Sentence
 from mtlprune.strict import parse_json
 
 if TYPE_CHECKING:
@@ -523,27 +526,47 @@ def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def read_sentences(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Sentence]:
-    """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line.
+def read_sentences(path: Path) -> Iterator[Sentence]:
+    """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line."""
+    for number, tree in read_json_lines(path):
+        with reading(f"{path}, line {number}", remedy=_SENTENCE):
+            run_forms.check_sentence(tree)
+            yield from_json(tree)
+
+
+_SENTENCE = 'a sentence is {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
+
+
+def read_jsonl(
+    path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread: Container[str] = ()
+) -> Iterator[Sentence]:
+    """As :func:`read_sentences`, from a file that others may have written: with a BOM, empty lines, a last line without
+    an end, and sentences that contradict themselves.
 
     Args:
-        tell: is given what was left out; the file may be written by hand then, its last line without an end.
+        tell: is given the keys that are no layers.
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        unread: layers to leave out.
+
+    Raises:
+        CorpusError: with file and line.
     """
     left: dict[str, None] = {}
-    for number, tree in read_json_lines(path, whole=tell is not None):
-        with reading(
-            f"{path}, line {number}", remedy='a sentence is {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
-        ):
+    for line in read_lines(path, skip):
+        if not line.text.strip():
+            continue
+        where = f"{path}, line {line.number}"
+        with skipping(skip), reading(where, CorpusError, _SENTENCE):
+            check_text(path, [line])
+            tree = parse_json_line(line.text, where, CorpusError)
+            if isinstance(tree, dict):
+                tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
             run_forms.check_sentence(tree)
-            sentence = from_json(tree)
-            if tell is not None:
-                try:
-                    sentence.validate()
-                except SentenceError as error:
-                    raise RunError(f"{path}, line {number}: {error}") from None
+            with on_lines(path, [line]):
+                sentence = from_json(tree).validate()
             left |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in run_forms.layers_of(tree)})
-        yield sentence
-    if left and tell is not None:
+            yield sentence
+    if left:
         own = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
         tell(f"{path}: left out {', '.join(sorted(left))}; a layer of a name of your own is written {own}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from mtlprune.cli.console import console, new_table, with_parameters
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import Skip, UnreadableSentence
 from mtlprune.corpora.store import Corpus, check_free, load_corpus, save_corpus
 from mtlprune.corpora.tables import source_digest
 from mtlprune.layers import LAYERS, kind_of
@@ -21,8 +22,10 @@ from mtlprune.sentence import Sentence
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mtlprune.corpora.build import LeftOut
 
 Splits = Mapping[str, Iterable[Sentence]]
+Tell = Callable[[str], None]
 
 
 class Formats(TyperGroup):
@@ -46,6 +49,54 @@ Licence = Annotated[str, typer.Option(help="Under which it may be shared.")]
 Shares = Annotated[str, typer.Option("--split", help="Percents of train, dev and test, where FILES are split.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of that split.")]
 Repair = Annotated[bool, typer.Option("--repair", help="As conlleval does: a tag that continues no entity opens one.")]
+
+
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out sentences that cannot be read, one in a hundred at most; say why.")
+]
+SkipMost = Annotated[
+    float | None,
+    typer.Option(metavar="PERCENT", min=0, max=100, help="--skip-bad, but so many at most.", show_default=False),
+]
+Unread = Annotated[
+    str, typer.Option(metavar="NAMES", help="Layers that are not read, such as xpos,dep.", show_default=False)
+]
+LEAVING: dict[str, tuple[Any, Any]] = {
+    "leave_out": (Unread, ""),
+    "skip_bad": (SkipBad, False),
+    "skip_most": (SkipMost, None),
+}
+
+
+@contextlib.contextmanager
+def leaving(leave_out: str, skip_bad: bool, skip_most: float | None) -> Iterator[LeftOut]:
+    """What is not to be read; where a sentence cannot be, the error says which option helps. Raises CorpusError."""
+    from mtlprune.corpora.build import LeftOut
+
+    most = 1.0 if skip_bad and skip_most is None else skip_most
+    try:
+        yield LeftOut([name.strip() for name in leave_out.split(",") if name.strip()], most)
+    except UnreadableSentence as error:
+        advice = "or leave out what cannot be read: --skip-bad" if most is None else "no place to go on is known"
+        raise CorpusError(f"{error}; {advice}") from error
+
+
+class Notes:
+    """Tells what readers say of files: of the first file at once, of how many others in the end."""
+
+    def __init__(self) -> None:
+        self._more: dict[str, int] = {}
+
+    def __call__(self, path: Path, line: str) -> None:
+        what = line.removeprefix(f"{path}: ")
+        if what not in self._more:
+            tell(line)
+        self._more[what] = self._more.get(what, -1) + 1
+
+    def close(self) -> None:
+        for what, number in self._more.items():
+            if number:
+                tell(f"{number} more file{'s'[: number - 1]}: {what}")
 
 
 @contextlib.contextmanager
@@ -118,24 +169,32 @@ FROM_FILES: dict[str, tuple[Any, Any]] = {
     "seed": (Seed, 1),
     "name": (Name, None),
     "licence": (Licence, "unknown"),
+    **LEAVING,
     "overwrite": (Overwrite, False),
 }
 
 
 def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[Any], Any]:
-    """Register a command that reads files: it is given its own options and a file, and yields sentences."""
+    """Register a command that reads files: it is given a file, what it tells, skips and leaves unread, and its own
+    options, and yields sentences."""
 
     def register(reader: Callable[..., Iterable[Sentence]]) -> Callable[..., Iterable[Sentence]]:
         def command(**given: Any) -> None:
             from mtlprune.corpora.build import Files, read_files
 
-            options = {option: given[option] for option in own}
+            options, notes = {option: given[option] for option in own}, Notes()
             out, overwrite = given["out"], given["overwrite"]
             apart = {split: given[split] or () for split in ("train", "dev", "test")}
             files = Files(given["files"] or (), apart, given["split"], given["seed"])
-            with building(f"reading {name}", out, overwrite):
-                splits, digests = read_files(files, partial(reader, **options), tell)
-                about = {"name": given["name"] or out.name, "licence": given["licence"], "sources": digests}
+            left = leaving(**{option: given[option] for option in LEAVING})
+            with building(f"reading {name}", out, overwrite), left as left_out:
+
+                def read(path: Path) -> Iterable[Sentence]:
+                    return reader(path, partial(notes, path), left_out.skip, left_out.unread, **options)
+
+                splits, about = read_files(files, read, tell, left_out)
+                notes.close()
+                about |= {"name": given["name"] or out.name, "licence": given["licence"]}
                 store(splits, out, overwrite=overwrite, **about)
 
         builders.command(name, short_help=short_help)(with_parameters(command, FROM_FILES | own, reader.__doc__ or ""))
@@ -161,7 +220,15 @@ def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[
     ),
     repair=(Repair, False),
 )
-def conllu(path: Path, pos: str, misc: list[str] | None, repair: bool) -> Iterable[Sentence]:
+def conllu(
+    path: Path,
+    tell: Tell,
+    skip: Skip | None,
+    unread: Container[str],
+    pos: str,
+    misc: list[str] | None,
+    repair: bool,
+) -> Iterable[Sentence]:
     """Read CoNLL-U: dependency trees (dep), and tags (pos) from the column UPOS, XPOS or FEATS.
 
     The other column of tags is kept as a layer of its own, upos or xpos, in the sentences where all words have one.
@@ -169,8 +236,8 @@ def conllu(path: Path, pos: str, misc: list[str] | None, repair: bool) -> Iterab
     """
     from mtlprune.corpora.formats.conllu import parse_misc, read_conllu
 
-    found = pos == "upos"
-    for sentence in read_conllu(path, pos, True, parse_misc(misc or ()), repair, tell):
+    found = pos == "upos" or "pos" in unread
+    for sentence in read_conllu(path, pos, True, parse_misc(misc or ()), repair, tell, skip, unread):
         found = found or bool(set(sentence.pos or "-") - {"-"})
         yield sentence
     if not found:
@@ -190,33 +257,40 @@ Columns = Annotated[
 
 
 @from_files("columns", "Any CoNLL-like file: a word a line.", columns=(Columns, None), repair=(Repair, False))
-def columns(path: Path, columns: str | None, repair: bool) -> Iterable[Sentence]:
+def columns(
+    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], columns: str | None, repair: bool
+) -> Iterable[Sentence]:
     """Read columns between tabs or blanks, sentences between empty lines.
 
-    Entities may be written in IOB1, IOB2, BIOES, BILOU or brackets with stars; which it is, is found and told.
+    Tabs separate where most lines have one, else blanks; any other space belongs to a word. Entities may be written in
+    IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES, BILOU or brackets with stars; which it is, is found and told.
     """
     from mtlprune.corpora.formats.columns import parse_columns, read_columns
 
     if columns is None:
         raise CorpusError("--columns is missing; say what each column of the files holds: --columns word,pos,_,ner")
-    return read_columns(path, parse_columns(columns), repair, tell)
+    return read_columns(path, parse_columns(columns), repair, tell, skip, unread)
 
 
 @from_files(
     "brackets",
     "Trees in brackets: the Penn Treebank and the like.",
     functions=(Annotated[bool, typer.Option("--functions", help="Keep NP-SBJ-1; NP, if not given.")], False),
-    escaped=(Annotated[bool, typer.Option("--escaped", help="Leave the words -LRB-, -RRB-, … as they are.")], False),
+    escaped=(Annotated[bool, typer.Option("--escaped", help="Leave -LRB-, …, \\/ and \\* in words.")], False),
 )
-def brackets(path: Path, functions: bool, escaped: bool) -> Iterable[Sentence]:
+def brackets(
+    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], functions: bool, escaped: bool
+) -> Iterable[Sentence]:
     """Read bracketed trees: constituents (con) and tags (pos). Empty elements go."""
     from mtlprune.corpora.formats.brackets import read_ptb
 
-    return read_ptb(path, functions=functions, unescape=not escaped)
+    return read_ptb(path, functions=functions, unescape=not escaped, skip=skip, unread=unread)
 
 
 @from_files("propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None))
-def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
+def propbank(
+    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], columns: str | None
+) -> Iterable[Sentence]:
     """Read semantic roles (srl) with what stands beside them.
 
     CoNLL-2012 files (#begin document) and those of propbank-release with their words filled in are known as such; all
@@ -224,15 +298,15 @@ def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
     """
     from mtlprune.corpora.formats.columns import read_roles
 
-    return read_roles(path, columns, tell)
+    return read_roles(path, columns, tell, skip, unread)
 
 
 @from_files("jsonl", "What mtlprune predict writes.")
-def jsonl(path: Path) -> Iterable[Sentence]:
+def jsonl(path: Path, tell: Tell, skip: Skip | None, unread: Container[str]) -> Iterable[Sentence]:
     """Read sentences with all their layers, one JSON object a line (docs/your_data.md)."""
-    from mtlprune.runs import read_sentences
+    from mtlprune.runs import read_jsonl
 
-    return read_sentences(path, tell)
+    return read_jsonl(path, tell, skip, unread)
 
 
 @builders.command("hf", short_help="A dataset in Hugging Face form.")
@@ -250,6 +324,9 @@ def hf(
     seed: Seed = 1,
     name: Name = None,
     licence: Licence = "unknown",
+    leave_out: Unread = "",
+    skip_bad: SkipBad = False,
+    skip_most: SkipMost = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Read rows of tokens and labels: save_to_disk folders, Parquet or JSON files, or the hub.
@@ -259,15 +336,18 @@ def hf(
     from mtlprune.corpora.build import cut, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
-    with building("reading the dataset", out, overwrite):
-        splits = read_dataset(dataset, columns, subset, revision, repair, tell)
+    left = leaving(leave_out, skip_bad, skip_most)
+    with building("reading the dataset", out, overwrite), left as left_out:
+        splits = read_dataset(dataset, columns, subset, revision, repair, tell, left_out.skip, left_out.unread)
+        about: dict[str, Any] = {"left_out": left_out.account(sum(map(len, splits.values())), tell)}
         at = f"hub, subset {subset}, revision {revision}"
         digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
         if len(splits) == 1:
-            splits = cut(next(iter(splits.values())), split, seed)
+            splits = cut(next(iter(splits.values())), split, seed, dataset)
             digests["split"] = f"{split}, seed {seed}"
         splits = with_own_ids(splits, tell)
-        store(splits, out, name=name or out.name, licence=licence, sources=digests, overwrite=overwrite)
+        about |= {"name": name or out.name, "licence": licence, "sources": digests}
+        store(splits, out, overwrite=overwrite, **about)
 
 
 # -- corpora that we know ---------------------------------------------------------------------------------------------
@@ -431,7 +511,7 @@ def show(
     for split in corpus.splits:
         if (sentence := corpus[split].find(sentence_id)) is not None:
             return print_sentence(console(), sentence, split)
-    place = re.fullmatch(r"(.+):(\d+)", sentence_id)
+    place = re.fullmatch(r"(.+):([0-9]{1,9})", sentence_id)
     if place is not None and place[1] in corpus.splits:
         sentences, number = corpus[place[1]], int(place[2])
         if not 1 <= number <= len(sentences):

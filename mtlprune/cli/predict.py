@@ -14,7 +14,7 @@ import typer
 from mtlprune.cli.check import check_run
 from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, warn_unfinished
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, decode_line, malformed, words_of
+from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
 from mtlprune.errors import MtlpruneError, printable
 from mtlprune.files import make_folder, reading, write_text
 from mtlprune.layers import kind_of
@@ -100,7 +100,7 @@ def predict(
         tell(f"left out: {', '.join(task for task in kinds if task in left)}; CoNLL-U has no place for them, jsonl has")
     skipped = 0
 
-    def skip(error: CorpusError) -> None:
+    def skip(error: MtlpruneError) -> None:
         nonlocal skipped
         skipped += 1
         tell(f"warning: skipped: {error}")
@@ -187,12 +187,7 @@ def _writer(
 
 
 def read_sentences(
-    file: Path,
-    stream: BinaryIO,
-    kind: str,
-    skip: Callable[[CorpusError], None] | None,
-    tell: Callable[[str], None],
-    sure: bool = False,
+    file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], sure: bool = False
 ) -> Iterator[tuple[int, Sentence]]:
     """Words only, and the line where they begin, read as they are asked for; annotation beside them is not looked at.
 
@@ -211,7 +206,8 @@ def read_sentences(
     stdin = str(file) == "-"
     source = Path("standard input") if stdin else file
     if kind == "conllu":
-        for block in read_blocks(source, _conllu_lines(stream, source, skip is not None), skip, tell):
+        lines = (decode_line(raw, number, source, skip) for number, raw in enumerate(stream, 1))
+        for block in read_blocks(source, lines, skip, tell):
             yield block.first, block.sentence
         return
     for number, raw in enumerate(stream, 1):
@@ -248,16 +244,6 @@ def _from_json(text: str, name: str, where: str) -> Sentence:
         tree = {"id": name, **{key: value for key, value in parse_json(text).items() if key in ("id", "words")}}
         run_forms.check_sentence(tree)
         return Sentence(tree["id"], tuple(tree["words"]))
-
-
-def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[NumberedLine]:
-    for number, raw in enumerate(stream, 1):
-        try:
-            yield decode_line(raw, number, file)
-        except CorpusError:
-            if not skipping:
-                raise
-            yield NumberedLine(number, "a line that is not UTF-8")  # no row, so that its whole sentence is skipped
 
 
 def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[int, Sentence]]]:

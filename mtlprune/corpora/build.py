@@ -7,17 +7,74 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import files_below
+from mtlprune.corpora.formats import Skip, files_below, whole_number
 from mtlprune.corpora.tables import source_digest, spooled
-from mtlprune.layers import KINDS, Layer, kind_of
+from mtlprune.errors import MtlpruneError
+from mtlprune.layers import KINDS, Layer, in_order, kind_of
 from mtlprune.sentence import Sentence, declared
 
 Splits = dict[str, Sequence[Sentence]]
 Tell = Callable[[str], None]
 SHARES = "80/10/10"
+
+
+class Unread:
+    """Layers that are not to be read, for readers to ask ``name in unread``; those they ask for are remembered."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names, self.asked = tuple(dict.fromkeys(names)), set[str]()
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return name in self.names
+
+
+class LeftOut:
+    """What is left out of a corpus: layers, and sentences that cannot be read.
+
+    Args:
+        layers: not to be read.
+        most: percent of the sentences that may be left out; None has the first one that cannot be read raised.
+    """
+
+    REASONS = 10
+
+    def __init__(self, layers: Iterable[str] = (), most: float | None = None) -> None:
+        self.unread, self.most = Unread(layers), most
+        self.skip: Skip | None = None if most is None else self._skip
+        self.count, self.reasons = 0, list[str]()
+
+    def _skip(self, error: MtlpruneError) -> None:
+        self.count += 1
+        if self.count <= self.REASONS:
+            self.reasons.append(str(error))
+
+    def account(self, read: int, tell: Tell) -> dict[str, Any]:
+        """What corpus.json says of it, where ``read`` sentences were read; which sentences went is told.
+
+        Raises:
+            CorpusError: they are too many, or a layer is none that the files could have.
+        """
+        if wrong := [name for name in self.unread.names if name not in self.unread.asked]:
+            known = ", ".join(in_order(self.unread.asked)) or "none"
+            raise CorpusError(f"--leave-out: expected layers that are read ({known}), found {wrong[0]!r}; correct it")
+        record: dict[str, Any] = {"layers": list(self.unread.names)} if self.unread.names else {}
+        if self.count:
+            total = read + self.count
+            share = f"{self.count} of {total} sentences ({100 * self.count / total:.1f} %)"
+            tell(f"left out {share}, which cannot be read:")
+            for line in self.reasons:
+                tell(f"  {line}")
+            if self.count > self.REASONS:
+                tell(f"  and {self.count - self.REASONS} more")
+            if 100 * self.count > self.most * total:  # type: ignore[operator]  # nothing is counted without it
+                what = f"expected at most {self.most:g} % of the sentences to be left out, found {share}"
+                raise CorpusError(f"{what}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-most)")
+            record |= {"sentences": self.count, "of": total, "first": self.reasons}
+        return record
 
 
 class Files(NamedTuple):
@@ -36,11 +93,17 @@ class Files(NamedTuple):
     seed: int = 1
 
 
-def read_files(files: Files, read: Callable[[Path], Iterable[Sentence]], tell: Tell) -> tuple[Splits, dict[str, str]]:
+def read_files(
+    files: Files, read: Callable[[Path], Iterable[Sentence]], tell: Tell, left_out: LeftOut | None = None
+) -> tuple[Splits, dict[str, Any]]:
     """Read every file with ``read``.
 
+    Args:
+        left_out: what ``read`` leaves out.
+
     Returns:
-        the sentences of each split, with ids that differ, and the SHA-256 of each file.
+        the sentences of each split, with ids that differ; and what corpus.json says of the files: ``sources``, the
+        SHA-256 of each, and ``left_out``.
 
     Raises:
         CorpusError: no files, or none of a split; what ``read`` raises.
@@ -54,16 +117,30 @@ def read_files(files: Files, read: Callable[[Path], Iterable[Sentence]], tell: T
     if not files.together and not apart:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
     paths = {split: expand(names) for split, names in (apart or {"all": files.together}).items()}
-    splits: Splits = {split: spooled(s for path in found for s in read(path)) for split, found in paths.items()}
+    if files.together:
+        percents(files.shares)
+    kinds: dict[str, tuple[str, Path]] = {}
+
+    def sentences_of(path: Path) -> Iterator[Sentence]:
+        for sentence in read(path):
+            for layer, (kind, _) in sentence.further:
+                known, first = kinds.setdefault(layer, (kind, path))
+                if kind != known:
+                    what = f"expected {layer} to be of the kind {known}, as it is in {first}, found {kind}"
+                    raise CorpusError(f"{path}, sentence {sentence.id!r}: {what}; a layer has one kind")
+            yield sentence
+
+    splits: Splits = {split: spooled(s for path in found for s in sentences_of(path)) for split, found in paths.items()}
+    account = left_out.account(sum(map(len, splits.values())), tell) if left_out else {}
     for split, sentences in splits.items():
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
     digests = {str(path): source_digest(path) for found in paths.values() for path in found}
     counted = {path.stem for found in paths.values() for path in found}
     if files.together:
-        splits = cut(splits["all"], files.shares, files.seed)
+        splits = cut(splits["all"], files.shares, files.seed, ", ".join(files.together))
         digests["split"] = f"{files.shares}, seed {files.seed}"
-    return with_own_ids(splits, tell, counted), digests
+    return with_own_ids(splits, tell, counted), {"sources": digests, "left_out": account}
 
 
 def expand(names: Sequence[str]) -> list[Path]:
@@ -77,24 +154,35 @@ def expand(names: Sequence[str]) -> list[Path]:
             inside = (file for file in files_below(path) if not file.name.startswith("."))
         elif name:
             inside = [path] if path.is_file() else root.glob(str(path.relative_to(root)))
-        files = sorted(file for file in inside if file.is_file())
+        try:
+            files = sorted(file for file in inside if file.is_file())
+        except ValueError as error:  # ** within a name, before Python 3.13
+            raise CorpusError(f"{name}: expected a pattern, found: {error}") from error
         if not files:
             raise CorpusError(f"{name}: expected a file, a folder of files or a pattern, found none; check the path")
         found.update(dict.fromkeys(files))
     return list(found)
 
 
-def cut(sentences: Sequence[Sentence], shares: str, seed: int) -> Splits:
-    """Split sentences by chance into train, dev and test, each in its first order. Raises CorpusError."""
-    if not re.fullmatch(r"\d+/\d+/\d+", shares) or sum(percent := [int(p) for p in shares.split("/")]) != 100:
-        raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares!r}")
+def percents(shares: str) -> list[int]:
+    """Of train, dev and test, out of ``80/10/10``. Raises CorpusError."""
+    percent = [whole_number(part) for part in shares.split("/")]
+    if len(percent) != 3 or None in percent or sum(known := [part or 0 for part in percent]) != 100:
+        raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares[:60]!r}")
+    return known
+
+
+def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
+    """Split sentences of a ``source`` by chance, train, dev and test each in their first order. Raises CorpusError."""
+    percent = percents(shares)
     ends = [round(len(sentences) * sum(percent[: k + 1]) / 100) for k in range(3)]
     order = list(range(len(sentences)))
     random.Random(seed).shuffle(order)
     splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
-            raise CorpusError(f"--split: {len(sentences)} sentences are too few for {share} % of {split}; take more")
+            what = f"{len(sentences)} sentences are too few for {share} % of {split}"
+            raise CorpusError(f"{source}: {what}; take more, or other shares (--split)")
         if share:
             own = set(order[begin:end])
             splits[split] = spooled(sentence for place, sentence in enumerate(sentences) if place in own)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import malformed, read_lines
+from mtlprune.corpora.formats import malformed, read_lines, whole_number
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import Skeleton, read_skeletons
@@ -216,10 +216,10 @@ def read_masked_tags(table: Path, train: Path) -> dict[tuple[str, int], str]:
         cells = line.text.split("\t")
         if line.number == 1 or not line.text:
             continue
-        if len(cells) != 5 or not cells[1].isdecimal():
+        if len(cells) != 5 or (word := whole_number(cells[1])) is None:
             what = f"expected five columns between tabs: sent_id, token, form, tag, basis; found {line.text!r}"
             raise malformed(table, line.number, what)
-        tags[cells[0], int(cells[1])] = cells[3]
+        tags[cells[0], word] = cells[3]
     return tags
 
 

@@ -42,6 +42,7 @@ def save_corpus(
     name: str,
     licence: str,
     sources: Mapping[str, str],
+    left_out: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Corpus:
     """Validate and write a corpus; at every moment ``out`` is the old corpus or the new one, also after a power cut.
@@ -52,6 +53,7 @@ def save_corpus(
         name: of the corpus.
         licence: under which it may be shared.
         sources: what it was built from, each with a checksum.
+        left_out: what of them is not in it: layers; sentences that could not be read, their number and why.
         overwrite: replace ``out`` if it is a corpus (never any other folder).
 
     Raises:
@@ -73,6 +75,7 @@ def save_corpus(
         "name": name,
         "licence": licence,
         "sources": dict(sources),
+        **({"left_out": dict(left_out)} if left_out else {}),
         **({} if layers == LAYERS else {"layers": layers}),
         "fingerprint": fingerprint(sentences),
         "splits": {split: count(content, layers).to_json() for split, content in sentences.items()},

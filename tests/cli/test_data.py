@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conll2012_files import NAMED, put, small_corpus
+from conll2012_files import NAMED, document, put, small_corpus
 from conllu_files import TREEBANK
 
 from mtlprune.corpora.formats.brackets import format_tree
@@ -111,6 +111,46 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     assert "left out chunk, poss; a layer of a name of your own" in answer.err, answer
     first, last = load_corpus(tmp_path / "made")["train"]
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
+
+
+ROLES = "ab X (S*) * - -\n\n"
+ONTONOTES = document("dNUMBER", ("ab X (TOP(S*)) - - (P)",), ("cd X (TOP(S*)) - - *",))
+OF_FORMAT = {
+    "conllu": ("1\tab\t_\tX\tY\t_\t0\troot\t_\t_\n\n", "1\tab\n\n", ["--pos", "xpos"], ["pos", "dep", "upos"]),
+    "columns": ("ab X B-P\n\n", "ab X\n\n", ["--columns", "word,pos,ner"], ["pos", "ner"]),
+    "brackets": ("(S (X ab))\n", "(S (X ab)\n", [], ["pos", "con"]),
+    "propbank": (ROLES, "ab\n\n", [], ["pos", "con", "ner", "srl"]),
+    "propbank, CoNLL-2012": (ONTONOTES, ONTONOTES.replace("ab ", "", 1), [], ["pos", "con", "ner"]),
+    "jsonl": ('{"id": "s", "words": ["ab"], "pos": ["X"], "ner": []}\n', '{"id": "s"}\n', [], ["pos", "ner"]),
+    "hf": ('{"tokens": ["ab"], "pos": ["X"], "ner": ["O"]}\n', '{"tokens": ["ab"], "pos": []}\n', [], ["pos", "ner"]),
+}
+
+
+@pytest.mark.parametrize("format_", OF_FORMAT)
+def test_sentences_and_layers_left_out_of_every_format(mtlprune, tmp_path, format_):
+    """One sentence of a few that cannot be read; then each layer, which the others know."""
+    good, bad, options, layers = OF_FORMAT[format_]
+    file, out = tmp_path / "few.jsonl", tmp_path / "made"
+    file.write_text("".join(text.replace("NUMBER", str(k)) for k, text in enumerate([*[good] * 4, bad, good])))
+    build = ["data", "build", format_.partition(",")[0], file, *options, "--split", "100/0/0", "--out", out]
+    if format_ != "hf":
+        build[3:4] = ["--train", file]
+    refused = mtlprune(*build)
+    assert refused.code == 2 and "few.jsonl" in refused.err and "--skip-bad" in refused.err, refused
+    refused = mtlprune(*build, "--skip-bad")
+    assert refused.code == 2 and "--skip-most" in refused.err and not out.exists(), refused
+    mtlprune(*build, "--skip-most", "50").done()
+    stored = load_corpus(out)
+    known = {name for name, kind in stored.layers.items() if stored.info["splits"]["train"]["known"][name]}
+    assert known == set(layers) and stored.info["left_out"]["sentences"] == 1
+    assert {s.words for s in stored["train"]} >= {("ab",)} and len(stored["train"]) >= 5
+    for layer in layers:
+        mtlprune(*build, "--skip-most", "50", "--leave-out", layer, "--overwrite").done()
+        less = load_corpus(out)
+        assert list(less["train"]) == [s.with_layers(**{layer: None}) for s in stored["train"]], layer
+        assert less.info["left_out"]["layers"] == [layer]
+    refused = mtlprune(*build, "--skip-most", "50", "--leave-out", "nothing", "--overwrite")
+    assert refused.code == 2 and "--leave-out: expected layers that are read" in refused.err, refused
 
 
 def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):

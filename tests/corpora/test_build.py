@@ -1,5 +1,6 @@
 """Anyone's files: which are read, how they are split, ids that differ, and corpora merged."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -30,12 +31,16 @@ def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytes
     assert [path.name for path in expand(names)] == ["a.txt", "1.txt", "2.txt"]
     with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
         expand([""])
+    if sys.version_info < (3, 13):
+        with pytest.raises(CorpusError, match=r"a..b: expected a pattern"):
+            expand(["a**b"])
     told: list[str] = []
-    splits, digests = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
+    splits, about = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
     assert {split: [s.id for s in found] for split, found in splits.items()} == {
         "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
     }  # fmt: skip
-    assert len(digests) == 3 and told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
+    assert len(about["sources"]) == 3 and about["left_out"] == {}
+    assert told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
 
 
 @given(st.integers(10, 60), st.integers(0, 5))
@@ -47,6 +52,24 @@ def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None
     assert abs(len(splits["train"]) - 0.6 * size) <= 1
     assert [list(part) for part in splits.values()] == [list(p) for p in cut(sentences, "60/20/20", seed).values()]
     assert list(cut(sentences, "80/20/0", seed)) == ["train", "dev"]
+
+
+def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
+    for name, kind in (("one", "tags"), ("two", "spans")):
+        (tmp_path / name).write_text(kind)
+
+    def read(path: Path) -> list[Sentence]:
+        kind = path.read_text()
+        return [Sentence("s", ("a",)).with_layers(chunk=Layer(kind, ("X",) if kind == "tags" else ()))]
+
+    one, two = (str(tmp_path / name) for name in ("one", "two"))
+    with pytest.raises(CorpusError, match=r"/two, sentence 's': .* of the kind tags, as it is in .*/one, found spans"):
+        read_files(Files([one, two]), read, print)
+    with pytest.raises(CorpusError, match="/one: 1 sentences are too few for 10 % of dev"):
+        read_files(Files([one]), read, print)
+    for shares in ("80/20", "80/10/9", "٨٠/10/10", f"{'9' * 5000}/10/10", "-80/90/90"):
+        with pytest.raises(CorpusError, match="--split: expected percents"):
+            read_files(Files([one], shares=shares), read, print)
 
 
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:

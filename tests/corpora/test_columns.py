@@ -8,6 +8,7 @@ from pathlib import Path
 
 import datasets
 import pytest
+from conll2012_files import document
 from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import flat_spans, sized, spans
@@ -15,7 +16,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import format_props
-from mtlprune.corpora.formats.brackets import stars_from_spans
+from mtlprune.corpora.formats.brackets import read_ptb, stars_from_spans
 from mtlprune.corpora.formats.columns import parse_columns, read_columns, read_roles
 from mtlprune.corpora.formats.hub import read_dataset
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
@@ -23,24 +24,37 @@ from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
-SCHEMES = ["IOB1", "IOB2", "BIOES", "BILOU"]
+SCHEMES = ["IO", "IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BMES", "BILOU"]
 
 
 def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
     """One tag a word, written by hand from each scheme's definition."""
-    tags, before = ["O"] * n, None
+    tags = ["O"] * n
     for span in spans:
-        meets = before is not None and before.end == span.start and before.label == span.label
+        meets = any(other.end == span.start and other.label == span.label for other in spans)
+        met = any(other.start == span.end and other.label == span.label for other in spans)
         size = span.end - span.start
         marks = "I" * size
         if scheme == "IOB2" or (scheme == "IOB1" and meets):
             marks = "B" + marks[1:]
-        if scheme in ("BIOES", "BILOU"):
-            last, single = ("E", "S") if scheme == "BIOES" else ("L", "U")
-            marks = single if size == 1 else "B" + "I" * (size - 2) + last
-        tags[span.start : span.end] = [f"{mark}-{span.label}" for mark in marks]
-        before = span
+        if scheme == "IOE2" or (scheme == "IOE1" and met):
+            marks = marks[:-1] + "E"
+        if scheme in ("BIOES", "BMES", "BILOU"):
+            inside, last, single = {"BIOES": "IES", "BMES": "MES", "BILOU": "ILU"}[scheme]
+            marks = single if size == 1 else "B" + inside * (size - 2) + last
+        tags[span.start : span.end] = [span.label if scheme == "IO" else f"{mark}-{span.label}" for mark in marks]
     return tags
+
+
+def as_written(scheme: str, spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The spans that a scheme can tell apart: in IO, neighbours of one label are one."""
+    kept: list[Span] = []
+    for span in spans:
+        if scheme == "IO" and kept and (kept[-1].end, kept[-1].label) == (span.start, span.label):
+            kept[-1] = kept[-1]._replace(end=span.end)
+        else:
+            kept.append(span)
+    return tuple(kept)
 
 
 def read(folder: Path, text: str, columns: str) -> list[Sentence]:
@@ -51,16 +65,45 @@ def read(folder: Path, text: str, columns: str) -> list[Sentence]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.lists(sized(flat_spans, 7), min_size=1, max_size=4))
 def test_a_scheme_is_found_and_read(scheme: str, cases: list[tuple[int, tuple[Span, ...]]]) -> None:
+    if scheme == "IO":  # whose labels have a letter, and no prefix
+        cases = [(n, tuple(span._replace(label=f"La{span.label}") for span in spans)) for n, spans in cases]
     rows = [tags_in(scheme, spans, n) for n, spans in cases]
-    for known in (scheme, scheme_of(rows)):
-        assert [spans_from_tags(row, known) for row in rows] == [spans for _, spans in cases]
+    for known in (scheme, scheme_of([*rows, ["O"]])):
+        assert [spans_from_tags(row, known) for row in rows] == [as_written(scheme, spans) for _, spans in cases]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
     row = tags_in(scheme, spans((0, 2, "X"), (2, 3, "X"), (3, 6, "Y"), (7, 8, "X")), 8)
-    for wrong in ("LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC"):
+    for wrong in ("LOC", "S-LOC", "U-LOC", "E-LOC", "L-LOC", "I-LOC", "B-LOC", "M-LOC"):
         assert scheme_of([*[row] * 4, [wrong, *row]]) == scheme, wrong
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O LEXICON LEXICON LEXICON O place . Red O . mud O", "1-4 LEXICON, 5-6 place"),
+        ("O art-music person-actor person-actor O", "1-2 art-music, 2-4 person-actor"),
+        ("B-NAME M-NAME E-NAME O S-ORG", "0-3 NAME, 4-5 ORG"),
+        ("I-PER E-PER O E-PER E-PER", "0-2 PER, 3-4 PER, 4-5 PER"),
+        ("I-PER E-PER I-PER I-LOC O . I-LOC O I-LOC", "0-2 PER, 2-3 PER, 3-4 LOC"),
+        ("NN VBZ NN", "word 0: expected a tag of IOB2 .* found 'NN'"),  # without any O these are no names
+        ("O PER 0 PER", "word 2: expected a label or O, .* found '0'"),
+        ("O PER _ PER", "word 2: expected a label or O, .* found '_'"),
+        ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'"),
+        ("B-X M-X E-X I-X O S-X M-Y", "word 3: expected a tag of BMES"),
+        ("B-X E-X B-X L-X O", "word 3: expected a tag of BIOES"),
+    ],
+)  # fmt: skip
+def test_schemes_of_other_corpora(tmp_path: Path, tags: str, expected: str) -> None:
+    """The first sentence of a file; neighbours of one label are one span where the scheme cannot part them."""
+    text = "\n\n".join("\n".join(f"w {tag}" for tag in part.split()) for part in tags.split(" . "))
+    if "found" in expected or "expected" in expected:
+        with pytest.raises(CorpusError, match=expected):
+            read(tmp_path, text, "word,ner")
+    else:
+        shown = ", ".join(f"{start}-{end} {label}" for start, end, label in read(tmp_path, text, "word,ner")[0].ner)
+        assert shown == expected
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
@@ -70,13 +113,15 @@ def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None
 
 
 def test_only_what_a_scheme_writes_is_read() -> None:
-    """Every row of up to three tags: refused, or written so again (IOB1 may write B where it need not)."""
-    cells = ["O", "X", "-X", *(f"{mark}-{kind}" for mark in "BIESLU" for kind in "XY")]
+    """Every row of up to three tags: refused, or written so again (IOB1 and IOE1 may write B and E where they need
+    not)."""
+    cells = ["O", "X", "-", *(f"{mark}-{kind}" for mark in "BIESLUM" for kind in "XY")]
     for scheme, size in product(SCHEMES, (1, 2, 3)):
         for tags in product(cells, repeat=size):
             with suppress(CorpusError):
                 both = " ".join(tags), " ".join(tags_in(scheme, spans_from_tags(tags, scheme), size))
-                one, other = (row.replace("B-", "I-") if scheme == "IOB1" else row for row in both)
+                needless = {"IOB1": "B-", "IOE1": "E-"}.get(scheme, "I-")
+                one, other = (row.replace(needless, "I-") for row in both)
                 assert one == other, scheme
 
 
@@ -99,15 +144,70 @@ def test_every_layer_of_a_sentence_stands_in_columns(tmp_path: Path) -> None:
 
 
 def test_comments_documents_tabs_and_layers_of_ones_own(tmp_path: Path) -> None:
-    text = "-DOCSTART- -X- O O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\n"
-    text += "New York\tNNP\tB-NP\n"
-    assert read(tmp_path, text, "word,pos,chunk:spans") == [
-        Sentence("one", ("Ann", "#"), pos=("NNP", "NN")).with_layers(chunk=Layer("spans", (Span(0, 2, "NP"),))),
-        Sentence("few-2", ("New York",), pos=("NNP",)).with_layers(chunk=Layer("spans", (Span(0, 1, "NP"),))),
-    ]
+    both = "-DOCSTART- -X- O O\n\n# sent_id = one\n# a longer comment here\nAnn NNP B-NP\n# NN I-NP\n\n{} NNP B-NP\n"
+    for text, name in ((both.format("York"), "York"), (both.replace(" ", "\t").format("New York"), "New York")):
+        assert read(tmp_path, text, "word,pos,chunk:spans") == [
+            Sentence("one", ("Ann", "#"), pos=("NNP", "NN")).with_layers(chunk=Layer("spans", (Span(0, 2, "NP"),))),
+            Sentence("few-2", (name,), pos=("NNP",)).with_layers(chunk=Layer("spans", (Span(0, 1, "NP"),))),
+        ]
     assert read(tmp_path, "a _ _ 2 x\nb _ _ 0 y\n", "word,pos,ner,head,relation") == [
         Sentence("few-1", ("a", "b"), dep=Dependencies((2, 0), ("x", "y")))
     ]
+
+
+SPACES = "\u00a0\u1680\u2000\u2007\u2009\u2028\u2029\u202f\u205f\u3000\x85\x0b\x0c\x1c\x1d\x1e\x1f"
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: f"U+{ord(space):04X}")
+def test_only_blanks_and_tabs_separate(tmp_path: Path, space: str) -> None:
+    """Every other space belongs to its word: within it, at its ends, and in the files of roles."""
+    words = (f"New{space}York", f"citt{space}", f"{space}b", "c")
+    path = tmp_path / "few.txt"
+    for separator, end, columns in product((" ", "\t", "   "), ("\n", "\r\n"), ("word,pos,ner", "word,pos,...")):
+        text = "".join(f"{word}{separator}N{separator}O{end}" for word in words)
+        assert [s.words for s in read(tmp_path, text, columns)] == [words]
+    path.write_text("".join(f"{word} N * * - -\n" for word in words), encoding="utf-8")
+    assert [s.words for s in read_roles(path)] == [words]
+    text = document("d", tuple(f"w{place} N {bit} - - *" for place, bit in enumerate(("(TOP(S*", "*", "*", "*))"))))
+    for place, word in enumerate(words):
+        text = text.replace(f" w{place} ", f" {word} ")
+    path.write_text(text, encoding="utf-8")
+    assert [s.words for s in read_roles(path)] == [words]
+    brackets = "(TOP" + "".join(f"{space}(NP{space}(N {word})){space}" for word in words) + ")\n" + space
+    path.write_text(brackets, encoding="utf-8")
+    assert [s.words for s in read_ptb(path)] == [words]
+
+
+def test_the_separator_is_that_of_most_lines(tmp_path: Path) -> None:
+    """So a word with a blank and without its tag is refused in a file of tabs, not read as a word and its tag."""
+    told: list[str] = []
+
+    def words(text: str, columns: str = "word,ner") -> list[tuple[str, ...]]:
+        (tmp_path / "few.txt").write_text(text)
+        return [s.words for s in read_columns(tmp_path / "few.txt", parse_columns(columns), tell=told.append)]
+
+    assert words("New York\tB-X\nCity \tI-X \n") == [("New York", "City")] and told[-1].endswith("between tabs")
+    assert words("  a   O\n\tb \t O\n") == [("a", "b")] and told[-1].endswith("between blanks")
+    assert words("\ta\tO\n\tb\tO\n", "_,word,ner") == [("a", "b")]
+    assert words("# id 1\tdomain=en\na _ _ O\nb _ _ O\n", "word,_,_,ner") == [("a", "b")]
+    for spoilt in ("New York\n", "New York\t\n", "\tO\n"):
+        with pytest.raises(CorpusError, match=r"line 3: (expected 2 columns .* between tabs|column \d .* is empty)"):
+            words("a\tO\nb\tO\n" + spoilt)
+
+
+def test_rows_whose_numbers_are_ranges_or_of_empty_nodes_are_no_words(tmp_path: Path) -> None:
+    header = "# global.columns = ID FORM PARSEME:MWE\n"
+    rows = "0.1\tx\t*\n1\tLe\t*\n2-3\tdu\t*\n2\tde\t*\n3\tle\t*\n3.1\tfaire\t*\n3.2\tfaire\t*\n4\tchat\tA\n"
+    for text in (rows, header + rows, rows.replace("\t", " ")):
+        for columns in ("_,word,mwe:tags", "id,word,mwe:tags", "_,word,..."):
+            assert [s.words for s in read(tmp_path, text, columns)] == [("Le", "de", "le", "chat")]
+    for column in ("5\n6-7\n8\n", "0.1\n0.2\n", "a\n3-4\n", "1\n1\n2-3\n"):  # these number no words: all are
+        text = "".join(f"{cell} w\n" for cell in column.split())
+        assert len(read(tmp_path, text, "_,word")[0]) == len(column.split())
+    assert read(tmp_path, "1 w\n2-3 w\n", "word,_")[0].words == ("1", "2-3")
+    for wrong in ("1\n3-4\n2\n3\n", "1\n2\n1.1\n", "1\nx\n2\n"):
+        with pytest.raises(CorpusError, match=r"expected the number \d in column 1 \(or a range"):
+            read(tmp_path, "".join(f"{cell} w\n" for cell in wrong.split()), "_,word")
 
 
 def test_columns_that_not_every_line_has(tmp_path: Path) -> None:
@@ -117,6 +217,14 @@ def test_columns_that_not_every_line_has(tmp_path: Path) -> None:
     assert read(tmp_path, text, "_,word,ner,...") == [Sentence("one", ("Al", "-", "Ann"), ner=(Span(0, 3, "PER"),))]
     with pytest.raises(CorpusError, match=r"line 5: expected 5 columns .* found 3"):
         read(tmp_path, text, "_,word,ner,_,_")
+
+
+FOREIGN_ROLES = {
+    "1 She she she PRP PRP _ _ 2 2 SBJ SBJ _ _ A0\n": "CoNLL-2009",
+    "1 She she PRP PRP She she PRP 2 SBJ _ A0\n": "CoNLL-2008",
+    "1 She she PRON PRP _ 2 nsubj _ _ _ A0\n": "CoNLL-U with further",
+    "# text = Du\n1-2 Du _ _ _ _ _ _ _ _\n1 De de ADP _ _ 0 root _ _\n": "CoNLL-U; take",
+}  # fmt: skip
 
 
 def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
@@ -130,6 +238,13 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
     shared_task = first("They PRP (S(NP*) * - - (A0*)\ncame VBD (VP*)) * 01 come (V*)\n")
     assert release.con == shared_task.con
     assert [(s.srl[0].roleset, s.srl[0].lemma) for s in (release, shared_task)] == [("come.01", "come"), (None, "come")]
+    with pytest.raises(CorpusError, match=r"line 1: .*found 'she'.*the file was taken for CoNLL-2005 \(word,pos,con"):
+        first("she PRP she * - -\n")
+    many = "".join(f"{k} CD * * - p{k} {'* ' * (k - 1)}(V*) {'* ' * (6 - k)}\n" for k in range(1, 7))
+    assert first(many).words == tuple("123456")  # CoNLL-2005, twelve columns
+    for text, name in FOREIGN_ROLES.items():
+        with pytest.raises(CorpusError, match=rf"few.conll: expected CoNLL-2012, .* found what looks like {name}"):
+            first(text.replace(" ", "\t"))
     with pytest.raises(CorpusError, match=r"few.conll, line 1: the words are withheld"):
         first("d 0 0 [WORD] PRP (TOP(S(NP*) - -\n")
 
@@ -138,11 +253,14 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
     ("text", "columns", "message"),
     [
         ("a N\n", "word,pos,ner", "line 1: expected 3 columns .* found 2"),
-        ("a\tN\t\n", "word,pos,ner", "line 1: column 3 is empty"),
+        ("a\tN\t\n", "word,pos,ner", "line 1: column 3 .ner. is empty"),
         ("a N\nb _\n", "word,pos", "line 2: column pos: word 1: expected a tag, found _"),
         ("a I-X\nb B-Y\nc I-Y\n", "word,ner", "line 1: column ner: word 0: I-X continues no open span.*--repair"),
-        ("a B-X\nb Q-X\n", "word,ner", r"line 2: column ner: word 1: expected an .* tag .*'Q-X'; convert the tags$"),
+        ("a B-X\nb Q-X\n", "word,ner", r"line 2: column ner: word 1: expected a tag of .* .*'Q-X'; convert the tags$"),
         ("a 2 x\nb two y\n", "word,head,relation", "line 2: column head: word 1: expected the number .* found 'two'"),
+        (f"a 0 x\nb {'9' * 5000} y\n", "word,head,relation", "line 2: .* expected the number .* found '9{60}'"),
+        ("a 0 x\nb ١ y\n", "word,head,relation", "line 2: .* expected the number .* found '١'"),
+        ("a 0 x\nb -1 y\n", "word,head,relation", "line 2: .* expected the number .* found '-1'"),
         ("a 0 x\nb 3 x\nc 2 y\n", "word,head,relation", "line 2: column head: .*a circle: 2 → 3 → 2; give one"),
         (
             "a 0 x\nb 1 _\n",

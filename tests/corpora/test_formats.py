@@ -363,11 +363,11 @@ def test_ptb_in_any_layout(tmp_path: Path) -> None:
 
 
 def test_ptb_backslashes_and_bracket_codes(tmp_path: Path) -> None:
-    text = "(TOP (X (SYM \\) (CD 1\\/2) (NN a\\\\b) (-LRB- -LRB-) (-RRB- -RRB-)))"
+    text = r"(TOP (X (SYM \) (CD 1\/2) (NN a\\b) (SYM \*\*) (-LRB- -LRB-) (-RRB- -RRB-)))"
     [kept], [plain] = (read(read_ptb, tmp_path, text, unescape=unescape) for unescape in (False, True))
-    assert kept.words == ("\\", "1\\/2", "a\\\\b", "-LRB-", "-RRB-")
-    assert kept.pos == ("SYM", "CD", "NN", "-LRB-", "-RRB-")
-    assert plain.words == ("\\", "1\\/2", "a\\\\b", "(", ")")
+    assert kept.words == ("\\", r"1\/2", r"a\\b", r"\*\*", "-LRB-", "-RRB-")
+    assert kept.pos == ("SYM", "CD", "NN", "SYM", "-LRB-", "-RRB-")
+    assert plain.words == ("\\", "1/2", r"a\\b", "**", "(", ")")
 
 
 def test_ptb_unary_chains_single_words_empty_and_deep_trees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

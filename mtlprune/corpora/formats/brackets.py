@@ -2,13 +2,23 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import WordError, malformed, read_lines
-from mtlprune.sentence import Sentence, SentenceError, Span
+from mtlprune.corpora.formats import (
+    NumberedLine,
+    Skip,
+    WordError,
+    check_text,
+    malformed,
+    on_lines,
+    read_lines,
+    skipping,
+)
+from mtlprune.sentence import Sentence, Span
 
 _STAR = re.compile(r"((?:\([^()*\s]+)*)\*(\)*)")
 ROOTS = frozenset({"TOP", "ROOT", "S1"})
@@ -127,6 +137,8 @@ log = logging.getLogger(__name__)
 EMPTY = "-NONE-"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
+_BRACKET = re.compile(r"\(")
+_ROOT = re.compile(rf"\(\s*(\(|({'|'.join(sorted(ROOTS))})(?![^\s()])|$)")
 _CATEGORY = re.compile(r"[^-=]+")
 
 
@@ -154,14 +166,25 @@ def bare_label(label: str) -> str:
     return category[0] if category else label
 
 
-def read_ptb(path: Path, *, functions: bool = False, unescape: bool = False) -> Iterator[Sentence]:
+def read_ptb(
+    path: Path,
+    *,
+    functions: bool = False,
+    unescape: bool = False,
+    skip: Skip | None = None,
+    unread: Container[str] = (),
+) -> Iterator[Sentence]:
     """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
     (-NONE-) go, and the nodes left empty with them.
 
     Args:
         path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
         functions: keep function tags and indices (NP-SBJ-1); by default only the category stays.
-        unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets; by default they stay.
+        unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets, and ``\\/`` and ``\\*`` in
+            words into / and *; by default they stay. Any other backslash is a character like others.
+        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one; None
+            has it raised, and so has a file in which such lines cannot be told.
+        unread: layers to leave out.
 
     Yields:
         Sentences with words, pos and con. The id is the file's name without its last suffix, a slash and the tree's
@@ -171,25 +194,73 @@ def read_ptb(path: Path, *, functions: bool = False, unescape: bool = False) -> 
         CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
             without a label or without content.
     """
-    for number, (line, words, tags, spans) in enumerate(_trees(path, functions), 1):
-        if not words:
-            log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
-            continue
-        con = drop_root(spans, len(words))
-        if unescape:
-            words = [BRACKETS.get(word, word) for word in words]
-        try:
-            sentence = Sentence(f"{path.stem}/{number}", tuple(words), pos=tuple(tags), con=con).validate()
-        except SentenceError as error:
-            raise malformed(path, line, str(error)) from None
-        yield sentence
+    parts: Iterable[Iterable[NumberedLine]] = [read_lines(path)]
+    if skip is not None:
+        begins = _first_line_of_trees(path)
+        skip, parts = (skip, _cut(path, begins)) if begins else (None, parts)
+    number = 0
+    for part in parts:
+        with skipping(skip):
+            trees = _trees(path, part, functions)
+            for line, words, tags, spans in trees if skip is None else list(trees):
+                number += 1
+                if not words:
+                    log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
+                    continue
+                con = drop_root(spans, len(words))
+                if unescape:
+                    words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
+                known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
+                with on_lines(path, [(line, None)]):
+                    yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
 
 
-def _trees(path: Path, functions: bool) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
+def _first_line_of_trees(path: Path) -> re.Pattern[str] | None:
+    """How the first line of a tree begins, None where it cannot be told.
+
+    It begins with a bracket in the first column, unless brackets that one such part of the file (from a line of this
+    kind to the next) leaves open are closed by a later part, more than once in a hundred parts: inner nodes stand there
+    too. Then it begins with the bracket of a root (without label, or TOP, ROOT, S1), if there is more than one.
+    """
+    whole = continued = level = 0
+    opened: list[int] = []  # the levels that were left by parts, from the outermost
+    for part in _cut(path, _BRACKET):
+        tokens = (token for line in part for token in _TOKEN.findall(line.text))
+        depths = list(accumulate((token == "(") - (token == ")") for token in tokens))
+        whole += depths[-1] == 0 and min(depths) >= 0
+        if depths[-1] > 0:
+            opened.append(level)
+        level = max(level + depths[-1], 0)
+        while opened and opened[-1] > level:
+            opened.pop()
+        if depths[-1] < 0 and opened and opened[-1] == level:
+            continued += 1
+            opened.pop()
+    if 100 * continued <= whole:
+        return _BRACKET
+    return _ROOT if sum(1 for _ in _cut(path, _ROOT)) > 1 else None
+
+
+def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[NumberedLine]]:
+    """The lines of a file from each one that ``begins`` so to the next, blank ones left out."""
+    part: list[NumberedLine] = []
+    for line in read_lines(path, lambda error: None):
+        if part and begins.match(line.text):
+            yield part
+            part = []
+        if line.text and not line.text.isspace():
+            part.append(line)
+    if part:
+        yield part
+
+
+def _trees(
+    path: Path, lines: Iterable[NumberedLine], functions: bool
+) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
     """First line, words, tags and brackets (in pre-order) of each tree, in order; brackets that cover no word go."""
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
-    for line, token in ((number, token) for number, text in read_lines(path) for token in _TOKEN.findall(text)):
+    for line, token in _tokens(path, lines):
         if token == "(":
             if stack and stack[-1].word is not None:
                 what = f"a bracket follows the word {stack[-1].word!r} inside {stack[-1].label}"
@@ -220,15 +291,23 @@ def _trees(path: Path, functions: bool) -> Iterator[tuple[int, list[str], list[s
                 yield node.line, words, tags, [span for span in spans if span is not None]
                 words, tags, spans = [], [], []
     if stack:
-        what = f"the tree that begins here is not closed at the end of the file; expected {len(stack)} more )"
+        what = f"the tree that begins here is not closed; expected {len(stack)} more )"
         raise malformed(path, stack[0].line, what)
+
+
+def _tokens(path: Path, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, str]]:
+    """Brackets and what stands between them; of spaces other than blanks and tabs, those alone are layout, too."""
+    for line in lines:
+        check_text(path, [line])
+        for token in _TOKEN.findall(line.text):
+            if not token.isspace():
+                yield line.number, token
 
 
 def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
     if node.filled or node.word is not None:
         what = f"found {token!r} as one more child of {node.label or 'a node without label'}"
         raise malformed(path, line, f"expected (TAG word) around every word, {what}")
-    if node.label is None:
-        node.label = token
-    else:
-        node.word = token
+    if node.label is None:  # no space of any kind belongs to a label
+        node.label, token, *_ = (*token.split(maxsplit=1), "")
+    node.word = token or None

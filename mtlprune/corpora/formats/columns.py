@@ -1,12 +1,27 @@
 """Columns, a word a line, and what they say of a sentence: any CoNLL-like file, and rows of other tables."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, WordError, blocks, malformed, on_lines, read_lines, sentence_id, tree
+from mtlprune.corpora.formats import (
+    BLANKS,
+    NumberedLine,
+    Skip,
+    WordError,
+    blocks,
+    cells_of,
+    check_text,
+    malformed,
+    on_lines,
+    read_lines,
+    sentence_id,
+    skipping,
+    tree,
+    whole_number,
+)
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
@@ -17,6 +32,7 @@ from mtlprune.sentence import Predicate, Sentence, Span
 WORD, SKIP, REST = "word", "_", "..."
 _PARTS = {WORD: WORD, SKIP: SKIP, REST: REST, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
 _STAR = re.compile(r"[^*]*\*[^*]*")
+_KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
 
 
 class FileColumn(NamedTuple):
@@ -84,9 +100,15 @@ class Notation:
                 raise WordError(error.place, f"{error.what}; or read them as conlleval does (--repair)") from None
             raise
 
-    def converted(self) -> Iterator[tuple[str, str]]:
-        """FileColumn and scheme of those that are not IOB2."""
-        return ((name, scheme) for name, scheme in self.schemes.items() if scheme not in ("IOB2", "stars"))
+    def converted(self) -> Iterator[str]:
+        """A sentence for each column that is not in IOB2."""
+        merged = {
+            "IO": "; neighbours of one label are one span",
+            "IOB1": "; neighbours of one type need a B to part them",
+        }
+        for name, scheme in self.schemes.items():
+            if scheme not in ("IOB2", "stars"):
+                yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
 
 
 def assemble(
@@ -132,72 +154,143 @@ def assemble(
 
 
 def _head(place: int, text: str) -> int:
-    if not text.isdecimal():
-        raise WordError(place, f"expected the number of the head, 0 for the root, found {text!r}; correct it")
-    return int(text)
+    if (number := whole_number(text)) is None:
+        raise WordError(place, f"expected the number of the head, 0 for the root, found {text[:60]!r}; correct it")
+    return number
+
+
+def without(columns: Sequence[FileColumn], unread: Container[str]) -> list[FileColumn]:
+    """The columns, with layers that are not to be read as columns that hold none."""
+    kept = []
+    for column in columns:
+        layer = "dep" if column.name in ("head", "relation") else column.name
+        gone = column.name not in _PARTS or layer == "dep"
+        gone = gone and layer in unread
+        left = FileColumn(REST, REST) if column.kind == "frames" else FileColumn(SKIP, SKIP)
+        kept.append(left if gone else column)
+    return kept
 
 
 def read_columns(
-    path: Path, columns: Sequence[FileColumn], repair: bool = False, tell: Callable[[str], None] = lambda line: None
+    path: Path,
+    columns: Sequence[FileColumn],
+    repair: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+    skip: Skip | None = None,
+    unread: Container[str] = (),
 ) -> Iterator[Sentence]:
-    """Read a file with a word a line, its columns between tabs (where the line has one) or blanks.
+    """Read a file with a word a line, its columns between tabs where most of its lines have one, else between blanks
+    and tabs; any other space belongs to a word.
 
     Sentences stand between empty lines. Lines of ``-DOCSTART-`` are left out, and so are comments: lines with # whose
-    number of columns is another, or ``# KEY = VALUE``. Of brackets only the category is read, without an outermost TOP.
+    number of columns is another, or ``# KEY = VALUE`` (``# global.columns`` too: it is ``columns`` that counts). Where
+    a first column that is left out numbers the words, rows such as 3-4 and 6.1 (ranges, empty nodes) are no words. Of
+    brackets only the category is read, without an outermost TOP.
 
     Args:
         columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
             predicate, then one column of arguments for each predicate. It holds rolesets where there is a column lemma,
             lemmas where there is none.
         repair: read tags of spans as conlleval does: what continues no span opens one.
-        tell: is given what was converted.
+        tell: is given what the file was taken for, and what was converted.
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        unread: layers to leave out.
 
     Raises:
         CorpusError: with file, line and column.
     """
+    columns = without(columns, unread)
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
     place_of = {column: place for place, column in enumerate(columns)}
+    table = _Table(path, columns)
+    tell(f"{path}: columns stand between {'tabs' if table.tabs else 'blanks'}")
 
     def cells_of(column: FileColumn) -> Iterator[list[str]]:
-        return ([row[place_of[column]] for row in cells] for _, _, cells in _tables(path, columns))
+        silent = skip and (lambda error: None)  # those that are left out are told when they are read
+        return ([row[place_of[column]] for row in cells] for _, _, cells in table.sentences(silent))
 
     notation = Notation(columns, cells_of, repair)
-    for name, rows, cells in _tables(path, columns):
-        values = {columns[place]: [row[place] for row in cells] for place in plain}
-        sentence = assemble(str(path), rows, name, values, notation)
-        if columns[-1].kind == "frames":
-            srl = _frames(str(path), rows, cells, columns)
-            with on_lines(path, rows):
-                sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
-        yield sentence
-    for name, scheme in notation.converted():
-        tell(f"{path}: column {name} is written in {scheme} and was converted")
+    for name, rows, cells in table.sentences(skip):
+        with skipping(skip):
+            values = {columns[place]: [row[place] for row in cells] for place in plain}
+            sentence = assemble(str(path), rows, name, values, notation)
+            if columns[-1].kind == "frames":
+                srl = _frames(str(path), rows, cells, columns)
+                with on_lines(path, rows):
+                    sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
+            yield sentence
+    if table.numbered:
+        tell(f"{path}: rows with ids such as {table.numbered} (ranges of words, empty nodes) are no words; left out")
+    for line in notation.converted():
+        tell(f"{path}: {line}")
 
 
-def _tables(path: Path, columns: Sequence[FileColumn]) -> Iterator[tuple[str, list[NumberedLine], list[list[str]]]]:
-    """The id of each sentence, its lines and their cells. Raises CorpusError."""
-    more, number = columns[-1].kind == "frames" or columns[-1].name == REST, 0
-    width = len(columns) - (columns[-1].name == REST)
-    for block in blocks(read_lines(path)):
-        rows, cells = [], []
-        for line in block:
-            row = line.text.split("\t") if "\t" in line.text else line.text.split()
-            fits = len(row) >= width if more else len(row) == width
-            comment = line.text.startswith("#") and (not fits or re.match(r"#\s*\S+(\s+\S+)?\s+=\s", line.text))
-            if comment or line.text.startswith("-DOCSTART-"):
+class _Table:
+    """The rows of a file in columns.
+
+    Attributes:
+        tabs: whether tabs alone separate, as in most lines.
+        numbered: the number of a row that is no word, if there was one.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[FileColumn]) -> None:
+        self.path, self.columns, self.numbered = path, columns, ""
+        self.more = columns[-1].kind == "frames" or columns[-1].name == REST
+        self.width = len(columns) - (columns[-1].name == REST)
+        rows = (line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS))
+        rows = (text for text in rows if not text.startswith(("#", "-DOCSTART-")))
+        self.tabs = sum(1 if "\t" in text else -1 for text in rows) > 0
+
+    def sentences(self, skip: Skip | None) -> Iterator[tuple[str, list[NumberedLine], list[list[str]]]]:
+        """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
+        number = 0
+        for block in blocks(read_lines(self.path, skip), skip):
+            with skipping(skip):
+                check_text(self.path, block)
+                rows = [(line, row) for line in block if (row := self._cells(line)) is not None]
+                if self.columns[0].name in (SKIP, "id"):
+                    rows = self._words(rows)
+                if rows:
+                    number += 1
+                    named = sentence_id(block) or f"{self.path.stem}-{number}"
+                    yield named, [line for line, _ in rows], [row for _, row in rows]
+
+    def _cells(self, line: NumberedLine) -> list[str] | None:
+        """None where the line is no row."""
+        row = [cell.strip(" ") for cell in line.text.split("\t")] if self.tabs else cells_of(line.text)
+        fits = len(row) >= self.width if self.more else len(row) == self.width
+        mixed = "\t" in line.text and not self.tabs
+        comment = line.text.startswith("#") and (not fits or mixed or _KEY_AND_VALUE.match(line.text))
+        if comment or line.text.startswith("-DOCSTART-"):
+            return None
+        if not fits:
+            names = ",".join(column.name for column in self.columns)
+            what = f"expected {self.width} columns ({names}) between {'tabs' if self.tabs else 'blanks'}"
+            advice = f"_ for those to leave out, a last {REST} for those that not every line has"
+            found = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
+            raise malformed(self.path, line.number, f"{what}, {found}")
+        for place, cell in enumerate(row[: self.width]):
+            if not cell and self.columns[place].name != SKIP:
+                what = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for what is unknown"
+                raise malformed(self.path, line.number, what)
+        return row
+
+    def _words(self, rows: list[tuple[NumberedLine, list[str]]]) -> list[tuple[NumberedLine, list[str]]]:
+        """The rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a sentence."""
+        plain = [row[0] for _, row in rows if whole_number(row[0]) is not None]
+        if not plain or len(plain) == len(rows) or plain != [str(place) for place in range(1, len(plain) + 1)]:
+            return rows
+        last = 0
+        for line, (number, *_) in rows:
+            if number == str(last + 1):
+                last += 1
                 continue
-            if not fits:
-                names = ",".join(column.name for column in columns)
-                what = f"expected {width} columns ({names}), found {len(row)}: {line.text[:60]!r}; name every column"
-                advice = f"_ for those to leave out, a last {REST} for those that not every line has"
-                raise malformed(path, line.number, f"{what} of the file in --columns, {advice}")
-            if "" in row[:width]:
-                raise malformed(path, line.number, f"column {row.index('') + 1} is empty; write _ for what is unknown")
-            rows.append(line)
-            cells.append(row)
-        if rows:
-            number += 1
-            yield sentence_id(block) or f"{path.stem}-{number}", rows, cells
+            match = re.fullmatch(r"([0-9]+)([-.])[0-9]+", number)
+            if match is None or match[1] != str(last + (match[2] == "-")):
+                what = f"expected the number {last + 1} in column 1 (or a range or empty node there), found {number!r}"
+                raise malformed(self.path, line.number, f"{what}; number the words anew")
+            self.numbered = self.numbered or number
+        return [(line, row) for line, row in rows if row[0] in set(plain)]
 
 
 def _frames(
@@ -218,23 +311,62 @@ RELEASE = "_,_,_,word,pos,con,lemma,srl"  # of propbank-release, with the words 
 
 
 def read_roles(
-    path: Path, columns: str | None = None, tell: Callable[[str], None] = lambda line: None
+    path: Path,
+    columns: str | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    skip: Skip | None = None,
+    unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read predicates and arguments: CoNLL-2012 files (they say #begin document), those of propbank-release with their
     words (known by the numbers in their columns 2 and 3), and columns.
 
     Args:
         columns: of files that are neither; those of CoNLL-2005, if not given.
+        tell, skip, unread: as in :func:`read_columns`.
 
     Raises:
-        CorpusError: with file and line.
+        CorpusError: with file and line, and what the file was taken for.
     """
-    first = next((line.text for line in read_lines(path) if line.text.strip()), "")
+    texts = (line.text for line in read_lines(path, skip) if line.text.strip(BLANKS))
+    first = next((text for text in texts if text.startswith("#begin document") or not text.startswith("#")), "")
     if first.startswith("#begin document"):
-        yield from read_conll2012(path)
+        tell(f"{path}: read as CoNLL-2012")
+        yield from read_conll2012(path, skip, unread)
         return
-    release = len(cells := first.split()) >= 8 and cells[1:3] == ["0", "0"]
+    cells = cells_of(first)
+    release = len(cells) >= 8 and cells[1:3] == ["0", "0"]
     if release and cells[3] == "[WORD]":
         what = "the words are withheld ([WORD]); put them in with the script of propbank-release (map_all_to_conll.py)"
         raise malformed(path, 1, what)
-    yield from read_columns(path, parse_columns(columns or (RELEASE if release else CONLL2005)), tell=tell)
+    taken = "propbank-release" if release else "CoNLL-2005"
+    if columns is None:
+        if not release and (other := _other_format(first)):
+            raise CorpusError(f"{path}: expected CoNLL-2012, CoNLL-2005 or propbank-release, found {other}")
+        columns = RELEASE if release else CONLL2005
+        tell(f"{path}: read as {taken}, whose columns are {columns}; --columns says what others hold")
+        taken = f"; the file was taken for {taken} ({columns}), --columns says what others hold"
+    else:
+        taken = ""
+    try:
+        yield from read_columns(path, parse_columns(columns), tell=tell, skip=skip, unread=unread)
+    except CorpusError as error:
+        raise type(error)(f"{error}{taken}") from error
+
+
+def _other_format(row: str) -> str:
+    """What a first row with its number says of a file that has no argument spans; empty where it has none."""
+    cells = row.split("\t") if "\t" in row else cells_of(row)
+    numbers = [whole_number(cell) is not None for cell in cells]
+    if len(cells) < 10 or cells[0] not in ("1", "1-2", "0.1") or not (numbers[6] or cells[6] == "_" or numbers[8]):
+        return ""
+    if len(cells) > 12 and cells[12] in ("Y", "_") and numbers[8]:
+        columns = "_,word,_,_,pos,_,_,_,head,_,relation,..."
+        what = "what looks like CoNLL-2009, whose roles are single words, not spans: they are not read"
+        return f"{what}; tags and trees are, with data build columns --columns {columns}"
+    if numbers[8]:
+        what = "what looks like CoNLL-2008, whose roles are single words, not spans: they are not read"
+        return f"{what}; tags and trees are, with data build columns --columns _,word,_,pos,_,_,_,_,head,relation,..."
+    if len(cells) > 10:
+        what = "what looks like CoNLL-U with further columns, as Universal Propositions are, whose roles are single"
+        return f"{what} words, not spans: they are not read; tags and trees are, with data build conllu"
+    return "what looks like CoNLL-U; take data build conllu"

@@ -16,18 +16,27 @@ How each layer is read (facts of the original release, and where we differ):
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import malformed, on_lines, read_lines
+from mtlprune.corpora.formats import (
+    BLANKS,
+    NumberedLine,
+    Skip,
+    cells_of,
+    check_text,
+    malformed,
+    on_lines,
+    read_lines,
+    skipping,
+)
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.sentence import Predicate, Sentence, Span
 
-_BEGIN = re.compile(r"#begin document \((.+)\)(?:; part (\d+))?;?\s*")
+_BEGIN = re.compile(r"#begin document \((.+)\)(?:; part ([0-9]+))?;?[ \t]*")
 _END = re.compile(r"#end document\b.*")
-_BLANKS = re.compile(r"[ \t]+")  # a word may hold a no-break space
 _SLASHED = {"/.": ".", "/?": "?"}
 _WORD, _POS, _PARSE, _LEMMA, _FRAMESET, _NER = 3, 4, 5, 6, 7, 10
 _FIXED = 11  # columns before those of the predicates
@@ -59,16 +68,20 @@ class Document:
         return any(sentence.get(layer) for sentence in self.sentences)
 
 
-def read_conll2012(path: Path) -> Iterator[Sentence]:
+def read_conll2012(path: Path, skip: Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
     """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown.
 
     The columns alone cannot tell a document without names from one nobody annotated. Where the original annotation
     files are at hand, ``ontonotes5.build_ontonotes5`` decides by them instead.
 
+    Args:
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        unread: layers to leave out.
+
     Raises:
         CorpusError: with file and line.
     """
-    for document in read_documents(path):
+    for document in read_documents(path, skip, unread):
         yield from with_unknown(document, ner=document.has("ner"), srl=document.has("srl"))
 
 
@@ -79,7 +92,7 @@ def with_unknown(document: Document, *, ner: bool, srl: bool) -> Iterator[Senten
         yield sentence.with_layers(**unknown) if unknown else sentence
 
 
-def read_documents(path: Path) -> list[Document]:
+def read_documents(path: Path, skip: Skip | None = None, unread: Container[str] = ()) -> list[Document]:
     """All documents of one file, parts put together. A sentence's id is ``document/part/number``, number from 0.
 
     Raises:
@@ -89,62 +102,82 @@ def read_documents(path: Path) -> list[Document]:
     """
     documents: dict[str, Document] = {}
     parts: set[tuple[str, str]] = set()
-    for name, part, line, blocks in _parts(path):
-        if (name, part) in parts:
-            raise malformed(path, line, f"part {part} of document {name} stands here for the second time")
+    for name, part, line, blocks in _parts(path, skip):
+        double = (name, part) in parts
         parts.add((name, part))
         document = documents.setdefault(name, Document(name, path, line))
         for number, block in enumerate(blocks):
-            document.sentences.append(_sentence(document, f"{name}/{part}/{number}", block))
+            with skipping(skip):
+                if double:
+                    raise malformed(path, line, f"part {part} of document {name} stands here for the second time")
+                document.sentences.append(_sentence(document, f"{name}/{part}/{number}", block, unread))
     return list(documents.values())
 
 
 Row = tuple[int, list[str]]  # line number, cells
 
 
-def _parts(path: Path) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
-    """Name, part, first line and sentences (lists of rows) of each ``#begin document`` ... ``#end document``."""
+def _parts(path: Path, skip: Skip | None) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
+    """Name, part, first line and sentences (lists of rows) of each ``#begin document`` ... ``#end document``.
+
+    With ``skip``, a document without its end loses its last sentence, which may be cut off.
+    """
     inside: tuple[str, str, int] | None = None
     blocks: list[list[Row]] = [[]]
-    for line, text in read_lines(path):
+    outside = False  # in text that was told already
+    for line, text in read_lines(path, skip):
         begin = _BEGIN.fullmatch(text)
         if begin:
             if inside:
-                raise malformed(path, line, f"a document begins before #end document of {inside[0]}")
-            inside, blocks = (begin[1], begin[2] or "000", line), [[]]
+                with skipping(skip):
+                    raise malformed(path, line, f"a document begins before #end document of {inside[0]}")
+                yield *inside, [block for block in blocks if block][:-1]
+            inside, blocks, outside = (begin[1], begin[2] or "000", line), [[]], False
         elif _END.fullmatch(text):
-            if not inside:
-                raise malformed(path, line, "#end document without #begin document; repair the file")
-            yield *inside, [block for block in blocks if block]
-            inside = None
-        elif not text.strip():
+            if inside:
+                yield *inside, [block for block in blocks if block]
+            elif not outside:
+                with skipping(skip):
+                    raise malformed(path, line, "#end document without #begin document; repair the file")
+            inside, outside = None, False
+        elif not text.strip(BLANKS):
             blocks.append([])
-        elif not inside:
-            raise malformed(path, line, f"expected '#begin document (NAME); part 000', found {text[:60]!r}")
-        else:
-            blocks[-1].append((line, _BLANKS.split(text.strip(" \t"))))
+        elif inside:
+            blocks[-1].append((line, cells_of(text)))
+        elif not outside:
+            outside = True
+            with skipping(skip):
+                raise malformed(path, line, f"expected '#begin document (NAME); part 000', found {text[:60]!r}")
     if inside:
-        raise CorpusError(f"{path}: the document {inside[0]} of line {inside[2]} lacks its #end document; cut off?")
+        with skipping(skip):
+            raise CorpusError(f"{path}: the document {inside[0]} of line {inside[2]} lacks its #end document; cut off?")
+        yield *inside, [block for block in blocks if block][:-1]
 
 
-def _sentence(document: Document, id: str, rows: list[Row]) -> Sentence:
+def _sentence(document: Document, id: str, rows: list[Row], unread: Container[str]) -> Sentence:
     path = document.path
+    check_text(path, (NumberedLine(line, " ".join(cells)) for line, cells in rows))
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
     words = tuple(_SLASHED.get(word, word) for word in columns[_WORD])
-    con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
-    parsed = bool(con) or len(words) == 1
-    entities = _spans(path, rows, _NER)
+    if "con" in unread:
+        con = None
+        parsed = len(words) == 1 or "(" in "".join(columns[_PARSE]).removeprefix("(TOP")
+    else:
+        con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
+        parsed = bool(con) or len(words) == 1
+    entities = () if "ner" in unread else _spans(path, rows, _NER)
     ner = flat(entities)
     document.nested += len(entities) - len(ner)
     document.unparsed += not parsed
+    filler = not parsed and set(columns[_POS]) <= {"XX", "VERB"}
     sentence = Sentence(
         id,
         words,
-        pos=None if not parsed and set(columns[_POS]) <= {"XX", "VERB"} else columns[_POS],
+        pos=None if "pos" in unread or filler else columns[_POS],
         ner=ner,
         con=con if parsed else None,
-        srl=_predicates(path, rows, columns),
+        srl=() if "srl" in unread else _predicates(path, rows, columns),
     )
     with on_lines(path, rows):
         return sentence.validate()

@@ -2,12 +2,26 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, WordError, blocks, malformed, on_lines, read_lines, sentence_id, tree
+from mtlprune.corpora.formats import (
+    NumberedLine,
+    Skip,
+    WordError,
+    blocks,
+    cells_of,
+    check_text,
+    malformed,
+    on_lines,
+    read_lines,
+    sentence_id,
+    skipping,
+    tree,
+    whole_number,
+)
 from mtlprune.corpora.formats.columns import FileColumn, Notation
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Dependencies, Sentence, Span
@@ -21,7 +35,6 @@ PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
 _HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
 _NUMBER = "[1-9][0-9]{0,8}"
 _ID = re.compile(rf"({_NUMBER})(-({_NUMBER}))?|(0|{_NUMBER})\.({_NUMBER})")
-_HEAD = re.compile(rf"0|{_NUMBER}")
 CONLL2009 = "_,word,_,_,pos,_,_,_,head,_,relation,..."
 Tell = Callable[[str], None]
 
@@ -58,6 +71,8 @@ def read_conllu(
     misc: Mapping[str, FileColumn] | None = None,
     repair: bool = False,
     tell: Tell = lambda line: None,
+    skip: Skip | None = None,
+    unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
 
@@ -72,6 +87,8 @@ def read_conllu(
             its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what was left out or converted.
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        unread: layers to leave out.
 
     Raises:
         CorpusError: with file and line, for any row that is not CoNLL-U and any sentence that contradicts itself.
@@ -79,30 +96,31 @@ def read_conllu(
     if pos not in TAGS and not pos[:1].isupper():
         what = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{what}, found {pos!r}; name one of them")
-    path, misc = Path(path), misc or {}
-    keyed = _Keyed(path, misc, repair)
-    further = [column for column in TAGS if beside and column != pos]
+    path = Path(path)
+    keyed = _Keyed(path, {key: column for key, column in (misc or {}).items() if column.name not in unread}, repair)
+    further = [column for column in TAGS if beside and column != pos and column not in unread]
+    tags, trees = "pos" not in unread, "dep" not in unread
     partly, count = Counter[str](), 0
-    for count, block in enumerate(read_blocks(path, read_lines(path), None, tell), 1):  # noqa: B007 (it is told below)
-        words = block.words()
-        layers: dict[str, Any] = {"dep": _dependencies(path, block)}
-        layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
-        for column in further:
-            if _untagged(words, column):
-                partly[column] += len(_untagged(words, column)) < len(words)
-            else:
-                layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
-        layers |= keyed.layers(block)
-        with on_lines(path, [row.line for row in words]):
-            yield block.sentence.with_layers(**layers).validate()
+    for count, block in enumerate(read_blocks(path, read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
+        with skipping(skip):
+            words = block.words()
+            layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
+            if tags:
+                layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
+            for column in further:
+                if _untagged(words, column):
+                    partly[column] += len(_untagged(words, column)) < len(words)
+                else:
+                    layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
+            layers |= keyed.layers(block)
+            with on_lines(path, [row.line for row in words]):
+                yield block.sentence.with_layers(**layers).validate()
     for column in filter(partly.get, further):
         tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
     keyed.tell(tell)
 
 
-def read_blocks(
-    path: Path, lines: Iterable[NumberedLine], skip: Callable[[CorpusError], None] | None, tell: Tell
-) -> Iterator[ConlluBlock]:
+def read_blocks(path: Path, lines: Iterable[NumberedLine], skip: Skip | None, tell: Tell) -> Iterator[ConlluBlock]:
     """Words and rows of each sentence. Its ids and words are checked, and no annotation.
 
     Args:
@@ -111,30 +129,26 @@ def read_blocks(
     """
     columns: tuple[str, ...] = COLUMNS
     told, count = {""}, 0
-    for block in blocks(lines):
-        count += 1
-        try:
+    for block in blocks(lines, skip, numbered=True):
+        with skipping(skip):
+            check_text(path, block)
             if (header := _header(path, block)) is not None:
                 columns = header
                 if len(block) == 1:
-                    count -= 1
                     continue
+            count += 1
             block, more = _ten_columns(path, block, columns)
             if more not in told:
                 told.add(more)
                 tell(f"{path}: {more}")
             yield _checked(path, block, f"{path.stem}-{count}")
-        except CorpusError as error:
-            if skip is None:
-                raise
-            skip(error)
 
 
 def _header(path: Path, block: Iterable[NumberedLine]) -> tuple[str, ...] | None:
     """The columns that ``# global.columns`` names: the ten in small letters, others as they stand."""
     for line in block:
         if match := _HEADER.fullmatch(line.text):
-            names = re.split("[ \t]+", match[1])
+            names = cells_of(match[1])
             columns = tuple(name.lower() if name.lower() in COLUMNS else name for name in names)
             if not {"id", "form"} <= set(columns) or len(set(columns)) < len(columns):
                 what = f"expected ID, FORM and no name twice in global.columns, found {match[1][:80]!r}"
@@ -276,7 +290,7 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
         if {head, relation} & {"", "_"}:
             what = f"expected a head and a relation, found {head or 'nothing'} and {relation or 'nothing'}; give both"
             raise malformed(path, line.number, what)
-        if not _HEAD.fullmatch(head):
+        if whole_number(head) is None:
             what = f"expected the number of the head, 0 for the root, in the column head, found {head[:20]!r}"
             raise malformed(path, line.number, f"{what}; correct the row")
     with on_lines(path, [row.line for row in words]):
@@ -318,6 +332,10 @@ def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
     return misc
 
 
+def _silent(what: object) -> None:
+    """Tells nobody."""
+
+
 class _Unit(NamedTuple):
     """A word, or a multiword token of which MISC says something, and what it says: words ``start`` to ``end - 1``."""
 
@@ -347,7 +365,7 @@ class _Keyed:
     def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:
         self._path, self._misc = path, misc
         rows: dict[str, list[list[str | None]]] = {key: [] for key in misc}
-        for block in read_blocks(path, read_lines(path), lambda error: None, lambda line: None) if misc else ():
+        for block in read_blocks(path, read_lines(path, _silent), _silent, _silent) if misc else ():
             for key in misc:
                 rows[key].append([unit.value for unit in _units(block, key)])
         for key, sentences in rows.items():
@@ -383,5 +401,5 @@ class _Keyed:
 
     def tell(self, tell: Tell) -> None:
         """Which layers were converted."""
-        for name, scheme in self._notation.converted():
-            tell(f"{self._path}: {name} in MISC is written in {scheme} and was converted")
+        for line in self._notation.converted():
+            tell(f"{self._path}: {line}")

@@ -2,12 +2,13 @@
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError, answers
-from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns
+from mtlprune.corpora.formats import Skip, skipping
+from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns, without
 from mtlprune.errors import out_of_memory
 from mtlprune.sentence import Sentence
 
@@ -28,6 +29,8 @@ def read_dataset(
     revision: str | None = None,
     repair: bool = False,
     tell: Any = lambda line: None,
+    skip: Skip | None = None,
+    unread: Container[str] = (),
 ) -> dict[str, Sequence[Sentence]]:
     """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
 
@@ -37,6 +40,7 @@ def read_dataset(
         subset, revision: of a name of the hub.
         repair: as in ``read_columns``.
         tell: is given what was taken for what, and what was converted.
+        skip, unread: as in ``read_columns``.
 
     Returns:
         split → sentences; validation is called dev.
@@ -48,11 +52,12 @@ def read_dataset(
         splits: dict[str, Sequence[Sentence]] = {}
         for split, rows in loaded.items():
             chosen = _choose(source, list(rows.column_names), columns)
+            chosen = dict(zip(chosen, without(list(chosen.values()), unread), strict=True))
             if not splits:
                 told = ", ".join(f"{name} as {column.name}" for name, column in chosen.items())
                 rest = ", ".join(name for name in rows.column_names if name not in chosen)
                 tell(f"{source}: read {told}{rest and f'; left out {rest}, which --columns can name'}")
-            splits[_SPLITS.get(split, split)] = list(_sentences(source, split, rows, chosen, repair, tell))
+            splits[_SPLITS.get(split, split)] = list(_sentences(source, split, rows, chosen, repair, tell, skip))
     return splits
 
 
@@ -116,7 +121,7 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
 
 
 def _sentences(
-    source: str, split: str, rows: Any, columns: Mapping[str, FileColumn], repair: bool, tell: Any
+    source: str, split: str, rows: Any, columns: Mapping[str, FileColumn], repair: bool, tell: Any, skip: Skip | None
 ) -> Iterator[Sentence]:
     table = rows.select_columns([name for name in columns if columns[name].name != SKIP])
     inner = {name: getattr(feature, "feature", None) for name, feature in table.features.items()}
@@ -124,23 +129,26 @@ def _sentences(
     turned = []
     for number, row in enumerate(table):
         where = f"{source}, split {split}, row {number}"
-        cells = {columns[name]: _cells(where, name, value, names[name], columns[name]) for name, value in row.items()}
-        words = next(values for column, values in cells.items() if column.name == WORD)
-        for name, values in zip(row, cells.values(), strict=True):
-            if len(values) != len(words) and columns[name].name != "id":
-                what = f"expected a value a word, found {len(values)} for {len(words)} words"
-                raise CorpusError(f"{where}, column {name}: {what}; repair the row")
-        if words:
-            turned.append((number, cells))
+        with skipping(skip):
+            named = {name: _cells(where, name, value, names[name], columns[name]) for name, value in row.items()}
+            cells = {columns[name]: values for name, values in named.items()}
+            words = next(values for column, values in cells.items() if column.name == WORD)
+            for name, values in named.items():
+                if len(values) != len(words) and columns[name].name != "id":
+                    what = f"expected a value a word, found {len(values)} for {len(words)} words"
+                    raise CorpusError(f"{where}, column {name}: {what}; repair the row")
+            if words:
+                turned.append((number, cells))
     kinds = list(columns.values())
     notation = Notation(kinds, lambda column: (cells[column] for _, cells in turned), repair)
     for number, cells in turned:
         own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         places = [(number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
         plain = {column: values for column, values in cells.items() if column.name != "id"}
-        yield assemble(f"{source}, split {split}", places, own or f"{split}-{number}", plain, notation, "row")
-    for name, scheme in notation.converted():
-        tell(f"{source}, split {split}: column {name} is written in {scheme} and was converted")
+        with skipping(skip):
+            yield assemble(f"{source}, split {split}", places, own or f"{split}-{number}", plain, notation, "row")
+    for line in notation.converted():
+        tell(f"{source}, split {split}: {line}")
 
 
 def _cells(where: str, name: str, value: Any, names: Sequence[str] | None, column: FileColumn) -> list[str]:

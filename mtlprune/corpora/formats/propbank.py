@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, blocks, decode_lines, malformed, on_lines
+from mtlprune.corpora.formats import NumberedLine, blocks, cells_of, decode_lines, malformed, on_lines
 from mtlprune.corpora.formats.brackets import drop_root, spans_from_stars
 from mtlprune.sentence import Predicate, Sentence, Span
 
@@ -86,7 +86,7 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
         CorpusError: with ``source`` and line.
     """
     for index, block in enumerate(blocks(decode_lines(data, source))):
-        rows = [line.text.split() for line in block]
+        rows = [cells_of(line.text) for line in block]
         _check_rows(source, block, rows, document or rows[0][0], index)
         with on_lines(source, block, "parse bits"):
             con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
