@@ -293,6 +293,8 @@ def layer_order(name: str) -> tuple[int, str]:
 def _wrong_label(label: object, where: str) -> Iterator[str]:
     if not isinstance(label, str) or not label or any(c.isspace() for c in label):
         yield f"the label of {where} is {label!r}; expected a non-empty string without blanks"
+    elif label == "_":
+        yield f"the label of {where} is '_', which means unknown and is none; give it one, or leave the layer out"
 
 
 def _phrase(span: Span, words: Sequence[str]) -> str:

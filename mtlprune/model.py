@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
+from mtlprune.corpora.formats import words_of
 from mtlprune.encoder.batch import by_length, moved
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
@@ -273,12 +274,12 @@ class MultiTaskModel(nn.Module):
         return found
 
     def parse(self, *texts: str | Sequence[str], longest_con: int | None = LONGEST) -> list[Sentence]:
-        """Annotate sentences given as words, or as text split at blanks.
+        """Annotate sentences given as words, or as text split at blanks and tabs.
 
         Args:
             longest_con: longer sentences get no constituents (None), and a warning is logged; None: all get them.
         """
-        words = [tuple(text.split() if isinstance(text, str) else text) for text in texts]
+        words = [words_of(text) if isinstance(text, str) else tuple(text) for text in texts]
         sentences = [Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]
         longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:

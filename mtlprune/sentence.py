@@ -5,7 +5,7 @@ half-open, ``[start, end)``. This file imports nothing of ours but the kinds of 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -37,6 +37,8 @@ class Sentence:
             node and without part-of-speech tags.
         srl: predicates in order of their index, each index once.
         further: other layers that are known, by name; :meth:`with_layers` keeps them in order.
+        source: the lines of CoNLL-U that it was read from, whose other columns and comments are written again; no part
+            of what is compared.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Sentence:
     con: tuple[Span, ...] | None = None
     srl: tuple[Predicate, ...] | None = None
     further: tuple[tuple[str, Layer], ...] = ()
+    source: str = field(default="", compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -80,7 +83,7 @@ class Sentence:
 
     def bare(self) -> "Sentence":
         """The same words with every layer unknown."""
-        return Sentence(self.id, self.words)
+        return Sentence(self.id, self.words, source=self.source)
 
     def with_layers(self, **layers: Any) -> "Sentence":
         """A copy with some layers replaced: by values, or (layers other than the five) by a ``Layer(kind, value)``.

@@ -207,16 +207,37 @@ def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[
     "conllu",
     "Universal Dependencies: tags and trees.",
     pos=(Annotated[str, typer.Option(help="Tags: upos, xpos, or a feature such as Case.")], "upos"),
+    misc=(
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="KEY=LAYER",
+                help="What a key of MISC holds: name=ner, or KEY=NAME:spans, KEY=NAME:tags. Repeatable.",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
+    repair=(Repair, False),
 )
-def conllu(path: Path, tell: Tell, skip: Skip | None, unread: Container[str], pos: str) -> Iterable[Sentence]:
+def conllu(
+    path: Path,
+    tell: Tell,
+    skip: Skip | None,
+    unread: Container[str],
+    pos: str,
+    misc: list[str] | None,
+    repair: bool,
+) -> Iterable[Sentence]:
     """Read CoNLL-U: dependency trees (dep), and tags (pos) from the column UPOS, XPOS or FEATS.
 
-    The other column of tags is kept as a layer of its own, upos or xpos, where the files fill it.
+    The other column of tags is kept as a layer of its own, upos or xpos, in the sentences where all words have one.
+    Columns of CoNLL-U Plus are known by their names; further ones are read as keys of MISC.
     """
-    from mtlprune.corpora.formats.conllu import read_conllu
+    from mtlprune.corpora.formats.conllu import parse_misc, read_conllu
 
     found = pos == "upos" or "pos" in unread
-    for sentence in read_conllu(path, pos, beside=True, skip=skip, unread=unread):
+    for sentence in read_conllu(path, pos, True, parse_misc(misc or ()), repair, tell, skip, unread):
         found = found or bool(set(sentence.pos or "-") - {"-"})
         yield sentence
     if not found:
@@ -415,7 +436,8 @@ def merge(
     if len(loaded) < len(corpora):
         raise CorpusError(f"expected corpora to merge, found one of {', '.join(loaded)} named twice; name each once")
     with building("merging", out, overwrite):
-        splits, mixed = merge_corpora({path: {s: c[s] for s in c.splits} for path, c in loaded.items()}, tell)
+        content = {path: {s: corpus[s].with_source() for s in corpus.splits} for path, corpus in loaded.items()}
+        splits, mixed = merge_corpora(content, tell)
         licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
         sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
         about = {"name": name or out.name, "licence": licence, "sources": sources}
@@ -508,11 +530,14 @@ def export(
     layer: Annotated[str, typer.Option(help="One of the corpus.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
 ) -> None:
-    """Write one layer in its scorer's format; sentences that do not know the layer are left out."""
+    """Write one layer in its scorer's format; sentences that do not know the layer are left out.
+
+    Tags and trees are written into the lines of CoNLL-U that the corpus was built from, where it was.
+    """
     from mtlprune.corpora.export import export as export_layer
 
     corpus = load_corpus(folder)
-    sentences = corpus[split]
+    sentences = corpus[split].with_source()
     if corpus.info["splits"][split]["known"].get(layer) == 0:
         raise CorpusError(f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another")
     written = export_layer(sentences, layer, out)

@@ -126,11 +126,12 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
     """Sentences to choose from, and where they come from in words."""
+    from mtlprune.corpora.formats import words_of
     from mtlprune.runs import RunFolder
     from mtlprune.sentence import Sentence
 
     if text is not None:
-        words = tuple(text.split())
+        words = words_of(text)
         if not words:
             raise RunError("--text: expected words apart by blanks, found none")
         return [Sentence("text", words).validate()], ""

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,12 +14,26 @@ import typer
 from mtlprune.cli.check import check_run
 from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, warn_unfinished
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, Skip, decode_line, malformed
+from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
 from mtlprune.errors import MtlpruneError, printable
-from mtlprune.files import make_folder, write_text
+from mtlprune.files import make_folder, reading, write_text
+from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
+from mtlprune.strict import parse_json
 
-CONLLU_SUFFIXES = (".conllu", ".conll")
+PLUS = (".conllup", ".cupt")
+FORMS = {**dict.fromkeys((".conllu", ".conll", *PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
+"""What a file holds, or is to hold, by its suffix."""
+OTHER = re.compile(
+    r"\.(json|[tc]sv|tab|io[be]2?|bio|bioes|bilou|bmes|mrg|ptb|prd|parse|props|gold_conll|gold_skel|xml|html?|ya?ml|parquet|arrow|"
+    r"feather|pkl|np[yz]|pt|pdf|rtf|docx?|odt|xlsx?|ods|gz|bz2|xz|zst|zip|tgz|tar|7z|db|sqlite)"
+)
+"""Suffixes of what is no text, or data whose lines are no sentences."""
+LOOKS = {
+    "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
+    "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
+}
+"""How the first line of what is no text begins."""
 TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
 SENTENCES, WORDS = 512, 16384
 """Annotated together at most: memory is bounded, and results come as they are there."""
@@ -29,13 +44,18 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Text (-: standard input), a sentence a line, words apart by blanks; or CoNLL-U (.conllu, .conll)."
+            help="Text (-: standard input), a sentence a line, words apart by blanks or tabs; CoNLL-U (.conllu, "
+            ".conll, .conllup, .cupt); or JSON Lines (.jsonl)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
     format_: Annotated[
         Literal["jsonl", "conllu", "text"] | None,
         typer.Option("--format", help="If not given, text on a terminal, conllu for a file .conllu, else jsonl."),
+    ] = None,
+    input_: Annotated[
+        Literal["jsonl", "conllu", "text"] | None,
+        typer.Option("--input", help="What the file holds; if not given, its suffix says it.", show_default=False),
     ] = None,
     device: Device = None,
     longest_con: Annotated[
@@ -48,32 +68,48 @@ def predict(
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
 ) -> None:
-    """Annotate sentences with every task of a run; results are written as they come."""
+    """Annotate sentences with every task of a run; results are written as they come.
+
+    CoNLL-U that is written as CoNLL-U keeps its lines, but for the columns that the run predicts.
+    """
     from mtlprune.cli.display import counted
     from mtlprune.config.config import build_config
+    from mtlprune.corpora.export import in_misc
     from mtlprune.corpora.formats.conllu import universal
     from mtlprune.runs import RunError, RunFolder
 
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
-    config = build_config(folder.read_config(), str(folder.config_path))
-    rows = out is not None and out.suffix.lower() in CONLLU_SUFFIXES
-    usual = "conllu" if rows else "text" if out is None and terminal.is_terminal else "jsonl"
+    settings = folder.read_config()
+    config = build_config(settings, str(folder.config_path))
+    suffix = "" if out is None else out.suffix.lower()
+    if format_ is None and OTHER.fullmatch(suffix):
+        raise RunError(f"{out}: expected a file .jsonl, .conllu or .txt, found {suffix}; rename it, or give --format")
+    usual = "text" if out is None and terminal.is_terminal else FORMS.get(suffix, "jsonl")
     kind = format_ or usual
-    if kind == "conllu" and not {"pos", "dep", "upos", "xpos"} & set(config.tasks):
-        raise RunError(
-            f"--format conllu holds pos, dep, upos and xpos, but this run predicts {', '.join(config.tasks)}; use jsonl"
-        )
+    kinds = {task: kind_of(task, settings.get("decoders")) for task in config.tasks}
+    left = set(kinds) - {"pos", "dep", "upos", "xpos", *in_misc(kinds)} if kind == "conllu" else set()
+    if left == set(kinds):
+        what = "holds tags, the tree dep, and names or other spans"
+        raise RunError(f"--format conllu {what}, but this run predicts {', '.join(kinds)}; use jsonl")
+
+    def tell(line: str) -> None:
+        bar.print(printable(line))
+
+    if left:
+        tell(f"left out: {', '.join(task for task in kinds if task in left)}; CoNLL-U has no place for them, jsonl has")
     skipped = 0
 
     def skip(error: MtlpruneError) -> None:
         nonlocal skipped
         skipped += 1
-        bar.print(f"warning: skipped: {printable(str(error))}")
+        tell(f"warning: skipped: {error}")
 
     with contextlib.ExitStack() as files:
+        holds = input_ or _kind_of_file(file)
         stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
-        groups = _grouped(read_sentences(file, stream, skip if skip_bad else None))
+        given_kind = input_ is not None
+        groups = _grouped(read_sentences(file, stream, holds, skip if skip_bad else None, tell, given_kind))
         first = next(groups, None)
         if first is None:
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
@@ -85,18 +121,22 @@ def predict(
         longest = LONGEST if longest_con is None else longest_con
         wanted = hardware.choose_device(device or config.train.device)
         model = MultiTaskModel.load(folder.path, device=wanted)
+        for task in left:
+            del model.tasks[task]
         in_upos = universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
         write = _writer(out, kind, files, in_upos)
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
-        limited, many = any(config.decoder(task).cubic for task in config.tasks), 0
+        limited, many = any(config.decoder(task).cubic for task in model.tasks), 0
         for group in itertools.chain([first], groups):
             for number, sentence in group if limited else ():
                 if len(sentence) > longest:
-                    bar.print(
-                        f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}"
-                    )
+                    tell(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}")
             given = [sentence for _, sentence in group]
-            write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
+            try:
+                write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
+            except MtlpruneError as error:
+                lines = f"{file}, lines {group[0][0]} to {group[-1][0]}"
+                raise CorpusError(f"{lines}: {error}") from error
             many += len(given)
             advance(len(given))
     if skipped:
@@ -105,26 +145,40 @@ def predict(
         terminal.print(f"{out}: {many} sentences")
 
 
+def _kind_of_file(file: Path) -> str:
+    """Which of the forms a file has by its suffix; text where that says nothing. Raises CorpusError for other data."""
+    suffix = file.suffix.lower()
+    if OTHER.fullmatch(suffix):
+        raise CorpusError(
+            f"{file}: expected text, CoNLL-U or JSON Lines, found a file {suffix}, whose lines are no sentences; "
+            "`mtlprune data build` reads other forms and `data export` writes CoNLL-U; if it is text, say --input text"
+        )
+    return FORMS.get(suffix, "text")
+
+
 def _writer(
     out: Path | None, kind: str, files: contextlib.ExitStack, in_upos: bool
 ) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.display import PlainConsole, print_sentence
     from mtlprune.corpora.export import format_conllu
+    from mtlprune.corpora.formats.conllu import COLUMNS
     from mtlprune.runs import replacing, to_json
 
     page = console()
     stream: TextIO = sys.stdout
     if out is not None:
-        stream = files.enter_context(files.enter_context(replacing(out)).open("w", encoding="utf-8"))
+        stream = files.enter_context(files.enter_context(replacing(out)).open("w", encoding="utf-8", newline="\n"))
         page = PlainConsole(file=stream, width=120)
+        if kind == "conllu" and out.suffix.lower() in PLUS:
+            stream.write(f"# global.columns = {' '.join(COLUMNS).upper()}\n")
 
     def write(found: list[Sentence]) -> None:
         for sentence in found:
             if kind == "text":
                 print_sentence(page, sentence, "predicted")
             elif kind == "conllu":
-                stream.write(format_conllu(sentence, in_upos))
+                stream.write(format_conllu(sentence, in_upos, predicted=True))
             else:
                 stream.write(json.dumps(to_json(sentence), ensure_ascii=False) + "\n")
         stream.flush()
@@ -132,33 +186,41 @@ def _writer(
     return write
 
 
-def read_sentences(file: Path, stream: BinaryIO, skip: Skip | None) -> Iterator[tuple[int, Sentence]]:
-    """Words only, and the line where they begin, read as they are asked for.
-
-    CoNLL-U by its suffix, everything else is text: a sentence a line, empty lines skipped.
+def read_sentences(
+    file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], sure: bool = False
+) -> Iterator[tuple[int, Sentence]]:
+    """Words only, and the line where they begin, read as they are asked for; annotation beside them is not looked at.
 
     Args:
         stream: what is in the file.
+        kind: conllu; jsonl; or text, a sentence a line, its words between blanks and tabs, empty lines skipped.
         skip: is told of what cannot be read, which is then left out; None has it raised.
+        tell: is given what is read in another way than usual.
+        sure: text is text, whatever its first line looks like.
 
     Raises:
-        CorpusError: not UTF-8, not CoNLL-U, no sentence; the message names the line.
+        CorpusError: not UTF-8, not of this kind, no sentence; the message names the line.
     """
     from mtlprune.corpora.formats.conllu import read_blocks
 
     stdin = str(file) == "-"
-    source = "standard input" if stdin else file
-    if file.suffix.lower() in CONLLU_SUFFIXES:
-        for number, sentence in read_blocks(file, _conllu_lines(stream, file, skip is not None), "xpos", skip):
-            yield number, sentence.bare()
+    source = Path("standard input") if stdin else file
+    if kind == "conllu":
+        lines = (decode_line(raw, number, source, skip) for number, raw in enumerate(stream, 1))
+        for block in read_blocks(source, lines, skip, tell):
+            yield block.first, block.sentence
         return
     for number, raw in enumerate(stream, 1):
         try:
-            line = decode_line(raw, number, source)
-            name = f"{'stdin' if stdin else file.stem}-{number}"
-            sentence = Sentence(name, tuple(line.text.split()))
-            if sentence.words:
-                yield number, sentence.validate()
+            text = decode_line(raw, number, source).text
+            words, name = words_of(text), f"{'stdin' if stdin else file.stem}-{number}"
+            if not words:
+                continue
+            if kind == "text" and not sure:
+                _check_text(text, f"{source}, line {number}")
+                sure = True
+            sentence = Sentence(name, words) if kind == "text" else _from_json(text, name, f"{source}, line {number}")
+            yield number, sentence.validate()
         except (CorpusError, SentenceError) as error:
             wrong = malformed(source, number, str(error)) if isinstance(error, SentenceError) else error
             if skip is None:
@@ -166,14 +228,22 @@ def read_sentences(file: Path, stream: BinaryIO, skip: Skip | None) -> Iterator[
             skip(wrong)
 
 
-def _conllu_lines(stream: BinaryIO, file: Path, skipping: bool) -> Iterator[NumberedLine]:
-    for number, raw in enumerate(stream, 1):
-        try:
-            yield decode_line(raw, number, file)
-        except CorpusError:
-            if not skipping:
-                raise
-            yield NumberedLine(number, "a line that is not UTF-8")  # no row, so that its whole sentence is skipped
+def _check_text(text: str, where: str) -> None:
+    """Raise CorpusError where the first line is one of another form."""
+    for kind, begins in LOOKS.items():
+        if begins.match(text):
+            what = f"expected text, found what looks like {kind}"
+            raise CorpusError(f"{where}: {what}; say --input {kind}, or --input text")
+
+
+def _from_json(text: str, name: str, where: str) -> Sentence:
+    """Id and words of a JSON object; ``name`` is the id where it has none."""
+    from mtlprune import run_forms
+
+    with reading(where, CorpusError, 'a sentence is {"id": "s1", "words": ["a", "b"]}'):
+        tree = {"id": name, **{key: value for key, value in parse_json(text).items() if key in ("id", "words")}}
+        run_forms.check_sentence(tree)
+        return Sentence(tree["id"], tuple(tree["words"]))
 
 
 def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[int, Sentence]]]:

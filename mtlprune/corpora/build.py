@@ -284,7 +284,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                 new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
                 other += any(old.kind(layer) is not None and old.get(layer) != new[layer].value for layer in new)
                 added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
-                here[place] = old.with_layers(**added)
+                here[place] = replace(old.with_layers(**added), source=old.source or sentence.source)
                 for layer, (kind, value) in added.items():
                     parts = KINDS[kind_of(kind)].to_columns(value)[-1]  # labels, of each predicate those of its spans
                     flat = (label for part in parts for label in ([part] if isinstance(part, str) else part))

@@ -1,18 +1,21 @@
 """Layers in the formats of their official scorers: CoNLL-U, IOB2 columns, bracketed trees, CoNLL-2005 props."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
-from mtlprune.corpora.formats.conllu import TAGS, universal
+from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, universal, with_key
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.files import RunError, make_folder, replacing
 from mtlprune.layers import Layer, kind_of, tags_named
-from mtlprune.sentence import LAYERS, Sentence, Span, declared
+from mtlprune.sentence import LAYERS, Dependencies, Sentence, Span, declared
+
+_PLACE = {column: place for place, column in enumerate(COLUMNS)}
 
 
-def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
+def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool | None = None) -> int:
     """Write one layer of all sentences that know it; gold and predictions alike. Its kind says how:
 
     * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Of these two both are written where both are
@@ -31,6 +34,9 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
 
     Blanks inside words become ``_`` in all formats but CoNLL-U. The file is written beside and renamed.
 
+    Args:
+        in_upos: whether ``pos`` are universal tags; as they look, if not given.
+
     Returns:
         the number of sentences written.
 
@@ -38,7 +44,8 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
         CorpusError: no such layer, a sentence cannot be said in its format, or the file cannot be written.
     """
     sentences = list(sentences)
-    in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
+    if in_upos is None:
+        in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
     if layer not in (layers := declared(sentences)):
         raise CorpusError(f"expected a layer out of {', '.join(layers)}, found {layer!r}; name one of them")
     file = Path(file)
@@ -56,45 +63,72 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path) -> int:
     return written
 
 
-def format_conllu(sentence: Sentence, in_upos: bool = False) -> str:
+def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = False) -> str:
     """Comments, ten columns a word, and an empty line.
+
+    A sentence that was read from CoNLL-U keeps its lines, but for the columns of its layers; DEPS, which repeats the
+    tree, becomes ``_`` where the tree is another. Others have the comments ``sent_id`` and ``text``.
 
     Args:
         in_upos: ``pos`` are universal tags; without it, tags beside a layer ``xpos`` alone are taken for such.
+        predicted: nothing that the file says of a tree is true of a predicted one, so DEPS always becomes ``_``; a tree
+            that nobody predicted is not put in; and the layers of :func:`in_misc` are written.
 
     Raises:
-        CorpusError: a tag or relation is ``_``, which means unknown there.
+        CorpusError: an id or a word cannot be kept.
     """
-    n = len(sentence)
     upos, xpos = (sentence.get(name) if sentence.kind(name) == "tags" else None for name in TAGS)
     if sentence.pos is not None:
         if upos is None and (in_upos or xpos is not None):
             upos = sentence.pos
         else:
             xpos = sentence.pos
-    heads, relations = sentence.dep or ((0,) + (1,) * (n - 1), ("root",) + ("dep",) * (n - 1))
-    for name, labels in (("tag", upos), ("tag", xpos), ("relation", relations)):
-        if labels is not None and "_" in labels:
-            where = f"sentence {sentence.id!r}, word {labels.index('_') + 1}"
-            raise CorpusError(f"{where}: found the {name} '_', which means unknown in CoNLL-U; rename it")
-    _check_conllu_texts(sentence)
-    lines = [f"# sent_id = {sentence.id}", f"# text = {' '.join(sentence.words)}"]
-    if sentence.dep is None:
-        lines.append("# heads = placeholder")
-    for place, word in enumerate(sentence.words):
-        first, second = ("_" if tags is None else tags[place] for tags in (upos, xpos))
-        row = (place + 1, word, "_", first, second, "_", heads[place], relations[place], "_", "_")
-        lines.append("\t".join(map(str, row)))
-    return "\n".join(lines) + "\n\n"
+    rows = [line.split("\t") for line in _lines(sentence)]
+    words = [row for row in rows if row[0].isdecimal()]
+    n, tree = len(sentence), sentence.dep
+    if tree is not None:
+        rows = [row for row in rows if not PLACEHOLDER.fullmatch(row[0])]
+    elif not (predicted and sentence.source) and any(row[_PLACE["head"]] in ("", "_") for row in words):
+        tree = Dependencies((0,) + (1,) * (n - 1), ("root",) + ("dep",) * (n - 1))
+        rows.insert(sum(row[0].startswith("#") for row in rows), ["# heads = placeholder"])
+    columns: dict[str, Sequence[str] | None] = {"upos": upos, "xpos": xpos}
+    if tree is not None:
+        columns |= {"head": list(map(str, tree.heads)), "deprel": list(tree.relations)}
+        if predicted or any(columns[name] != [row[_PLACE[name]] for row in words] for name in ("head", "deprel")):
+            columns["deps"] = "_" * n
+    for name, cells in columns.items():
+        for row, cell in zip(words, cells, strict=True) if cells is not None else ():
+            row[_PLACE[name]] = cell
+    for layer in in_misc(sentence.kinds()) if predicted else ():
+        value = sentence.get(layer)
+        cells = value if sentence.kind(layer) == "tags" else iob2_from_spans(value, n)
+        for row, cell in zip(words, cells, strict=True):
+            row[_PLACE["misc"]] = with_key(row[_PLACE["misc"]], layer, cell)
+    return "\n".join(map("\t".join, rows)) + "\n\n"
 
 
-def _check_conllu_texts(sentence: Sentence) -> None:
-    """What the format cannot hold: an id over several lines, or words with blanks at their ends or in a row."""
-    if sentence.id != " ".join(sentence.id.split()):
+def in_misc(kinds: Mapping[str, str]) -> list[str]:
+    """The layers that have no column in CoNLL-U, but fit into MISC: tags, and spans as IOB2, under their names."""
+    return [layer for layer, kind in kinds.items() if kind in ("tags", "spans") and layer not in (*TAGS, "pos")]
+
+
+def _lines(sentence: Sentence) -> list[str]:
+    """Those that it was read from; or its words, with everything else unknown.
+
+    Raises:
+        CorpusError: what the format cannot hold: an id over several lines, or words with blanks at their ends or in a
+            row.
+    """
+    lines = sentence.source.split("\n")
+    if sentence.words == tuple(row[1] for line in lines if (row := line.split("\t"))[0].isdecimal()):
+        return lines
+    if re.search(r"[\n\r]|^[ \t]|[ \t]$", sentence.id):
         raise CorpusError(f"sentence {sentence.id!r}: the id has blanks that CoNLL-U cannot keep; rename it")
     for word in sentence.words:
-        if word != word.strip() or "  " in word:
+        if word != word.strip(" ") or "  " in word:
             raise CorpusError(f"sentence {sentence.id!r}: CoNLL-U cannot keep the blanks of the word {word!r}")
+    rows = ("\t".join([str(place), word, *"_" * 8]) for place, word in enumerate(sentence.words, 1))
+    return [f"# sent_id = {sentence.id}", f"# text = {' '.join(sentence.words)}", *rows]
 
 
 def format_iob2(sentence: Sentence) -> str:
@@ -128,15 +162,16 @@ def format_props(sentence: Sentence) -> str:
 
 
 def _solid(text: str) -> str:
-    return "_".join(text.split())
+    return "_".join(re.findall(r"\S+", text, flags=re.ASCII))  # where the scorers split, and nowhere else
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
     """A layer other than the five, and the tags that it names, under the names that the formats know."""
-    if layer in LAYERS:
+    if layer in LAYERS or (layer in TAGS and sentence.source):
         return sentence
     [known] = (name for name in LAYERS if kind_of(name) == kind_of(kind))
-    return sentence.bare().with_layers(**{"pos": sentence.get(tags_named(kind) or ""), known: sentence.get(layer)})
+    bare, tags = Sentence(sentence.id, sentence.words), sentence.get(tags_named(kind) or "")
+    return bare.with_layers(**{"pos": tags, known: sentence.get(layer)})
 
 
 FORMATS: dict[str, Callable[[Sentence], str]] = {
@@ -166,6 +201,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     """
     make_folder(folder)
     written: dict[str, int] = {}
+    in_upos = universal(tag for sentence in gold for tag in sentence.pos or ())
     for layer, kind in declared(gold).items():
         pairs = [
             (g, _fitted(g, p, layer, kind))
@@ -173,8 +209,8 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
             if g.get(layer) is not None and p.get(layer) is not None
         ]
         if pairs:
-            export([g for g, _ in pairs], layer, folder / f"{layer}.gold")
-            written[layer] = export([p for _, p in pairs], layer, folder / f"{layer}.pred")
+            export([g for g, _ in pairs], layer, folder / f"{layer}.gold", in_upos)
+            written[layer] = export([p for _, p in pairs], layer, folder / f"{layer}.pred", in_upos)
             if kind_of(kind) == "spans":
                 known = [tuple(_under_known_name(s, layer, kind) for s in pair) for pair in pairs]
                 (folder / f"{layer}.conlleval").write_text("".join(map(_three_columns, known)), encoding="utf-8")

@@ -257,7 +257,8 @@ def load_corpus(path: Path) -> Corpus:
     layers = {**LAYERS, **info.get("layers", {})}
     columns = [(field.name, field.type) for field in schema(layers)]
     for split, table in tables.items():
-        if [(field.name, field.type) for field in table.schema] != columns:
+        present = [(field.name, field.type) for field in table.schema]
+        if present not in (columns, columns[:-1]):  # a corpus written before there were sources has none
             raise CorpusError(f"{path}: expected the columns of a corpus in {split!r}, found others; build it anew")
         expected = info["splits"][split]["sentences"]
         if table.num_rows != expected:
@@ -307,9 +308,10 @@ def _is_verified(path: Path, info: Mapping[str, Any]) -> bool:
 class StoredSentences(Sequence[Sentence]):
     """One split. Each access decodes anew: keep ``list(split)`` where sentences are read often (12,544 take 1 s)."""
 
-    def __init__(self, table: pa.Table, layers: Mapping[str, str]) -> None:
+    def __init__(self, table: pa.Table, layers: Mapping[str, str], source: bool = False) -> None:
         self._table = table
         self._layers = layers
+        self._source = source
 
     def __len__(self) -> int:
         return self._table.num_rows
@@ -328,9 +330,10 @@ class StoredSentences(Sequence[Sentence]):
             if not places:
                 return []
             low = min(places[0], places[-1])
-            content = from_table(self._table.slice(low, max(places[0], places[-1]) + 1 - low), self._layers)
+            part = self._table.slice(low, max(places[0], places[-1]) + 1 - low)
+            content = from_table(part, self._layers, self._source)
             return [content[k - low] for k in places]
-        return from_table(self._table.slice(range(len(self))[place], 1), self._layers)[0]
+        return from_table(self._table.slice(range(len(self))[place], 1), self._layers, self._source)[0]
 
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _ROWS_AT_ONCE):
@@ -343,6 +346,10 @@ class StoredSentences(Sequence[Sentence]):
     def only(self, layer: str) -> StoredSentences:
         """All, knowing this layer alone: decoding the others takes most of the time."""
         return StoredSentences(self._table, {layer: self._layers[layer]})
+
+    def with_source(self) -> StoredSentences:
+        """All, with the lines of CoNLL-U that they were read from."""
+        return StoredSentences(self._table, self._layers, source=True)
 
     def half(self, which: int | None) -> StoredSentences:
         """The first or second of two random halves, in the same order, always the same; all, if not given."""

@@ -15,7 +15,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def schema(layers: Mapping[str, str]) -> pa.Schema:
-    """The columns of a corpus whose layers have these kinds."""
+    """The columns of a corpus whose layers have these kinds; last the source of each sentence, null without one."""
     import pyarrow as pa
 
     fixed = [("id", "text"), ("words", "text[]")]
     fields = [pa.field(name, _type(written), nullable=False) for name, written in fixed]
     for name, kind in layers.items():
         fields += [pa.field(_column(name, part), _type(t)) for part, t in KINDS[kind_of(kind)].columns.items()]
-    return pa.schema(fields)
+    return pa.schema([*fields, pa.field("source", pa.string())])
 
 
 def _type(written: str) -> pa.DataType:
@@ -68,6 +68,7 @@ def to_table(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) 
         values = (sentence.get(name) for sentence in sentences)
         rows = [unknown if value is None else kind.to_columns(value) for value in values]
         columns += map(list, zip(*rows, strict=True)) if rows else ([] for _ in unknown)
+    columns.append([sentence.source or None for sentence in sentences])
     fields = schema(layers)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.Table.from_arrays(arrays, schema=fields)
@@ -87,8 +88,12 @@ def collector_paused() -> Iterator[None]:
 
 
 @collector_paused()
-def from_table(table: pa.Table, layers: Mapping[str, str] = LAYERS) -> list[Sentence]:
-    """The inverse of :func:`to_table`, of the layers named; decoding a column at a time makes it fast."""
+def from_table(table: pa.Table, layers: Mapping[str, str] = LAYERS, source: bool = False) -> list[Sentence]:
+    """The inverse of :func:`to_table`, of the layers named; decoding a column at a time makes it fast.
+
+    Args:
+        source: decode the source of each sentence too, which export alone asks for.
+    """
     ids, words = (_decode(table.column(name)) for name in ("id", "words"))
     values: dict[str, list[Any]] = {}
     for name, declaration in layers.items():
@@ -100,6 +105,9 @@ def from_table(table: pa.Table, layers: Mapping[str, str] = LAYERS) -> list[Sent
     for name, rest in values.items():
         pairs = zip(found, rest, strict=True)
         found = [s if value is None else s.with_layers(**{name: Layer(layers[name], value)}) for s, value in pairs]
+    if source and "source" in table.column_names:
+        texts = table.column("source").to_pylist()
+        found = [replace(sentence, source=text or "") for sentence, text in zip(found, texts, strict=True)]
     return found
 
 
@@ -312,13 +320,13 @@ def spooled(sentences: Iterable[Sentence]) -> Sequence[Sentence]:
 def _sentence_to_bytes(sentence: Sentence) -> bytes:
     kinds = sentence.kinds().items()
     layers = [[name, kind, KINDS[kind_of(kind)].to_json(sentence.get(name))] for name, kind in kinds]
-    return json.dumps([sentence.id, sentence.words, layers]).encode()
+    return json.dumps([sentence.id, sentence.words, layers, sentence.source]).encode()
 
 
 def _sentence_from_bytes(data: bytes) -> Sentence:
-    name, words, written = json.loads(data)
+    name, words, written, source = json.loads(data)
     layers = {layer: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for layer, kind, value in written}
-    return Sentence(name, tuple(words)).with_layers(**layers)
+    return Sentence(name, tuple(words), source=source).with_layers(**layers)
 
 
 def arrays_to_bytes(row: Mapping[str, Any] | None) -> bytes:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from conll2012_files import NAMED, document, put, small_corpus
+from conllu_files import TREEBANK
 
 from mtlprune.corpora.formats.brackets import format_tree
+from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs import RunFolder, to_json
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -73,6 +75,30 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     mtlprune("data", "merge", *made, "--out", "all").done()
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
+
+
+def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
+    """Built, merged with names of the same words, and exported: byte for byte."""
+    (tmp_path / "t.conllu").write_text(TREEBANK, encoding="utf-8")
+    names = [
+        {"id": f"n{k}", "words": s.words, "ner": []} for k, s in enumerate(read_conllu(tmp_path / "t.conllu", "upos"))
+    ]
+    (tmp_path / "n.jsonl").write_text("".join(json.dumps(tree) + "\n" for tree in names))
+    build = ("data", "build", "conllu", "--misc", "ner=who:spans", "--out", tmp_path / "u", "--train")
+    answer = mtlprune(*build, tmp_path / "t.conllu").done()
+    assert "xpos: left out in 1 of 3 sentences, where some words have none" in answer.err
+    assert "1 sentences had the id of an earlier one" in answer.err and "layers: pos, dep, who, xpos" in answer.err
+    assert [s.id for s in load_corpus(tmp_path / "u")["train"]] == ["1", "1~2", "t-3"]
+    assert not any(s.source for s in load_corpus(tmp_path / "u")["train"])  # who trains needs no text of files
+    mtlprune("data", "build", "jsonl", "--train", tmp_path / "n.jsonl", "--out", tmp_path / "n").done()
+    for order in ("nu", "un"):
+        parts = (tmp_path / name for name in order)
+        mtlprune("data", "merge", *parts, "--out", tmp_path / order).done()
+        mtlprune("data", "check", tmp_path / order).done()
+        for layer in ("pos", "dep"):
+            words = ("--split", "train", "--layer", layer, "--out", tmp_path / "out")
+            mtlprune("data", "export", tmp_path / order, *words).done()
+            assert (tmp_path / "out").read_text(encoding="utf-8") == TREEBANK
 
 
 def test_json_lines_written_by_hand(mtlprune, tmp_path):

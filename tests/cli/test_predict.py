@@ -15,6 +15,7 @@ import mtlprune as package
 from mtlprune.config.config import load_config
 from mtlprune.corpora.export import export, write_scorer_files
 from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.store import load_corpus
 from mtlprune.files import file_sha256
 from mtlprune.runs import RunFolder, from_json
@@ -64,6 +65,118 @@ def test_the_suffix_chooses_the_format_and_a_dash_is_standard_input(mtlprune, tr
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     answer = mtlprune("predict", trained, "-")
     assert [tree["id"] for tree in jsonl(answer.out)] == ["stdin-1", "stdin-3"]
+
+
+WORN = """\
+# newdoc
+# sent_id = 1
+1\tAnn\tAnn\t\tN\t_\t9\tx\t2:x\tSpaceAfter=No
+2-3\tdoes\t_\t_\t_\t_\t_\t_\t_\t_
+2\tsees\tsee\tVERB\t_\tbroken\t3\t_\t_\t_
+2.1\tit\t_\t_\t_\t_\t_\t_\t2:obj\t_
+3\ther\ther\tPRON\t_\t_\t2\tobj\t_\tner=O
+
+# sent_id = 1
+1\tNobody\t_\t_\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+def test_conllu_is_kept_but_for_what_is_predicted(mtlprune, trained, tmp_path):
+    """Annotation that is not used is not judged: half of the tags and heads, circles, heads out of range, ids twice."""
+    (tmp_path / "in.conllu").write_text(WORN)
+    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()
+    assert answer.err.startswith("left out: con, srl; CoNLL-U has no place for them, jsonl has\n")
+    found = package.load(trained).parse(["Ann", "sees", "her"], ["Nobody"])
+    rows = iter([(s, place) for s in found for place in range(len(s))])
+    expected = []
+    for line in WORN.split("\n"):
+        row = line.split("\t")
+        if row[0].isdecimal():
+            sentence, place = next(rows)
+            head, relation = str(sentence.dep.heads[place]), sentence.dep.relations[place]
+            name = f"ner={iob2_from_spans(sentence.ner, len(sentence))[place]}"
+            misc = name if row[9] in ("_", "ner=O") else f"{row[9]}|{name}"
+            row[4], row[6:] = sentence.pos[place], [head, relation, "_", misc]
+        expected.append("\t".join(row))
+    assert (tmp_path / "out.conllu").read_text() == "\n".join(expected)
+    again = mtlprune("predict", trained, tmp_path / "out.conllu", "--out", tmp_path / "again.conllu").done()
+    assert again.out and (tmp_path / "again.conllu").read_text() == "\n".join(expected)
+    [_, read, *_] = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "jsonl").out.split("\n")
+    assert json.loads(read)["words"] == ["Nobody"] and json.loads(read)["id"] == "1"
+
+
+def test_a_run_writes_what_conllu_has_a_place_for(mtlprune, train, single, text, tmp_path):
+    """A run without trees keeps the file's own; names alone stand in MISC; roles alone have no place."""
+    (tmp_path / "in.conllu").write_text(WORN)
+    mtlprune("predict", single, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()
+    rows = [line.split("\t") for line in (tmp_path / "out.conllu").read_text().split("\n")]
+    before = [line.split("\t") for line in WORN.split("\n")]
+    assert [r[:4] + r[5:] for r in rows] == [r[:4] + r[5:] for r in before] and rows != before
+    names = train("ner", "tasks=ner", "train.epochs=1")
+    answer = mtlprune("predict", names, text, "--out", tmp_path / "names.conllup").done()
+    lines = (tmp_path / "names.conllup").read_text().splitlines()
+    assert lines[0].startswith("# global.columns = ID FORM ") and "left out" not in answer.err
+    assert all(line.split("\t")[9].startswith("ner=") for line in lines if "\t" in line)
+    roles = train("srl", "tasks=srl", "train.epochs=1")
+    refused = mtlprune("predict", roles, text, "--format", "conllu")
+    assert refused.code == 2 and "but this run predicts srl; use jsonl" in refused.err
+
+
+LINE = '{"id": "a", "words": ["Ann", "sees\\u00a0her"], "pos": "not looked at", "ner": 7}\n'
+ROWS = "1\tAnn" + 8 * "\t_" + "\n2\tsees\u00a0her" + 8 * "\t_" + "\n\n"
+READ = [
+    ("t.jsonl", LINE, "a"),
+    ("t.ndjson", "\ufeff\r\n" + LINE.replace('"id": "a", ', ""), "t-2"),
+    ("t.conll", ROWS, "t-1"),
+    ("t.cupt", "# global.columns = FORM X ID\nAnn\tx\t1\nsees\u00a0her\t_\t2\n", "t-1"),
+    ("t", "Ann\tsees\u00a0her \u00a0 \n", "t-1"),
+    ("--input text t.tsv", "Ann\tsees\u00a0her\n", "t-1"),
+    ("--input jsonl t.txt", LINE, "a"),
+    ("--input conllu -", ROWS, "standard input-1"),
+]
+
+
+@pytest.mark.parametrize(("words", "content", "name"), READ, ids=[words for words, _, _ in READ])
+def test_what_a_file_holds_is_known_or_said(words, content, name, mtlprune, single, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    *options, file = words.split()
+    (tmp_path / file).write_text(content, encoding="utf-8", newline="")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    [sentence] = jsonl(mtlprune("predict", single, *options, file).done().out)
+    assert (sentence["id"], sentence["words"]) == (name, ["Ann", "sees\u00a0her"])
+
+
+REFUSED = [
+    *((f"t{suffix}", "Ann", f"found a file {suffix}, whose lines") for suffix in (".tsv", ".json", ".mrg", ".parquet")),
+    ("t.txt", LINE, "t.txt, line 1: expected text, found what looks like jsonl; say --input jsonl, or"),
+    ("t.txt", "\n[\n" + LINE, "t.txt, line 2: expected text, found what looks like jsonl"),
+    ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; say --input conllu, or"),
+    ("t", "# sent_id = 1\n" + ROWS, "t, line 1: expected text, found what looks like conllu"),
+    ("t.jsonl", "\n{}\n", "t.jsonl, line 2: unexpected content"),
+    ("t.jsonl", "[1]\n", "t.jsonl, line 1: unexpected content"),
+    ("t.jsonl", '{"id": "a", "words": ["a", " "]}', "t.jsonl, line 1: sentence 'a', words: word 1 is ' '"),
+    ("t.jsonl", "{", "t.jsonl, line 1"),
+    ("t.conllu", ROWS.replace("2", "9" * 5000), "t.conllu, line 2: expected a number such as 8, 8-9 or 8.1"),
+    ("t.conllu", ROWS.replace("2", "\u0662"), "t.conllu, line 2: expected a number such as 8, 8-9 or 8.1"),
+    ("t.conllu", ROWS.replace("sees\u00a0her", ""), "t.conllu, line 2: expected a value in the column form"),
+    ("t.conllu", ROWS.replace("\t_\n", "\n", 1), "t.conllu, line 1: expected 10 columns between tabs, found 9"),
+    (
+        "--format conllu t.jsonl",
+        '{"id": "a", "words": ["a  b"]}',
+        "t.jsonl, lines 1 to 1: sentence 'a': CoNLL-U cannot",
+    ),
+    ("--out o.tsv t.txt", "Ann", "o.tsv: expected a file .jsonl, .conllu or .txt, found .tsv"),
+]
+
+
+@pytest.mark.parametrize(("words", "content", "said"), REFUSED, ids=[f"{w}: {s[:50]}" for w, _, s in REFUSED])
+def test_what_is_no_text_is_refused_in_words(words, content, said, mtlprune, single, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    *options, file = words.split()
+    (tmp_path / file).write_text(content, encoding="utf-8")
+    answer = mtlprune("predict", single, *options, file)
+    assert (answer.code, said in answer.err, "Traceback" in answer.err) == (2, True, False), answer
 
 
 def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):

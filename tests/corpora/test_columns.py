@@ -262,6 +262,13 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a 0 x\nb ١ y\n", "word,head,relation", "line 2: .* expected the number .* found '١'"),
         ("a 0 x\nb -1 y\n", "word,head,relation", "line 2: .* expected the number .* found '-1'"),
         ("a 0 x\nb 3 x\nc 2 y\n", "word,head,relation", "line 2: column head: .*a circle: 2 → 3 → 2; give one"),
+        (
+            "a 0 x\nb 1 _\n",
+            "word,head,relation",
+            r"line 2: column head: word 1: expected a relation, found _ \(unknown",
+        ),
+        ("a 0 _\nb 1 _\n", "word,head,relation", "line 1: column head: word 0: expected a relation, found _"),
+        ("a B-_\n", "word,ner", "line 1: .*the label of the span 0–1 is '_', which means unknown"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),
         ("a - *\nb - *\n", "word,srl", "line 1: expected 0 columns of arguments"),
         ("", "word,dep", "--columns: dep: a tree stands in two columns"),

@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conllu_files import TREEBANK
 from hypothesis import HealthCheck, given, settings
 from oracles import read_props
 from random_sentences import corpora, spans
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.export import export
+from mtlprune.corpora.export import export, format_conllu, write_scorer_files
 from mtlprune.corpora.formats.columns import parse_columns, read_columns
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.layers import Layer
@@ -50,6 +51,76 @@ def test_tags_go_to_their_own_columns(tmp_path: Path, pos: str, beside: dict[str
     assert " ".join(cell for row in rows for cell in row[3:5]) == columns
 
 
+def changed_cells(before: str, after: str) -> dict[tuple[str, int], str]:
+    """The cells that differ, by form and column (from 1); nothing else may."""
+    pairs = [(a.split("\t"), b.split("\t")) for a, b in zip(before.split("\n"), after.split("\n"), strict=True)]
+    assert all(len(a) == len(b) for a, b in pairs)
+    return {(a[1], k): y for a, b in pairs for k, (x, y) in enumerate(zip(a, b, strict=True), 1) if x != y}
+
+
+def test_lines_of_conllu_are_kept_but_for_the_columns_of_layers(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(TREEBANK, encoding="utf-8")
+    gold = list(read_conllu(tmp_path / "in", "upos", beside=True))
+    assert [s.layers() for s in gold] == [("pos", "dep"), ("pos", "dep", "xpos"), ("pos", "dep", "xpos")]
+    for layer in ("pos", "dep"):
+        assert written(tmp_path, gold, layer) == TREEBANK
+    assert written(tmp_path, gold, "xpos") == TREEBANK.split("\n\n", 1)[1]  # sentences that do not know it are left out
+    first = gold[0].with_layers(pos=("X", *gold[0].pos[1:]))
+    assert changed_cells(TREEBANK, written(tmp_path, [first, *gold[1:]], "pos")) == {("Le", 4): "X"}
+    heads = replace(gold[0], dep=Dependencies((6, *gold[0].dep.heads[1:]), gold[0].dep.relations))
+    gone = {(word, 9): "_" for word in gold[0].words}  # of the enhanced tree, as the basic one is another
+    assert changed_cells(TREEBANK, written(tmp_path, [heads, *gold[1:]], "dep")) == {("Le", 7): "6"} | gone
+    other = replace(gold[0], words=("Un", *gold[0].words[1:]))  # the lines are no longer its own
+    assert written(tmp_path, [other], "dep").startswith(
+        "# sent_id = 1\n# text = Un chat de le voisin dort\n1\tUn\t_\tDET"
+    )
+
+
+def test_predictions_in_lines_of_conllu(tmp_path: Path) -> None:
+    """Nothing of the file's own tree stays beside a predicted one, and what was not predicted is not made up."""
+    (tmp_path / "in").write_text(TREEBANK, encoding="utf-8")
+    first, second, _ = (sentence.bare() for sentence in read_conllu(tmp_path / "in", "upos"))
+    alone = second.with_layers(dep=Dependencies((0,), ("root",)), ner=spans((0, 1, "a|b")), own=Layer("tags", ("Z",)))
+    part = TREEBANK.split("\n\n")
+    cells = {("Seul", 9): "_", ("Seul", 10): "ner=B-a\\pb|own=Z"}
+    assert changed_cells(part[1] + "\n\n", format_conllu(alone, predicted=True)) == cells
+    assert format_conllu(first, predicted=True) == part[0] + "\n\n"
+    named = format_conllu(first.with_layers(pos=("T",) * 6, ner=spans((1, 2, "X"))), predicted=True)
+    tags = {(word, 5): "T" for word in first.words}
+    names = dict.fromkeys(["Le", "de", "le"], "ner=O") | {
+        "chat": "Align=2|Gloss=cat|ner=B-X",
+        "dort": "\u00a0odd|ner=O",
+    }
+    names["voisin"] = "SpaceAfter=No|ner=O"
+    assert changed_cells(part[0] + "\n\n", named) == tags | {(word, 10): cell for word, cell in names.items()}
+    bare = replace(second, source="# heads = placeholder\n1\tSeul" + "\t_" * 4 + "\t0\troot\t_\t_")
+    with_tree = format_conllu(bare.with_layers(dep=Dependencies((0,), ("x",))), predicted=True)
+    assert with_tree == "1\tSeul" + "\t_" * 4 + "\t0\tx\t_\t_\n\n"
+    no_heads = replace(second, source="1\tSeul" + "\t_" * 8)
+    assert format_conllu(no_heads, predicted=True) == "1\tSeul" + "\t_" * 8 + "\n\n"
+    assert "# heads = placeholder\n1\tSeul" in format_conllu(no_heads.with_layers(pos=("A",)))
+
+
+def test_gold_and_predictions_have_their_tags_in_the_same_column(tmp_path: Path) -> None:
+    """Whatever tags happen to be predicted."""
+    for gold, predicted, column in (("DET NOUN", "X X", 3), ("DET own", "DET DET", 4)):
+        pair = [Sentence("s", ("a", "b"), pos=tuple(tags.split())) for tags in (gold, predicted)]
+        write_scorer_files(pair[:1], pair[1:], tmp_path)
+        for name, tags in (("gold", gold), ("pred", predicted)):
+            rows = [line.split("\t") for line in (tmp_path / f"pos.{name}").read_text().splitlines() if "\t" in line]
+            assert [row[column] for row in rows] == tags.split()
+
+
+def test_only_blanks_that_scorers_split_at_become_solid(tmp_path: Path) -> None:
+    words = ("10\u00a0000", "a\u2028b", "c d", "e\x0bf", "g\x85")
+    assert written(tmp_path, [Sentence("s", words, ner=())], "ner").split("\n")[:5] == [
+        "10\u00a0000 O", "a\u2028b O", "c_d O", "e_f O", "g\x85 O",
+    ]  # fmt: skip
+    kept = Sentence("\u00a0s", words, pos=("X",) * 5)
+    written(tmp_path, [kept], "pos")
+    assert list(read_conllu(tmp_path / "out")) == [kept]
+
+
 def test_sentences_without_the_layer_are_left_out(tmp_path: Path) -> None:
     for layer in ("pos", "ner", "dep", "con", "srl"):
         assert export([SENTENCE.bare(), SENTENCE, SENTENCE.bare()], layer, tmp_path / layer) == 1
@@ -85,8 +156,6 @@ def test_what_is_written_is_read_back(tmp_path: Path, sentences: list[Sentence])
 @pytest.mark.parametrize(
     ("layer", "sentence", "message"),
     [
-        ("pos", replace(SENTENCE, pos=("X", "_", "X", "X", "X")), "word 2: found the tag '_'"),
-        ("dep", replace(SENTENCE, dep=Dependencies((0, *[1] * 4), ("_",) * 5)), "word 1: found the relation '_'"),
         ("dep", replace(SENTENCE, words=("a", "b  c", "d", "e", "f")), "cannot keep the blanks of the word 'b  c'"),
         ("con", replace(SENTENCE, con=(Span(0, 1, "N)P"),)), "holds a bracket"),
         ("srl", replace(SENTENCE, srl=(CROSSING,)), "'s', predicate at word 0: A 0–2 and B 1–3 cross"),

@@ -17,8 +17,9 @@ from served import tar
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import read_lines
 from mtlprune.corpora.formats.brackets import format_tree, read_ptb, spans_from_stars, stars_from_spans
+from mtlprune.corpora.formats.columns import parse_columns, read_columns
 from mtlprune.corpora.formats.conll2012 import read_conll2012, read_documents
-from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.conllu import COLUMNS, parse_misc, read_conllu
 from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons, read_skeletons
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -51,8 +52,16 @@ CONLLU = """# newdoc id = d
 """
 
 
-def row(number: str, form: str = "a", tag: str = "T", head: str = "0", relation: str = "root") -> str:
-    return f"{number}\t{form}\t_\t_\t{tag}\t_\t{head}\t{relation}\t_\t_\n"
+def row(
+    number: str,
+    form: str = "a",
+    tag: str = "T",
+    head: str = "0",
+    relation: str = "root",
+    upos: str = "_",
+    misc: str = "_",
+) -> str:
+    return f"{number}\t{form}\t_\t{upos}\t{tag}\t_\t{head}\t{relation}\t_\t{misc}\n"
 
 
 def test_conllu_words_are_plain_numbers_and_underscores_are_unknown(tmp_path: Path) -> None:
@@ -70,6 +79,115 @@ def test_conllu_tags_come_from_the_column_asked_for(tmp_path: Path) -> None:
         read(read_conllu, tmp_path, row("1").replace("T\t_", "T\tCase"), pos="Case")
 
 
+def test_conllu_annotation_that_is_not_asked_for_is_not_judged(tmp_path: Path) -> None:
+    """Tags beside those asked for are left out where some words have none; ids may begin anew with each document."""
+    some = "".join(row(str(n), tag=tag, head=str(n - 1), upos="X") for n, tag in enumerate(["T", "_", "", "A B"], 1))
+    told: list[str] = []
+    text = f"# sent_id = a\n{some}\n# sent_id = a\n{row('1', upos='X', misc='')}\n{row('1', tag='_', upos='X')}"
+    found = read(read_conllu, tmp_path, text, pos="upos", beside=True, tell=told.append)
+    assert [(s.id, s.pos, s.get("xpos")) for s in found] == [
+        ("a", ("X",) * 4, None), ("a", ("X",), ("T",)), ("few-3", ("X",), None),
+    ]  # fmt: skip
+    assert told == [f"{tmp_path / 'few.txt'}: xpos: left out in 1 of 3 sentences, where some words have none"]
+    with pytest.raises(CorpusError, match="line 3: expected a tag in the column xpos, found _ beside words"):
+        read(read_conllu, tmp_path, text, pos="xpos")
+
+
+TEN = " ".join(COLUMNS).upper()
+
+
+def plus(columns: str, text: str = CONLLU, **cells: str) -> str:
+    """Text in the columns named, those of CoNLL-U or with the same cell in all rows."""
+    lines = [f"# global.columns = {columns}"]
+    for line in text.splitlines():
+        known = dict(zip(TEN.split(), line.split("\t"), strict=False)) | cells
+        lines.append("\t".join(known[column] for column in columns.split()) if "\t" in line else line)
+    return "\n".join(lines) + "\n"
+
+
+def test_conllu_plus_is_read_by_the_names_of_its_columns(tmp_path: Path) -> None:
+    expected = read(read_conllu, tmp_path, CONLLU, pos="upos", beside=True)
+    for columns in (
+        TEN,
+        "MISC DEPS DEPREL HEAD FEATS XPOS UPOS LEMMA FORM ID",
+        "ID FORM X:Y HEAD DEPREL UPOS XPOS",
+    ):
+        text = plus(columns, **{"X:Y": "a|b"})
+        for layout in (text, text.replace("\n", "\n\n", 1)):
+            found = read(read_conllu, tmp_path, layout, pos="upos", beside=True)
+            assert found == expected and not any("global" in s.source for s in found if columns[:2] != "ID")
+    assert found[0].source.splitlines()[3] == "1\tWe\t_\tPRON\tPRP\t_\t2\tnsubj\t_\tX:Y=a\\pb"
+    [tags, _] = read(read_conllu, tmp_path, text, misc=parse_misc(["X:Y=own:tags"]))
+    assert tags.get("own") == ("a|b",) * 4
+    both = read(read_conllu, tmp_path, text + "\n" + plus(TEN))
+    assert [s.words for s in both] == [s.words for s in expected] * 2
+
+
+def test_more_columns_without_names_are_left_out_where_the_first_ten_are_those_of_conllu(tmp_path: Path) -> None:
+    told: list[str] = []
+    text = "".join(f"{line}\t_\tA0\n" if "\t" in line else line + "\n" for line in CONLLU.splitlines())
+    assert read(read_conllu, tmp_path, text, tell=told.append) == read(read_conllu, tmp_path, CONLLU)
+    assert [line.partition(": ")[2] for line in told] == [
+        "columns after the tenth have no name (as in Universal Propositions) and are left out"
+    ]
+    rows = "1 She {0} {0} PRP PRP _ _ 2 2 SBJ SBJ _ _ A0", "2 sings {0} {0} VBZ VBZ _ _ 0 0 ROOT ROOT Y s.01 _"
+    roles = "".join(cells.replace(" ", "\t") + "\n" for cells in rows)
+    for lemma in ("she", "_"):
+        with pytest.raises(CorpusError, match=r"line 1: .* found 15, heads in column 9 as in CoNLL-2009") as error:
+            read(read_conllu, tmp_path, roles.format(lemma))
+    columns = str(error.value).split("--columns ")[1].split("`")[0]
+    (tmp_path / "few.txt").write_text(roles.format("she"))
+    [sentence] = read_columns(tmp_path / "few.txt", parse_columns(columns))
+    assert (sentence.pos, sentence.dep) == (("PRP", "VBZ"), Dependencies((2, 0), ("SBJ", "ROOT")))
+
+
+def keyed(*values: str, key: str = "name") -> str:
+    """Words, or a multiword token of the two after it (2:...), with a value each under a key of MISC; none if empty."""
+    rows, number = "", 0
+    for value in values:
+        size, _, value = value.rpartition(":")
+        misc = f"SpaceAfter=No|{key}={value}" if value else "_"
+        rows += row(f"{number + 1}-{number + 2}", "du", "_", "_", "_", misc=misc) if size else ""
+        for _ in range(int(size or 1)):
+            number += 1
+            rows += row(str(number), head=str(number - 1), misc="_" if size else misc)
+    return rows + "\n"
+
+
+@pytest.mark.parametrize(
+    ("sentences", "expected"),
+    [
+        ([("O", "B-PER", "I-PER"), ("", "", "")], [spans((1, 3, "PER")), None]),  # O is written, so nothing is unknown
+        ([("", "B-PER", "I-PER"), ("", "")], [spans((1, 3, "PER")), ()]),
+        ([("S-LOC", "B-PER", "I-PER", "E-PER")], [spans((0, 1, "LOC"), (1, 4, "PER"))]),
+        ([("O", "2:S-LOC", "O")], [spans((1, 3, "LOC"))]),  # said of a multiword token, as some tools do
+        ([("B-X", "2:E-X", "2:O", "O")], [spans((0, 3, "X"))]),
+        ([("O", "B-a\\pb")], [spans((1, 2, "a|b"))]),
+    ],
+)
+def test_names_in_misc(tmp_path: Path, sentences: list[tuple[str, ...]], expected: list[Any]) -> None:
+    text = "".join(keyed(*values) for values in sentences)
+    assert [s.ner for s in read(read_conllu, tmp_path, text, misc=parse_misc(["name=ner"]))] == expected
+
+
+def test_tags_in_misc_and_mistakes_there(tmp_path: Path) -> None:
+    text = keyed("A", "2:B", key="k") + keyed("", key="k")
+    found = read(read_conllu, tmp_path, text, misc=parse_misc(["k=own:tags"]))
+    assert [s.get("own") for s in found] == [("A", "B", "B"), None]
+    for values, message in [
+        (("O", "", "B-X"), "line 2: MISC, name: word 1: expected name=... in MISC, found none beside"),
+        (("O", "I-X", "O", "B-X"), "line 2: MISC, name: word 1: I-X continues no open span"),
+        (("",), "few.txt: expected name=... in MISC at some word, found it at none"),
+    ]:
+        with pytest.raises(CorpusError, match=message):
+            read(read_conllu, tmp_path, keyed(*values), misc=parse_misc(["name=ner"]))
+    for text in ("ner", "name=", "=ner", "name=own", "name=con", "name=pos", "k=own:tree", "k=own:frames"):
+        with pytest.raises(CorpusError, match=f"--misc {text}: "):
+            parse_misc([text])
+    with pytest.raises(CorpusError, match="found the key or the layer twice"):
+        parse_misc(["name=ner", "NE=ner"])
+
+
 CONLLU_MISTAKES = [
     ("1\ta\t_\n", "line 1: expected 10 columns between tabs, found 3"),
     (row("1", form=""), "line 1: expected a value in the column form, found nothing; give it"),
@@ -81,8 +199,22 @@ CONLLU_MISTAKES = [
     (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
     (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found _ and root"),
     (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),
+    (row("1") + row("2", head="1", relation="_"), "line 2: expected a head and a relation, found 1 and _"),
+    (row("1") + row("2", head="9" * 5000), "line 2: expected the number of the head, .* found '99"),
+    (row("1") + row("2", head="\u0661"), "line 2: expected the number of the head, .* found '\u0661'"),
+    (row("9" * 5000), "line 1: expected a number such as 8, 8-9 or 8.1 in the column id, found '99"),
+    (row("\u0661"), "line 1: expected a number such as 8, 8-9 or 8.1 in the column id, found '\u0661'"),
+    (row("1", form=" a"), "line 1: expected single blanks inside words only, found ' a'"),
+    (row("1", form="\u00a0"), "line 1: .*word 0 is '.xa0'"),
+    (row("2-1") + row("1") + row("2", head="1"), "line 1: .*found 2-1"),
+    ("# global.columns = ID LEMMA\n1\ta\n", "line 1: expected ID, FORM and no name twice in global.columns"),
+    ("# global.columns = ID FORM FORM\n1\ta\ta\n", "line 1: expected ID, FORM and no name twice"),
+    ("# global.columns = ID FORM UPOS\n1\ta\n", "line 2: expected 3 columns between tabs, found 2"),
+    (
+        row("1", upos="DT").rstrip() + "\tx\n",
+        "line 1: expected 10 columns between tabs, found 11, and no line # global.columns",
+    ),
     ("# c\n" + row("1") + row("2", head="3") + row("3", head="2"), "line 3: the heads run in a circle: 2 → 3 → 2"),
-    ("# sent_id = a\n" + row("1") + "\n# sent_id = a\n" + row("1"), "line 4: the sent_id 'a' was used at line 1"),
     (row("1") + "\n# only a comment\n", "line 3: expected at least one word"),
 ]
 

@@ -50,6 +50,11 @@ def cells_of(text: str) -> list[str]:
     return _CELL.findall(text)
 
 
+def words_of(text: str) -> tuple[str, ...]:
+    """Running text split at blanks and tabs, as all files are; what other space stands alone is no word."""
+    return tuple(word for word in cells_of(text) if word.strip())
+
+
 def whole_number(text: str) -> int | None:
     """The number that one to nine of the digits 0 to 9 write; None for any other text."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
@@ -65,7 +70,10 @@ class WordError(CorpusError):
 
 
 def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
-    """Dependencies whose words all lead to a root. Raises WordError at a word that does not."""
+    """Dependencies whose words all lead to a root. Raises WordError at a word that does not, or has no relation."""
+    if "_" in relations:
+        what = "expected a relation, found _ (unknown) beside words that have a head; give all words one"
+        raise WordError(relations.index("_"), what)
     if wrong := [place for place, head in enumerate(heads) if not 0 <= head <= len(heads)]:
         what = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
         raise WordError(wrong[0], what)

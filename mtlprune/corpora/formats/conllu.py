@@ -1,14 +1,18 @@
-"""CoNLL-U: words, tags and dependencies (https://universaldependencies.org/format.html)."""
+"""CoNLL-U and CoNLL-U Plus: words, tags and dependencies (https://universaldependencies.org/format.html)."""
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import (
     NumberedLine,
     Skip,
+    WordError,
     blocks,
+    cells_of,
     check_text,
     malformed,
     on_lines,
@@ -16,23 +20,43 @@ from mtlprune.corpora.formats import (
     sentence_id,
     skipping,
     tree,
+    whole_number,
 )
-from mtlprune.layers import Layer
-from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.corpora.formats.columns import FileColumn, Notation
+from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
+from mtlprune.sentence import Dependencies, Sentence, Span
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = ("upos", "xpos")
 _NAMES = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X"
 UNIVERSAL = frozenset(_NAMES.split())
 # Export writes this comment over a tree that only fills the columns; the reader then takes dep as unknown.
-_PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
+PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
+_HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
 _NUMBER = "[1-9][0-9]{0,8}"
-_NUMBERS = {
-    "id": (rf"{_NUMBER}(-{_NUMBER})?|(0|{_NUMBER})\.{_NUMBER}", "a number such as 8, 8-9 or 8.1"),
-    "head": (rf"_|0|{_NUMBER}", "the number of the head, 0 for the root,"),
-}
-Row = tuple[NumberedLine, dict[str, str]]
-"""A line, and its cells by column."""
+_ID = re.compile(rf"({_NUMBER})(-({_NUMBER}))?|(0|{_NUMBER})\.({_NUMBER})")
+CONLL2009 = "_,word,_,_,pos,_,_,_,head,_,relation,..."
+Tell = Callable[[str], None]
+
+
+class Row(NamedTuple):
+    """A line of ten columns, and its cells by column."""
+
+    line: NumberedLine
+    cells: dict[str, str]
+
+
+class ConlluBlock(NamedTuple):
+    """The words of a sentence, with its lines as their ``source``, and its rows in columns yet to be read."""
+
+    sentence: Sentence
+    rows: list[Row]
+    first: int
+    """The number of its first line."""
+
+    def words(self) -> list[Row]:
+        """The rows of words: neither multiword tokens nor empty nodes."""
+        return [row for row in self.rows if row.cells["id"].isdecimal()]
 
 
 def universal(tags: Iterable[str]) -> bool:
@@ -41,16 +65,28 @@ def universal(tags: Iterable[str]) -> bool:
 
 
 def read_conllu(
-    path: Path, pos: str = "xpos", beside: bool = False, skip: Skip | None = None, unread: Container[str] = ()
+    path: Path,
+    pos: str = "xpos",
+    beside: bool = False,
+    misc: Mapping[str, FileColumn] | None = None,
+    repair: bool = False,
+    tell: Tell = lambda line: None,
+    skip: Skip | None = None,
+    unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
 
-    Words are the rows with plain numbers; multiword ranges and empty nodes are checked and left out. A column that is
-    ``_`` for all words of a sentence makes that layer unknown. Sentences without ``# sent_id`` are named after the
-    file and their place in it. Words without the feature have the tag ``-``.
+    Words are the rows with plain numbers; multiword ranges and empty nodes are checked, and kept in the source of the
+    sentence alone. A column that is ``_`` for all words of a sentence makes that layer unknown. Sentences without
+    ``# sent_id`` are named after the file and their place in it. Words without the feature have the tag ``-``.
 
     Args:
-        beside: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags.
+        beside: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags, in the sentences where all
+            words have one.
+        misc: key in MISC → the layer that it holds, of tags or spans. What MISC says of a multiword token is said of
+            its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
+        repair: read tags of spans as conlleval does: what continues no span opens one.
+        tell: is given what was left out or converted.
         skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
         unread: layers to leave out.
 
@@ -60,124 +96,310 @@ def read_conllu(
     if pos not in TAGS and not pos[:1].isupper():
         what = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{what}, found {pos!r}; name one of them")
-    yield from (sentence for _, sentence in read_blocks(Path(path), read_lines(path, skip), pos, skip, beside, unread))
+    path = Path(path)
+    keyed = _Keyed(path, {key: column for key, column in (misc or {}).items() if column.name not in unread}, repair)
+    further = [column for column in TAGS if beside and column != pos and column not in unread]
+    tags, trees = "pos" not in unread, "dep" not in unread
+    partly, count = Counter[str](), 0
+    for count, block in enumerate(read_blocks(path, read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
+        with skipping(skip):
+            words = block.words()
+            layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
+            if tags:
+                layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
+            for column in further:
+                if _untagged(words, column):
+                    partly[column] += len(_untagged(words, column)) < len(words)
+                else:
+                    layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
+            layers |= keyed.layers(block)
+            with on_lines(path, [row.line for row in words]):
+                yield block.sentence.with_layers(**layers).validate()
+    for column in filter(partly.get, further):
+        tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
+    keyed.tell(tell)
 
 
-def read_blocks(
-    path: Path,
-    lines: Iterable[NumberedLine],
-    pos: str,
-    skip: Skip | None,
-    beside: bool = False,
-    unread: Container[str] = (),
-) -> Iterator[tuple[int, Sentence]]:
-    """As :func:`read_conllu`, from lines; each sentence with the number of its first line."""
-    seen: dict[str, int] = {}
-    for count, block in enumerate(blocks(lines, skip, numbered=True), 1):
+def read_blocks(path: Path, lines: Iterable[NumberedLine], skip: Skip | None, tell: Tell) -> Iterator[ConlluBlock]:
+    """Words and rows of each sentence. Its ids and words are checked, and no annotation.
+
+    Args:
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        tell: is given what is read in another way than in files of ten columns.
+    """
+    columns: tuple[str, ...] = COLUMNS
+    told, count = {""}, 0
+    for block in blocks(lines, skip, numbered=True):
         with skipping(skip):
             check_text(path, block)
-            sentence = _read_sentence(path, block, pos, f"{path.stem}-{count}", beside, unread)
-            first = block[0].number
-            if sentence.id in seen:
-                what = f"the sent_id {sentence.id!r} was used at line {seen[sentence.id]} already; ids must be unique"
-                raise malformed(path, first, what)
-            seen[sentence.id] = first
-            yield first, sentence
+            if (header := _header(path, block)) is not None:
+                columns = header
+                if len(block) == 1:
+                    continue
+            count += 1
+            block, more = _ten_columns(path, block, columns)
+            if more not in told:
+                told.add(more)
+                tell(f"{path}: {more}")
+            yield _checked(path, block, f"{path.stem}-{count}")
 
 
-def _read_sentence(
-    path: Path, block: list[NumberedLine], pos: str, fallback_id: str, beside: bool, unread: Container[str]
-) -> Sentence:
-    rows = [(line, _cells(path, line)) for line in block if not line.text.startswith("#")]
-    words = [(line, token) for line, token in rows if token["id"].isdecimal()]
+def _header(path: Path, block: Iterable[NumberedLine]) -> tuple[str, ...] | None:
+    """The columns that ``# global.columns`` names: the ten in small letters, others as they stand."""
+    for line in block:
+        if match := _HEADER.fullmatch(line.text):
+            names = cells_of(match[1])
+            columns = tuple(name.lower() if name.lower() in COLUMNS else name for name in names)
+            if not {"id", "form"} <= set(columns) or len(set(columns)) < len(columns):
+                what = f"expected ID, FORM and no name twice in global.columns, found {match[1][:80]!r}"
+                raise malformed(path, line.number, f"{what}; correct the line")
+            return columns
+    return None
+
+
+def _ten_columns(path: Path, block: Sequence[NumberedLine], columns: tuple[str, ...]) -> tuple[list[NumberedLine], str]:
+    """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what there is to tell of it."""
+    rows = [line for line in block if not line.text.startswith("#")]
+    if columns == COLUMNS:
+        width = rows[0].text.count("\t") + 1 if rows else 0
+        return _without_unnamed(path, block, rows, width) if width > len(COLUMNS) else (list(block), "")
+    lines = []
+    for line in block:
+        if line in rows:
+            cells = dict.fromkeys(COLUMNS, "_") | _named(path, line, columns)
+            for name in columns:
+                if name not in COLUMNS and (cell := cells.pop(name)) != "_":
+                    cells["misc"] = with_key(cells["misc"], name, cell)
+            lines.append(line._replace(text="\t".join(cells.values())))
+        elif not _HEADER.fullmatch(line.text):
+            lines.append(line)
+    names = ", ".join(name for name in columns if name not in COLUMNS)
+    advice = "--misc COLUMN=LAYER of data build makes a layer of one"
+    return lines, names and f"the columns {names} of CoNLL-U Plus are read as keys of MISC; {advice}"
+
+
+def _without_unnamed(
+    path: Path, block: Iterable[NumberedLine], rows: Sequence[NumberedLine], width: int
+) -> tuple[list[NumberedLine], str]:
+    """Without what stands behind MISC in the form of Universal Propositions.
+
+    Raises:
+        CorpusError: the first ten columns do not look like those of CoNLL-U.
+    """
+    names = (*COLUMNS, *map(str, range(len(COLUMNS) + 1, width + 1)))
+    cells = [_named(path, line, names) for line in rows]
+    if any(row["upos"] not in {*UNIVERSAL, "_"} for row in cells) or all(row["deps"].isdecimal() for row in cells):
+        what = f"expected 10 columns between tabs, found {width}"
+        if all(row["deps"].isdecimal() for row in cells):
+            remedy = f"heads in column 9 as in CoNLL-2009; `data build columns --columns {CONLL2009}` reads such files"
+        else:
+            remedy = "and no line # global.columns = ID FORM ... that names them; write one at the top of the file"
+        raise malformed(path, rows[0].number, f"{what}, {remedy}")
+    ten = {line.number: "\t".join(line.text.split("\t")[: len(COLUMNS)]) for line in rows}
+    note = "columns after the tenth have no name (as in Universal Propositions) and are left out"
+    return [line._replace(text=ten.get(line.number, line.text)) for line in block], note
+
+
+def _named(path: Path, line: NumberedLine, columns: Sequence[str]) -> dict[str, str]:
+    """The cells of a row by column. Raises CorpusError where their number is another."""
+    cells = line.text.split("\t")
+    if len(cells) != len(columns):
+        what = f"expected {len(columns)} columns between tabs, found {len(cells)}; repair the row {line.text[:80]!r}"
+        raise malformed(path, line.number, what)
+    return dict(zip(columns, cells, strict=True))
+
+
+def _checked(path: Path, block: Sequence[NumberedLine], name: str) -> ConlluBlock:
+    """The sentence of a block, called ``name`` where no comment names it. Raises CorpusError."""
+    rows = [Row(line, _named(path, line, COLUMNS)) for line in block if not line.text.startswith("#")]
+    for line, cells in rows:
+        for column in ("id", "form"):
+            if not cells[column]:
+                what = f"expected a value in the column {column}, found nothing; give it"
+                raise malformed(path, line.number, what)
+        if "  " in cells["form"] or cells["form"] != cells["form"].strip(" "):
+            what = f"expected single blanks inside words only, found {cells['form'][:80]!r}; correct it"
+            raise malformed(path, line.number, what)
+    _check_ids(path, rows)
+    words = [row for row in rows if row.cells["id"].isdecimal()]
     if not words:
         raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
-    _check_ids(path, rows, len(words))
-    no_tree = "dep" in unread or any(_PLACEHOLDER.fullmatch(line.text) for line in block)
-    beside_pos = [column for column in TAGS if beside and column != pos and column not in unread]
-    further = {column: Layer("tags", _tags(path, words, column)) for column in beside_pos}
-    tags: tuple[str, ...] | None = None
-    if "pos" not in unread:
-        tags = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
-    with on_lines(path, block):
-        sentence = Sentence(
-            id=sentence_id(block) or fallback_id,
-            words=tuple(token["form"] for _, token in words),
-            pos=tags,
-            dep=None if no_tree else _dependencies(path, words),
-        )
-        return sentence.with_layers(**further).validate()
+    source = "\n".join(line.text for line in block)
+    with on_lines(path, [row.line for row in words]):
+        forms = tuple(row.cells["form"] for row in words)
+        return ConlluBlock(Sentence(sentence_id(block) or name, forms, source=source).validate(), rows, block[0].number)
 
 
-def _cells(path: Path, line: NumberedLine) -> dict[str, str]:
-    cells = line.text.split("\t")
-    if len(cells) != len(COLUMNS):
-        what = f"expected {len(COLUMNS)} columns between tabs, found {len(cells)}; repair the row {line.text!r}"
-        raise malformed(path, line.number, what)
-    if "" in cells:
-        column = COLUMNS[cells.index("")]
-        wanted, remedy = ("a value", "give it") if column in ("id", "form") else ("a value or _", "write _ for unknown")
-        raise malformed(path, line.number, f"expected {wanted} in the column {column}, found nothing; {remedy}")
-    if "  " in line.text or line.text != line.text.strip():
-        raise malformed(
-            path, line.number, f"expected single blanks inside columns only, found {line.text!r}; correct it"
-        )
-    token = dict(zip(COLUMNS, cells, strict=True))
-    for column, (form, wanted) in _NUMBERS.items():
-        if not re.fullmatch(form, token[column]):
-            what = f"expected {wanted} in the column {column}, found {token[column]!r}; correct the row"
-            raise malformed(path, line.number, what)
-    return token
-
-
-def _check_ids(path: Path, rows: list[Row], words: int) -> None:
+def _check_ids(path: Path, rows: Sequence[Row]) -> None:
     """Words count 1, 2, 3 ...; a range n-m stands before word n and within the sentence; k.i follows word k."""
+    size = sum(row.cells["id"].isdecimal() for row in rows)
     last, range_end, empty = 0, 0, (0, 0)
-    for line, token in rows:
-        number, mark, other = re.fullmatch(r"(\d+)([-.]?)(\d*)", token["id"]).groups()  # type: ignore[union-attr]
-        first, second = int(number), int(other or 0)
-        if not mark:
+    for line, cells in rows:
+        match = _ID.fullmatch(cells["id"])
+        if match is None:
+            what = f"expected a number such as 8, 8-9 or 8.1 in the column id, found {cells['id'][:20]!r}"
+            raise malformed(path, line.number, f"{what}; correct the row")
+        first, end, before, node = (int(match[group] or 0) for group in (1, 3, 4, 5))
+        if node:
+            good = before == last and node == (empty[1] if empty[0] == last else 0) + 1
+            empty = before, node
+        elif end:
+            good = first == last + 1 and last >= range_end and first <= end <= size
+            range_end = end
+        else:
             good = first == last + 1
             last += good
-        elif mark == "-":
-            good = first == last + 1 and last >= range_end and second <= words
-            range_end = second
-        else:
-            good = first == last and second == (empty[1] if empty[0] == last else 0) + 1
-            empty = first, second
         if not good:
             fits = f"the id {last + 1} (or a range or empty node that fits there)"
             remedy = "put an empty line between sentences" if first == 1 and last else "number anew"
-            raise malformed(path, line.number, f"expected {fits}, found {token['id']}; {remedy}")
+            raise malformed(path, line.number, f"expected {fits}, found {cells['id']}; {remedy}")
 
 
-def _tags(path: Path, words: list[Row], column: str) -> tuple[str, ...] | None:
-    tags = [token[column] for _, token in words]
-    missing = [line for line, token in words if token[column] == "_"]
-    if len(missing) == len(words):
+def _untagged(words: Iterable[Row], column: str) -> list[Row]:
+    """The words without a tag: ``_``, nothing, or several between blanks."""
+    return [row for row in words if row.cells[column] == "_" or len(row.cells[column].split()) != 1]
+
+
+def _tags(path: Path, words: Sequence[Row], column: str) -> tuple[str, ...] | None:
+    missing = _untagged(words, column)
+    if all(row.cells[column] in ("", "_") for row in words):
         return None
     if missing:
-        what = f"expected a tag in the column {column}, found _ beside words that have one; tag all words"
-        raise malformed(path, missing[0].number, what)
-    return tuple(tags)
+        found = f"found {missing[0].cells[column] or 'nothing'} beside words that have one; tag all words"
+        raise malformed(path, missing[0].line.number, f"expected a tag in the column {column}, {found}")
+    return tuple(row.cells[column] for row in words)
 
 
-def _feature(path: Path, words: list[Row], name: str) -> tuple[str, ...]:
+def _feature(path: Path, words: Iterable[Row], name: str) -> tuple[str, ...]:
     tags = []
-    for line, token in words:
-        pairs = [pair.partition("=") for pair in token["feats"].split("|") if pair != "_"]
+    for line, cells in words:
+        pairs = [pair.partition("=") for pair in cells["feats"].split("|") if pair not in ("", "_")]
         if any(not value for _, _, value in pairs):
-            raise malformed(path, line.number, f"expected features such as Case=Nom, found {token['feats']!r}")
+            raise malformed(path, line.number, f"expected features such as Case=Nom, found {cells['feats']!r}")
         tags.append(next((value for key, _, value in pairs if key == name), "-"))
     return tuple(tags)
 
 
-def _dependencies(path: Path, words: list[Row]) -> Dependencies | None:
-    if all(token["head"] == token["deprel"] == "_" for _, token in words):
+def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
+    words = block.words()
+    pairs = [(row.cells["head"], row.cells["deprel"]) for row in words]
+    placeholder = any(map(PLACEHOLDER.fullmatch, block.sentence.source.split("\n")))
+    if placeholder or all({*pair} <= {"", "_"} for pair in pairs):
         return None
-    for line, token in words:
-        if "_" in (token["head"], token["deprel"]):
-            found = f"{token['head']} and {token['deprel']}"
-            raise malformed(path, line.number, f"expected a head and a relation, found {found}; give both")
-    with on_lines(path, [line for line, _ in words]):
-        return tree([int(token["head"]) for _, token in words], [token["deprel"] for _, token in words])
+    for (line, _), (head, relation) in zip(words, pairs, strict=True):
+        if {head, relation} & {"", "_"}:
+            what = f"expected a head and a relation, found {head or 'nothing'} and {relation or 'nothing'}; give both"
+            raise malformed(path, line.number, what)
+        if whole_number(head) is None:
+            what = f"expected the number of the head, 0 for the root, in the column head, found {head[:20]!r}"
+            raise malformed(path, line.number, f"{what}; correct the row")
+    with on_lines(path, [row.line for row in words]):
+        return tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
+
+
+# -- MISC --------------------------------------------------------------------------------------------------------------
+
+
+def keys_of(misc: str) -> dict[str, str]:
+    """What MISC says, by key; values with ``\\p`` for | and ``\\\\`` for a backslash are read as meant."""
+    pairs = (part.partition("=") for part in misc.split("|") if "=" in part)
+    return {key: re.sub(r"\\([p\\])", lambda m: m[1].replace("p", "|"), value) for key, _, value in pairs}
+
+
+def with_key(misc: str, key: str, value: str) -> str:
+    """MISC with another value of a key, behind all others."""
+    parts = [part for part in misc.split("|") if part not in ("", "_") and part.partition("=")[0] != key]
+    escaped = value.replace("\\", "\\\\").replace("|", "\\p")
+    return "|".join([*parts, f"{key}={escaped}"])
+
+
+def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
+    """Read ``name=ner`` or ``chunk=chunk:spans``: key → layer. Raises CorpusError."""
+    misc: dict[str, FileColumn] = {}
+    for text in texts:
+        key, _, layer = text.partition("=")
+        name, _, kind = layer.partition(":")
+        kind = kind or LAYERS.get(name, "")
+        try:
+            check_layer(name, kind)
+        except LayerError as error:
+            raise CorpusError(f"--misc {text}: {error}; write KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags") from None
+        if not key or kind not in ("tags", "spans") or name in (*TAGS, "pos"):
+            raise CorpusError(f"--misc {text}: expected a key and a layer of spans or tags beside pos, upos and xpos")
+        if key in misc or name in {column.name for column in misc.values()}:
+            raise CorpusError(f"--misc {text}: found the key or the layer twice; name each once")
+        misc[key] = FileColumn(name, kind)
+    return misc
+
+
+def _silent(what: object) -> None:
+    """Tells nobody."""
+
+
+class _Unit(NamedTuple):
+    """A word, or a multiword token of which MISC says something, and what it says: words ``start`` to ``end - 1``."""
+
+    line: NumberedLine
+    start: int
+    end: int
+    value: str | None
+
+
+def _units(block: ConlluBlock, key: str) -> list[_Unit]:
+    """The words of a sentence with what MISC says under a key; a multiword token that has the key for its words."""
+    said = {row.cells["id"]: keys_of(row.cells["misc"]).get(key) for row in block.rows}
+    units: list[_Unit] = []
+    for line, cells in block.rows:
+        first, mark, last = cells["id"].partition("-")
+        if "." in first or (units and int(first) <= units[-1].end):
+            continue
+        end = int(last or first)
+        if not mark or (said[cells["id"]] is not None and not any(said[str(n)] for n in range(int(first), end + 1))):
+            units.append(_Unit(line, int(first) - 1, end, said[cells["id"]]))
+    return units
+
+
+class _Keyed:
+    """Layers that stand in MISC. How their spans are written is found in the whole file before one is read."""
+
+    def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:
+        self._path, self._misc = path, misc
+        rows: dict[str, list[list[str | None]]] = {key: [] for key in misc}
+        for block in read_blocks(path, read_lines(path, _silent), _silent, _silent) if misc else ():
+            for key in misc:
+                rows[key].append([unit.value for unit in _units(block, key)])
+        for key, sentences in rows.items():
+            if all(value is None for values in sentences for value in values):
+                raise CorpusError(f"{path}: expected {key}=... in MISC at some word, found it at none; check the key")
+        self._absent = {
+            key: "O" if column.kind == "spans" and not any("O" in values for values in rows[key]) else "_"
+            for key, column in misc.items()
+        }
+        tags = {misc[key]: [[value or "O" for value in values] for values in rows[key]] for key in misc}
+        self._notation = Notation(list(misc.values()), tags.__getitem__, repair)
+
+    def layers(self, block: ConlluBlock) -> dict[str, Any]:
+        """The layers of one sentence, by name; without those that are unknown."""
+        layers = {}
+        for key, column in self._misc.items():
+            units = _units(block, key)
+            values = [self._absent[key] if unit.value is None else unit.value for unit in units]
+            if set(values) == {"_"}:
+                continue
+            with on_lines(self._path, [unit.line for unit in units], f"MISC, {key}"):
+                if "_" in values:
+                    what = f"expected {key}=... in MISC, found none beside words that have it; give it to all words"
+                    raise WordError(values.index("_"), what)
+                if column.kind == "tags":
+                    pairs = zip(units, values, strict=True)
+                    value: Any = tuple(tag for unit, tag in pairs for _ in range(unit.start, unit.end))
+                else:
+                    spans = self._notation.spans(column.name, values)
+                    value = tuple(Span(units[s.start].start, units[s.end - 1].end, s.label) for s in spans)
+            layers[column.name] = Layer(column.kind, value)
+        return layers
+
+    def tell(self, tell: Tell) -> None:
+        """Which layers were converted."""
+        for line in self._notation.converted():
+            tell(f"{self._path}: {line}")
