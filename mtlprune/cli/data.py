@@ -84,7 +84,7 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
         settings = f"data.path={out} tasks={','.join(tasks)} {''.join(own)}"
         tell(f"next: mtlprune train minilm-ewt5 {settings}--out runs/{out.name}")
     elif "dev" not in known:
-        tell("there is no dev, which training needs: give --dev, or one file to be split")
+        tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
     return corpus
 
 
@@ -202,8 +202,10 @@ def brackets(path: Path, functions: bool, escaped: bool) -> Iterable[Sentence]:
     return read_ptb(path, functions=functions, unescape=not escaped)
 
 
-@from_files("propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None))
-def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
+@from_files(
+    "propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None), repair=(Repair, False)
+)
+def propbank(path: Path, columns: str | None, repair: bool) -> Iterable[Sentence]:
     """Read semantic roles (srl) with what stands beside them.
 
     CoNLL-2012 files (#begin document) and those of propbank-release with their words filled in are known as such; all
@@ -211,7 +213,7 @@ def propbank(path: Path, columns: str | None) -> Iterable[Sentence]:
     """
     from mtlprune.corpora.formats.columns import read_roles
 
-    return read_roles(path, columns, tell)
+    return read_roles(path, columns, tell, repair)
 
 
 @from_files("jsonl", "What mtlprune predict writes.")
@@ -220,6 +222,9 @@ def jsonl(path: Path) -> Iterable[Sentence]:
     from mtlprune.runs import read_sentences
 
     return read_sentences(path, tell)
+
+
+Taken: Any = typer.Option(metavar="NAME", help="A split of the dataset. Repeatable.", show_default=False)
 
 
 @builders.command("hf", short_help="A dataset in Hugging Face form.")
@@ -232,6 +237,9 @@ def hf(
     ] = None,
     subset: Annotated[str | None, typer.Option(help="Of a dataset of the hub.", show_default=False)] = None,
     revision: Annotated[str | None, typer.Option(help="Of a dataset of the hub.", show_default=False)] = None,
+    train: Annotated[list[str] | None, Taken] = None,
+    dev: Annotated[list[str] | None, Taken] = None,
+    test: Annotated[list[str] | None, Taken] = None,
     repair: Repair = False,
     split: Shares = "80/10/10",
     seed: Seed = 1,
@@ -241,16 +249,18 @@ def hf(
 ) -> None:
     """Read rows of tokens and labels: save_to_disk folders, Parquet or JSON files, or the hub.
 
-    A dataset of one split is split by chance. Splits called validation become dev.
+    A dataset of one split is split by chance. Splits called validation become dev; or say which make train, dev and
+    test, and others are left out.
     """
     from mtlprune.corpora.build import cut, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
     with building("reading the dataset", out, overwrite):
-        splits = read_dataset(dataset, columns, subset, revision, repair, tell)
+        wanted = {name: names for name, names in (("train", train), ("dev", dev), ("test", test)) if names}
+        splits = read_dataset(dataset, columns, subset, revision, repair, tell, wanted)
         at = f"hub, subset {subset}, revision {revision}"
         digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
-        if len(splits) == 1:
+        if len(splits) == 1 and not wanted:
             splits = cut(next(iter(splits.values())), split, seed)
             digests["split"] = f"{split}, seed {seed}"
         splits = with_own_ids(splits, tell)

@@ -4,12 +4,12 @@ for paradigm in read_blimp(Path("data/blimp")):
     paradigm.name, paradigm.phenomenon, paradigm.pairs[0].good
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
+from mtlprune.strict import parse_json, reason
 
 SUFFIX = ".jsonl"
 _MERGED = {"s-selection": "argument_structure"}
@@ -89,9 +89,9 @@ def _read(path: Path, most: int | None) -> Paradigm:
 
 def _entry(line: str, where: str) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise CorpusError(f"{where}: expected a JSON object, found something else ({error.msg})") from None
+        entry = parse_json(line)
+    except ValueError as error:
+        raise CorpusError(f"{where}: expected a JSON object, found something else ({reason(error)})") from None
     for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term", "field"):
         if not isinstance(entry, dict) or not isinstance(entry.get(key), str) or not entry[key].strip():
             raise CorpusError(f"{where}: expected a pair with {key}, found none; is this a file of BLiMP?")

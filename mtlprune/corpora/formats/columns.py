@@ -218,13 +218,14 @@ RELEASE = "_,_,_,word,pos,con,lemma,srl"  # of propbank-release, with the words 
 
 
 def read_roles(
-    path: Path, columns: str | None = None, tell: Callable[[str], None] = lambda line: None
+    path: Path, columns: str | None = None, tell: Callable[[str], None] = lambda line: None, repair: bool = False
 ) -> Iterator[Sentence]:
     """Read predicates and arguments: CoNLL-2012 files (they say #begin document), those of propbank-release with their
     words (known by the numbers in their columns 2 and 3), and columns.
 
     Args:
         columns: of files that are neither; those of CoNLL-2005, if not given.
+        repair: as in :func:`read_columns`.
 
     Raises:
         CorpusError: with file and line.
@@ -237,4 +238,4 @@ def read_roles(
     if release and cells[3] == "[WORD]":
         what = "the words are withheld ([WORD]); put them in with the script of propbank-release (map_all_to_conll.py)"
         raise malformed(path, 1, what)
-    yield from read_columns(path, parse_columns(columns or (RELEASE if release else CONLL2005)), tell=tell)
+    yield from read_columns(path, parse_columns(columns or (RELEASE if release else CONLL2005)), repair, tell)
