@@ -1,6 +1,8 @@
 """One base for everything a user can mend, or has to know: a sentence and the exit code of the process."""
 
 import errno
+import os
+import re
 
 
 class MtlpruneError(ValueError):
@@ -17,6 +19,22 @@ def out_of_memory(error: BaseException) -> bool:
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or kind or refused or "can't allocate memory" in str(error)
+
+
+_IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
+"""What Python says of a thread that the system refuses, and vl-convert of one that ended for want of file handles."""
+
+
+def system_refusal(error: BaseException) -> OSError | None:
+    """What the operating system refused, where an error or its stated cause says so, be it by words alone: libraries in
+    Rust (safetensors, tokenizers, vl-convert) give its number in their text."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    told = re.search(r"\(os error (\d+)\)|\bOs \{ code: (\d+)", str(error))
+    number = int(told[1] or told[2]) if told else next((n for what, n in _IN_WORDS.items() if what in str(error)), None)
+    if number is not None:
+        return OSError(number, os.strerror(number))
+    return system_refusal(error.__cause__) if error.__cause__ is not None else None
 
 
 def printable(text: str) -> str:

@@ -12,8 +12,9 @@ import yaml
 
 
 def parse_json(text: str) -> Any:
-    """JSON as the standard has it: no NaN, no infinite numbers, no halves of characters. Raises ValueError."""
-    value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    """JSON as its writer meant it: no NaN, no infinite numbers, no halves of characters, no key given twice in an
+    object. Raises ValueError."""
+    value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object)
     if "\\ud" in text or "\\uD" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -24,6 +25,15 @@ def parse_json(text: str) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name}, which is no number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"{twice!r} is given a second time in one object; join both")
+    return value
 
 
 def _finite(text: str) -> float:

@@ -15,6 +15,7 @@ BAD_JSON = {
     "huge": (b"9" * 5000, "a number of thousands of digits"),
     "nan": (b'{"a": NaN}', "NaN, which is no number"),
     "infinite": (b"1e999", "too large"),
+    "twice": (b'{"c": [{"a": 1, "b": 2, "a": 1}]}', "'a' is given a second time"),
     "half": (b'"\\ud800"', "half a character"),
 }
 BAD_YAML = {

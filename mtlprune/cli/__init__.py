@@ -131,7 +131,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # names of files may hold what this terminal cannot show
     try:
         app()
-    except Exception as error:
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         code = exit_code(error)
         if code is None:
             raise

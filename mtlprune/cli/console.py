@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines
+from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines, system_refusal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,13 +124,20 @@ ADVICE: dict[type[OSError], str] = {
     NotADirectoryError: "; a part of the path is a file: name another place",
     IsADirectoryError: "; a file was expected: name one",
 }
+LIMITS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; make room, or name another place"),
+    errno.EFBIG: "; raise the limit on the size of a file (ulimit -f), or name another place",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
+    errno.EAGAIN: ", such as another thread; end other programs, or raise the limit on processes (ulimit -u)",
+}
+"""Of the system, by number, and what to do."""
 
 
 def exit_code(error: BaseException) -> int | None:
     """2 for what the user can mend, 3 for a training that broke, None for a defect of ours."""
     if isinstance(error, MtlpruneError):
         return error.exit_code
-    return MISTAKE if isinstance(error, OSError) or out_of_memory(error) else None
+    return MISTAKE if isinstance(error, OSError) or out_of_memory(error) or system_refusal(error) else None
 
 
 def is_spoken(error: BaseException) -> bool:
@@ -142,8 +150,9 @@ def sentence(error: BaseException) -> str:
     """The error as one line, safe to print."""
     if out_of_memory(error):
         text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
-    elif isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or 'a file'}: {error.strerror}{ADVICE.get(type(error), '')}"
+    elif not isinstance(error, MtlpruneError) and (refused := system_refusal(error)) and refused.strerror:
+        advice = LIMITS.get(refused.errno or 0) or ADVICE.get(type(refused), "")
+        text = f"{refused.filename or 'the system refused'}: {refused.strerror}{advice}"
     else:
         text = " ".join(str(error).splitlines())
     return printable(text)

@@ -135,7 +135,7 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
         settings = f"data.path={out} tasks={','.join(tasks)} {''.join(own)}"
         tell(f"next: mtlprune train minilm-ewt5 {settings}--out runs/{out.name}")
     elif "dev" not in known:
-        tell("there is no dev, which training needs: give --dev, or one file to be split")
+        tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
     return corpus
 
 
@@ -287,9 +287,11 @@ def brackets(
     return read_ptb(path, functions=functions, unescape=not escaped, skip=skip, unread=unread)
 
 
-@from_files("propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None))
+@from_files(
+    "propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None), repair=(Repair, False)
+)
 def propbank(
-    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], columns: str | None
+    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], columns: str | None, repair: bool
 ) -> Iterable[Sentence]:
     """Read semantic roles (srl) with what stands beside them.
 
@@ -298,7 +300,7 @@ def propbank(
     """
     from mtlprune.corpora.formats.columns import read_roles
 
-    return read_roles(path, columns, tell, skip, unread)
+    return read_roles(path, columns, repair, tell, skip, unread)
 
 
 @from_files("jsonl", "What mtlprune predict writes.")
@@ -307,6 +309,9 @@ def jsonl(path: Path, tell: Tell, skip: Skip | None, unread: Container[str]) -> 
     from mtlprune.runs import read_jsonl
 
     return read_jsonl(path, tell, skip, unread)
+
+
+Taken: Any = typer.Option(metavar="NAME", help="A split of the dataset. Repeatable.", show_default=False)
 
 
 @builders.command("hf", short_help="A dataset in Hugging Face form.")
@@ -319,6 +324,9 @@ def hf(
     ] = None,
     subset: Annotated[str | None, typer.Option(help="Of a dataset of the hub.", show_default=False)] = None,
     revision: Annotated[str | None, typer.Option(help="Of a dataset of the hub.", show_default=False)] = None,
+    train: Annotated[list[str] | None, Taken] = None,
+    dev: Annotated[list[str] | None, Taken] = None,
+    test: Annotated[list[str] | None, Taken] = None,
     repair: Repair = False,
     split: Shares = "80/10/10",
     seed: Seed = 1,
@@ -331,18 +339,20 @@ def hf(
 ) -> None:
     """Read rows of tokens and labels: save_to_disk folders, Parquet or JSON files, or the hub.
 
-    A dataset of one split is split by chance. Splits called validation become dev.
+    A dataset of one split is split by chance. Splits called validation become dev; or say which make train, dev and
+    test, and others are left out.
     """
     from mtlprune.corpora.build import cut, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
     left = leaving(leave_out, skip_bad, skip_most)
+    wanted = {name: names for name, names in (("train", train), ("dev", dev), ("test", test)) if names}
     with building("reading the dataset", out, overwrite), left as left_out:
-        splits = read_dataset(dataset, columns, subset, revision, repair, tell, left_out.skip, left_out.unread)
+        splits = read_dataset(dataset, columns, subset, revision, repair, tell, wanted, left_out.skip, left_out.unread)
         about: dict[str, Any] = {"left_out": left_out.account(sum(map(len, splits.values())), tell)}
         at = f"hub, subset {subset}, revision {revision}"
         digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
-        if len(splits) == 1:
+        if len(splits) == 1 and not wanted:
             splits = cut(next(iter(splits.values())), split, seed, dataset)
             digests["split"] = f"{split}, seed {seed}"
         splits = with_own_ids(splits, tell)

@@ -1,5 +1,6 @@
 """mtlprune data and check, as a user calls them: what they print, and what they leave behind."""
 
+import ast
 import json
 import re
 from collections.abc import Callable
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from conll2012_files import NAMED, document, put, small_corpus
 from conllu_files import TREEBANK
 
+from mtlprune.cli import data
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.store import load_corpus, save_corpus
@@ -201,3 +204,38 @@ def test_it_warns(mtlprune, lab, tmp_path):
     assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
     assert int(row(answer.out, "windows of the longest")[0]) > 1
     assert row(answer.out, "words that become unknown tokens") == ["1", "0"]
+
+
+PACKAGE = Path(data.__file__).parents[1]
+
+
+def options_in_texts(tree: ast.AST) -> set[str]:
+    """Options that texts of a program name, docstrings apart."""
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef))
+    docs = {id(node.body[0].value) for node in blocks if node.body and isinstance(node.body[0], ast.Expr)}
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    return {name for node in texts for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", str(node.value))}
+
+
+def modules_of_corpora(tree: ast.AST) -> set[Path]:
+    """Those that a program imports, and those that they import."""
+    names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    files = {PACKAGE.parent / f"{name.replace('.', '/')}.py" for name in names if name.startswith("mtlprune.corpora.")}
+    there = {file for file in files if file.is_file()}
+    return there.union(*(modules_of_corpora(ast.parse(file.read_text())) for file in there))
+
+
+COMMANDS = typer.main.get_group(data.builders).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_messages_advise_options_that_the_command_has(name: str) -> None:
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    functions = {f.name: f for f in ast.parse(Path(data.__file__).read_text()).body if isinstance(f, ast.FunctionDef)}
+    modules = modules_of_corpora(functions[name])
+    if {"--train", "--split"} <= options:
+        modules.add(PACKAGE / "corpora/build.py")
+    named = {file.stem: options_in_texts(ast.parse(file.read_text())) for file in modules}
+    named |= {name: options_in_texts(functions[name])}
+    assert {file: found - options for file, found in named.items() if found - options} == {}
+    assert options_in_texts(functions["store"]) - {"--out"} == {"--dev"}  # of which it says which command has it

@@ -1,5 +1,6 @@
 """Users' mistakes: exit code 2, one sentence, nothing written, whichever modules are loaded when they are made."""
 
+import errno
 import json
 import os
 import shlex
@@ -31,6 +32,71 @@ def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
     assert exit_code(MemoryError()) == 2 and "memory" in sentence(MemoryError())
     assert exit_code(RuntimeError("a defect")) is None
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
+
+
+REFUSALS = [
+    (errno.ENOSPC, "make room", "Error while serializing: I/O error: No space left on device (os error 28)"),
+    (errno.EFBIG, "ulimit -f", "File too large (os error 27)"),
+    (errno.EMFILE, "ulimit -n", 'on an `Err` value: Os { code: 24, kind: Uncategorized, message: "Too many" }'),
+    (errno.EMFILE, "ulimit -n", "Failed to retrieve conversion result: oneshot canceled"),
+    (errno.EAGAIN, "ulimit -u", "can't start new thread"),
+    (errno.ENFILE, "ulimit -n", None),
+    (errno.EDQUOT, "make room", None),
+    (errno.EACCES, "change its rights", "Permission denied (os error 13)"),
+]
+
+
+class Panic(BaseException):
+    """As Rust's are for Python."""
+
+
+@pytest.mark.parametrize(("number", "advice", "text"), REFUSALS)
+def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkeypatch, number, advice, text):
+    """However libraries put it, or what they wrap it in; a defect that follows from handling it stays one."""
+    whole = OSError(number, os.strerror(number), "some/file")
+    for error in [whole] if text is None else [whole, RuntimeError(text), Panic(text)]:
+        for wrapped in (error, KeyError("x")):
+            wrapped.__cause__ = None if wrapped is error else error
+
+            def refused(*_: Any, wrapped: BaseException = wrapped, **__: Any) -> None:
+                raise wrapped
+
+            monkeypatch.setattr("mtlprune.cli.CommandGroup.get_command", refused)
+            answer = mtlprune("table")
+            answer.refuses(os.strerror(number))
+            assert advice in answer.err and ("some/file: " in answer.err) == (error is whole)
+    defect = KeyError("x")
+    defect.__context__ = whole
+    assert exit_code(defect) is None
+
+
+LIMITED = """
+import os, resource, sys
+from mtlprune.cli import main
+{imports}
+resource.setrlimit(resource.{limit}, ({value},) * 2)
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "value", "imports", "words", "said"),
+    [
+        ("RLIMIT_FSIZE", "4096", "", "export {run} --out {out}", "File too large; raise"),
+        ("RLIMIT_NOFILE", "len(os.listdir('/proc/self/fd')) + 1", "import vl_convert, mtlprune.cli.show",
+         "maps {run} --out {out}", "Too many open files; raise"),
+    ],
+)  # fmt: skip
+def test_a_limit_of_the_system_ends_a_command_in_words(masked, tmp_path, limit, value, imports, words, said):
+    out = tmp_path / "new"
+    code = LIMITED.format(limit=limit, value=value, imports=imports)
+    command = [sys.executable, "-c", code, *words.format(run=masked, out=out).split()]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    last = answer.stderr.splitlines()[-1]
+    assert (answer.returncode, "Traceback" in answer.stderr) == (2, False), answer.stderr
+    assert last.startswith("mtlprune: ") and said in last
+    assert not out.exists() or not any(out.iterdir())
 
 
 @pytest.mark.parametrize(

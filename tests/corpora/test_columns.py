@@ -1,16 +1,22 @@
 """Columns of files and of datasets: every scheme of entity tags, every kind of layer, and what cells may say."""
 
+import json
+import math
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import datasets
+import pyarrow as pa
 import pytest
 from conll2012_files import document
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet as pq
 from random_sentences import flat_spans, sized, spans
 from seqeval.metrics.sequence_labeling import get_entities
 
@@ -307,8 +313,15 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "rows/train.parquet")
     table.to_parquet(tmp_path / "rows/validation.parquet")
     table.to_json(tmp_path / "few.jsonl")
+    rows = [{name: values[row] for name, values in ROWS.items()} for row in range(2)]
+    (tmp_path / "list.json").write_text(json.dumps(rows, indent=1))
+    (tmp_path / "lines").mkdir()
+    table.to_json(tmp_path / "lines/train.jsonl")
     told: list[str] = []
-    for name, splits in (("saved", ["all"]), ("rows", ["train", "dev"]), ("few.jsonl", ["train"])):
+    for name, splits in (
+        *(("saved", ["all"]), ("rows", ["train", "dev"]), ("few.jsonl", ["train"])),
+        *(("list.json", ["train"]), ("lines", ["train"])),
+    ):
         found = read_dataset(str(tmp_path / name), tell=told.append)
         assert list(found) == splits and all(sentences == READ for sentences in found.values())
     assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]
@@ -333,16 +346,168 @@ def saved(folder: Path, **columns: object) -> str:
     [
         ({"tokens": None}, None, "no column that is known to be words; it has id, .*--columns tokens=word"),
         ({}, "tokens=word,tags=ner", "found no column 'tags'; it has id, tokens"),
-        ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0, column ner_tags: expected a value a word, found 1 for 2 words"),
+        ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0: column ner_tags: expected a value a word, found 1 for 2 words"),
         ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
-        ({"ner_tags": [[0, 1], [0]]}, None, "column ner_tags: expected labels, found numbers that have no names"),
+        (
+            {"ner_tags": [[0, 1], [0]]},
+            None,
+            "column ner_tags: word 0: expected labels, found numbers that have no names",
+        ),
         ({"tokens": ["Ann sings", "No"]}, None, "column tokens: expected a list .* a value a word, found 'Ann sings'"),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
+        ({}, "tokens=word,tokens=ner", "--columns: expected each column once"),
     ],
 )
 def test_mistakes_name_row_and_column(tmp_path, columns, said, message):
     with pytest.raises(CorpusError, match=message):
         read_dataset(saved(tmp_path, **columns), said)
+
+
+def label_numbers(names: list[Any], numbers: list[list[int]]) -> pa.Table:
+    """A table as the library writes it, whose labels are numbers."""
+    kind = {"_type": "Sequence", "feature": {"_type": "ClassLabel", "names": names}}
+    table = pa.table({"tokens": ROWS["tokens"], "ner_tags": numbers})
+    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": {"ner_tags": kind}}})})
+
+
+def no_text() -> pa.Array:
+    """Ann, a byte that is no text, No."""
+    texts = [None, pa.array([0, 3, 4, 6], pa.int32()).buffers()[1], pa.py_buffer(b"Ann\xffNo")]
+    return pa.ListArray.from_arrays([0, 2, 3], pa.Array.from_buffers(pa.string(), 3, texts))
+
+
+PLAIN = {"tokens": ROWS["tokens"], "ner_tags": [["B-PER", "O"], ["O"]]}
+LINE = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
+NAMES = ["O", "B-PER"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (label_numbers(NAMES, [[0, 2], [0]]), "row 0: column ner_tags: word 1: .* label from 0 to 1, .* found 2;"),
+        (label_numbers(NAMES, [[0, 0], [-2]]), "row 1: column ner_tags: word 0: expected a label .* found -2;"),
+        (label_numbers(["O", 1], [[0, 1], [0]]), "column ner_tags: expected names of labels, found 1; write text"),
+        (label_numbers([], [[0, 1], [0]]), "row 0: column ner_tags: word 0: expected a label"),
+        (pa.table(PLAIN | {"tokens": no_text()}), "row 0: column tokens: expected UTF-8 text, found byte 0xff"),
+        (pa.table(PLAIN | {"tokens": [[b"Ann", b"is"], [b"No"]]}), "row 0: column tokens: word 0: .* found b'Ann'"),
+        (pa.table(PLAIN | {"tokens": [[2.0, math.nan], [1.0]]}), "row 0: column tokens: word 0: .*text, found 2.0"),
+        (pa.table(PLAIN | {"ner_tags": [[math.nan] * 2, [0.0]]}), "row 0: column ner_tags: word 0: .* found nan"),
+        (pa.table(PLAIN | {"tokens": [["Ann", None], ["No"]]}), "row 0: column tokens: word 1: .*text, found None"),
+        (pa.table(PLAIN | {"ner_tags": [[True, False], [True]]}), "row 0: column ner_tags: .* found True"),
+        (pa.table(PLAIN | {"id": [b"one", b"two"]}), "row 0: column id: expected a text, found \"b'one'\""),
+        (pa.table([ROWS["tokens"]] * 2, ["tokens", "tokens"]), "columns of different names, found tokens, tokens"),
+        (LINE + '{"tokens": ["b"], "tokens": ["c"]}', "line 2: .*'tokens' is given a second time"),
+        (LINE + '{"tokens": [NaN], "ner_tags": ["O"]}', "line 2: .*NaN, which is no number"),
+        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found that byte 13 is 0xe9"),
+        (LINE + '{"tokens": [%s]}' % ("9" * 5000), "line 2: .*a number of thousands of digits"),
+        (LINE + '{"tokens": ["b"]', "line 2: not readable as JSON"),
+        (LINE + '{"tokens": ["b"], "ner_tags": [0]}', "line 2: column ner_tags: word 0: .* no names"),
+        (LINE + '["b"]', "line 2: expected an object with columns and values"),
+        (LINE + '{"tokens": ["b"]}', "line 2: column ner_tags: expected a list with a value a word, found 'None'"),
+        ('[{"tokens": [1.5], "ner_tags": ["O"]}]', "object 1: column tokens: word 0: expected text, found 1.5"),
+        ("tokens,ner_tags\na b,O O\n", "found a file of another kind"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    """The file, and the row or line and the column; alone, and as one of several in a folder."""
+    suffix = "parquet" if isinstance(content, pa.Table) else "csv" if content.startswith("tokens") else "jsonl"
+    file = tmp_path / "rows" / f"test.{suffix}"
+    file.parent.mkdir()
+    (tmp_path / "rows" / "train.jsonl").write_text(LINE)
+    if isinstance(content, pa.Table):
+        pq.write_table(content, file)
+        pq.write_table(pa.table(PLAIN), file.with_name("train.parquet"))
+        file.with_name("train.jsonl").unlink()
+    else:
+        file.write_text(content, encoding="utf-8", errors="surrogateescape")
+    for source in (file, *[file.parent][: suffix != "csv"]):
+        with pytest.raises(CorpusError, match=re.escape(str(file)) + f".*{message}"):
+            read_dataset(str(source))
+
+
+def test_files_of_other_labels_are_not_joined(tmp_path: Path) -> None:
+    """Numbers of one file would be read by the names of another."""
+    for number, names in enumerate([NAMES, NAMES[::-1]]):
+        pq.write_table(label_numbers(names, [[0, 1], [0]]), tmp_path / f"train-{number}.parquet")
+    with pytest.raises(CorpusError, match=r"train-1.parquet, column ner_tags: expected the labels O, B-PER as"):
+        read_dataset(str(tmp_path))
+    (tmp_path / "train-1.parquet").rename(tmp_path / "test.parquet")
+    assert [[s.ner for s in part] for part in read_dataset(str(tmp_path)).values()] == [
+        [((1, 2, "PER"),), ()],
+        [((0, 1, "PER"),), ((0, 1, "PER"),)],
+    ]
+
+
+def test_every_flipped_byte_of_a_file_is_read_or_said(tmp_path: Path) -> None:
+    """No other exception than ours, which names the file."""
+    file = tmp_path / "rows.parquet"
+    pq.write_table(label_numbers(NAMES, [[0, 1], [0]]), file, compression="none", use_dictionary=False)
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xD5]) + whole[place + 1 :])
+        with suppress(CorpusError):
+            read_dataset(str(file))
+
+
+@pytest.mark.parametrize("key", ["data_files: {}", "data_files: [x.jsonl, {}]", "data_dir: {}"])
+@pytest.mark.parametrize("name", ["../x.jsonl", "sub/../../x", "/etc/*", "~/x", "https://a.b/x", "zip://x::y", "C:\\x"])
+def test_a_description_names_no_file_outside_its_folder(tmp_path: Path, key: str, name: str) -> None:
+    (tmp_path / "x.jsonl").write_text(LINE)
+    for file in ("README.md", ".huggingface.yaml"):
+        dots = "---\n" if file == "README.md" else ""
+        (tmp_path / file).write_text(f"{dots}configs:\n- config_name: default\n  {key.format(name)}\n{dots}")
+        with pytest.raises(CorpusError, match=f"{file}: expected names of files in the folder .*, found "):
+            read_dataset(str(tmp_path))
+        (tmp_path / file).unlink()
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: x.*\n---\n")
+    assert [s.words for s in read_dataset(str(tmp_path))["train"]] == [("a",)]
+
+
+def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict(ROWS)}).save_to_disk(tmp_path / "saved")
+    for name, key in (("train/state.json", "_data_files"), ("dataset_dict.json", "splits")):
+        file = tmp_path / "saved" / name
+        tree = json.loads(file.read_text())
+        file.write_text(json.dumps(tree | {key: ["../saved/train"] if key == "splits" else [{"filename": "../../x"}]}))
+        with pytest.raises(CorpusError, match=f"{name}: expected names of files in the folder of the dataset, found"):
+            read_dataset(str(tmp_path / "saved"))
+        file.write_text(json.dumps(tree))
+    cached = tmp_path / "hub/datasets--someone--names"
+    (cached / "snapshots" / ("a" * 40)).mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text("a" * 40)
+    (cached / "snapshots" / ("a" * 40) / "README.md").write_text("---\nconfigs: [{data_files: /etc/passwd}]\n---\n")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CorpusError, match=r"README.md: expected names of files .*, found '/etc/passwd'"):
+        read_dataset("someone/names")
+
+
+@pytest.mark.parametrize(
+    ("splits", "wanted", "found"),
+    [
+        ("train validation test", {}, {"train": 2, "dev": 2, "test": 2}),
+        ("train validation_matched", {"train": ["train"], "dev": ["validation_matched"]}, {"train": 2, "dev": 2}),
+        ("train train.noisy dev", {"train": ["train", "train.noisy"]}, {"train": 4}),
+        ("train train.noisy", {}, "found train, train.noisy; say which to take: --train NAME"),
+        ("train validation dev", {}, "found train, validation, dev; say which to take: --train NAME"),
+        ("train", {"dev": ["validation"]}, "--dev: expected a split out of train, found 'validation'"),
+    ],
+)
+def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: str, wanted: Any, found: Any) -> None:
+    one = datasets.Dataset.from_dict(ROWS)
+    datasets.DatasetDict(dict.fromkeys(splits.split(), one)).save_to_disk(tmp_path / "saved")
+    if isinstance(found, str):
+        with pytest.raises(CorpusError, match=found):
+            read_dataset(str(tmp_path / "saved"), wanted=wanted)
+        return
+    told: list[str] = []
+    read = read_dataset(str(tmp_path / "saved"), wanted=wanted, tell=told.append)
+    assert {split: len(sentences) for split, sentences in read.items()} == found
+    assert told[0].endswith("left out the splits dev, which --train, --dev and --test can name") == ("noisy" in splits)
 
 
 @pytest.mark.usefixtures("no_hub")

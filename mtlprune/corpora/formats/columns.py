@@ -314,6 +314,7 @@ RELEASE = "_,_,_,word,pos,con,lemma,srl"  # of propbank-release, with the words 
 def read_roles(
     path: Path,
     columns: str | None = None,
+    repair: bool = False,
     tell: Callable[[str], None] = lambda line: None,
     skip: Skip | None = None,
     unread: Container[str] = (),
@@ -323,7 +324,7 @@ def read_roles(
 
     Args:
         columns: of files that are neither; those of CoNLL-2005, if not given.
-        tell, skip, unread: as in :func:`read_columns`.
+        repair, tell, skip, unread: as in :func:`read_columns`.
 
     Raises:
         CorpusError: with file and line, and what the file was taken for.
@@ -349,7 +350,7 @@ def read_roles(
     else:
         taken = ""
     try:
-        yield from read_columns(path, parse_columns(columns), tell=tell, skip=skip, unread=unread)
+        yield from read_columns(path, parse_columns(columns), repair, tell, skip, unread)
     except UnreadableSentence as error:
         raise UnreadableSentence(f"{error}{taken}") from error
 
