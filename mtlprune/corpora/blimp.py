@@ -4,12 +4,13 @@ for paradigm in read_blimp(Path("data/blimp")):
     paradigm.name, paradigm.phenomenon, paradigm.pairs[0].good
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import read_lines
+from mtlprune.files import parse_json_line
 
 SUFFIX = ".jsonl"
 _MERGED = {"s-selection": "argument_structure"}
@@ -72,8 +73,7 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
 def _read(path: Path, most: int | None) -> Paradigm:
     pairs: list[MinimalPair] = []
     about: tuple[str, str, str] | None = None
-    # only line feeds end a line: sentences could hold other separators
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in read_lines(path):
         if not line.strip() or (most is not None and len(pairs) == most):
             continue
         entry = _entry(line, f"{path}, line {number}")
@@ -88,10 +88,7 @@ def _read(path: Path, most: int | None) -> Paradigm:
 
 
 def _entry(line: str, where: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise CorpusError(f"{where}: expected a JSON object, found something else ({error.msg})") from None
+    entry = parse_json_line(line, where, CorpusError)
     for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term", "field"):
         if not isinstance(entry, dict) or not isinstance(entry.get(key), str) or not entry[key].strip():
             raise CorpusError(f"{where}: expected a pair with {key}, found none; is this a file of BLiMP?")

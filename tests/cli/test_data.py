@@ -153,6 +153,19 @@ def test_sentences_and_layers_left_out_of_every_format(mtlprune, tmp_path, forma
     assert refused.code == 2 and "--leave-out: expected layers that are read" in refused.err, refused
 
 
+def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
+    for name, text in {"a": "x O\n", "b": "x\tO\n", "c": "x O\n", "d": "x O\n", "e": "x\tO\n"}.items():
+        (tmp_path / name).write_text(text)
+    build = ("data", "build", "columns", "--columns", "word,ner", "--train", tmp_path, "--out", tmp_path / "made")
+    told = mtlprune(*build).done().err.splitlines()
+    between = [f"{tmp_path / name}: columns stand between {what}" for name, what in (("a", "blanks"), ("b", "tabs"))]
+    assert told[:4] == [
+        *between,
+        "2 more files: columns stand between blanks",
+        "1 more file: columns stand between tabs",
+    ]
+
+
 def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):
     files, dependencies = small_corpus(tmp_path, documents=1)
     put(files, "test", "nw/own/01/own_0009", NAMED, ending="v9_auto_mention_boundaries_conll")

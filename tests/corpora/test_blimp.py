@@ -43,7 +43,8 @@ def test_paradigms_come_by_file_name_and_pairs_in_order(tmp_path: Path, inner: s
     [
         ({}, r"found none; make the folder with python data_scripts/blimp\.py"),
         ({"a": ""}, "holds no pair"),
-        ({"a": "no json\n"}, "a.jsonl, line 1: expected a JSON object"),
+        ({"a": "no json\n"}, "a.jsonl, line 1: not readable as JSON"),
+        ({"a": "9" * 5000}, "a.jsonl, line 1: unexpected content: .*digits"),
         ({"a": line(1) + "[]\n"}, "line 2: expected a pair with sentence_good"),
         ({"a": line(1, sentence_bad=" ")}, "line 1: expected a pair with sentence_bad"),
         ({"a": line(1) + line(2, "q")}, "line 2: expected the paradigm p as before, found q"),

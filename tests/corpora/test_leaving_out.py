@@ -109,7 +109,7 @@ def test_they_are_counted_and_refused_where_they_are_too_many(tmp_path: Path) ->
 
     with pytest.raises(UnreadableSentence, match="line 177: expected 2 columns"):
         read(None)
-    for most in (0, 1, 11.9):
+    for most in (0, 1, 11.9, float("nan")):
         what = rf"at most {most} % .*, found 12 of 100 sentences \(12.0 %\).* line 177: .*--skip-most"
         with pytest.raises(CorpusError, match=what):
             read(most)

@@ -10,6 +10,7 @@ from mtlprune.corpora.formats import (
     BLANKS,
     NumberedLine,
     Skip,
+    UnreadableSentence,
     WordError,
     blocks,
     cells_of,
@@ -205,11 +206,11 @@ def read_columns(
     table = _Table(path, columns)
     tell(f"{path}: columns stand between {'tabs' if table.tabs else 'blanks'}")
 
-    def cells_of(column: FileColumn) -> Iterator[list[str]]:
+    def of_column(column: FileColumn) -> Iterator[list[str]]:
         silent = skip and (lambda error: None)  # those that are left out are told when they are read
         return ([row[place_of[column]] for row in cells] for _, _, cells in table.sentences(silent))
 
-    notation = Notation(columns, cells_of, repair)
+    notation = Notation(columns, of_column, repair)
     for name, rows, cells in table.sentences(skip):
         with skipping(skip):
             values = {columns[place]: [row[place] for row in cells] for place in plain}
@@ -290,7 +291,7 @@ class _Table:
                 what = f"expected the number {last + 1} in column 1 (or a range or empty node there), found {number!r}"
                 raise malformed(self.path, line.number, f"{what}; number the words anew")
             self.numbered = self.numbered or number
-        return [(line, row) for line, row in rows if row[0] in set(plain)]
+        return [(line, row) for line, row in rows if whole_number(row[0]) is not None]
 
 
 def _frames(
@@ -349,8 +350,8 @@ def read_roles(
         taken = ""
     try:
         yield from read_columns(path, parse_columns(columns), tell=tell, skip=skip, unread=unread)
-    except CorpusError as error:
-        raise type(error)(f"{error}{taken}") from error
+    except UnreadableSentence as error:
+        raise UnreadableSentence(f"{error}{taken}") from error
 
 
 def _other_format(row: str) -> str:

@@ -124,7 +124,7 @@ def _parts(path: Path, skip: Skip | None) -> Iterator[tuple[str, str, int, list[
     """
     inside: tuple[str, str, int] | None = None
     blocks: list[list[Row]] = [[]]
-    outside = False  # in text that was told already
+    outside = False  # in a block of lines outside of documents that was told already
     for line, text in read_lines(path, skip):
         begin = _BEGIN.fullmatch(text)
         if begin:
@@ -142,6 +142,7 @@ def _parts(path: Path, skip: Skip | None) -> Iterator[tuple[str, str, int, list[
             inside, outside = None, False
         elif not text.strip(BLANKS):
             blocks.append([])
+            outside = False
         elif inside:
             blocks[-1].append((line, cells_of(text)))
         elif not outside:
