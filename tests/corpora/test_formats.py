@@ -207,6 +207,7 @@ CONLLU_MISTAKES = [
     (row("1", form=" a"), "line 1: expected single blanks inside words only, found ' a'"),
     (row("1", form="\u00a0"), "line 1: .*word 0 is '.xa0'"),
     (row("2-1") + row("1") + row("2", head="1"), "line 1: .*found 2-1"),
+    (row("1").rstrip() + "\tx\n" + row("2", head="1"), "line 1: expected 10 columns between tabs, found 11; repair"),
     ("# global.columns = ID LEMMA\n1\ta\n", "line 1: expected ID, FORM and no name twice in global.columns"),
     ("# global.columns = ID FORM FORM\n1\ta\ta\n", "line 1: expected ID, FORM and no name twice"),
     ("# global.columns = ID FORM UPOS\n1\ta\n", "line 2: expected 3 columns between tabs, found 2"),

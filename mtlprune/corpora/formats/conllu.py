@@ -161,7 +161,7 @@ def _ten_columns(path: Path, block: Sequence[NumberedLine], columns: tuple[str, 
     """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what there is to tell of it."""
     rows = [line for line in block if not line.text.startswith("#")]
     if columns == COLUMNS:
-        width = rows[0].text.count("\t") + 1 if rows else 0
+        width = min((line.text.count("\t") + 1 for line in rows), default=0)  # one row that is too long is a mistake
         return _without_unnamed(path, block, rows, width) if width > len(COLUMNS) else (list(block), "")
     lines = []
     for line in block:
