@@ -284,7 +284,7 @@ class RunFolder:
         if self.is_record:
             records.read_record(self.path)
             return True
-        known = self.read_manifest().get("files", {})
+        known = self._known()
         for name, sha256 in known.items():
             kind = name.partition("/")[0]
             if kind not in RESULTS and (encoder or kind != "encoder"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines
+from mtlprune.errors import MtlpruneError, launched, out_of_memory, printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,8 +53,8 @@ def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
 
 
 def rank() -> int:
-    """Which of the processes that torchrun started this is; 0 where it started none."""
-    return int(os.environ.get("RANK", 0)) if int(os.environ.get("WORLD_SIZE", 1)) > 1 else 0
+    """Which of the processes that torchrun started this is; 0 where it started none. Raises MtlpruneError."""
+    return launched()[0]
 
 
 def console(stderr: bool = False) -> Console:

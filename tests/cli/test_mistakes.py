@@ -20,7 +20,7 @@ from probe_results import write_probes
 from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, launched
 from mtlprune.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +31,33 @@ def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
     assert exit_code(MemoryError()) == 2 and "memory" in sentence(MemoryError())
     assert exit_code(RuntimeError("a defect")) is None
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "x"}, "RANK: expected a whole number, found 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "2.5"}, "WORLD_SIZE: expected a whole number, found '2.5'"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK: expected a whole number, found '-1'"),
+        ({"RANK": "1"}, "RANK: expected a number below WORLD_SIZE, which is 1, found 1"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: expected a number below WORLD_SIZE, which is 2, found 2"),
+        ({"WORLD_SIZE": "0"}, "RANK: expected a number below WORLD_SIZE"),
+        ({"WORLD_SIZE": "2"}, "RANK: expected one, as WORLD_SIZE is 2, found none"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR: expected one"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "MASTER_PORT: expected one"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": "1"}, "MASTER_ADDR: expected one"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "x"}, "MASTER_PORT: expected a whole"),
+        ({"LOCAL_RANK": ""}, "LOCAL_RANK: expected a whole number, found ''"),
+    ],
+)
+def test_a_launcher_that_says_half_is_refused(variables, said, mtlprune, lab, monkeypatch, tmp_path):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert launched() == (0, 1, 0)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(said)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
