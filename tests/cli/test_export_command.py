@@ -195,8 +195,12 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
     text = (out / "README.md").read_text(encoding="utf-8")
     assert ModelCard.load(out / "README.md").data.license == evil
     body = text.rpartition("\n---\n")[2]
-    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\n---\nlicense: mine"
-    assert "# a \\[b\\](c) \\| d\n" in body and f"| this model | {shown} |\n" in body and f"| {shown} | not" in body
+    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
+    assert (
+        "# a \\[b\\](c) \\| d\n" in body
+        and f"| this model | {shown} |\n" in body
+        and f"| {shown} | Apache-2.0 |" in body
+    )
 
 
 def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
