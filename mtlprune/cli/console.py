@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.errors import MtlpruneError, launched, out_of_memory, printable, printable_lines
+from mtlprune.files import from_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +51,11 @@ def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
     if unknown := [part for part in named if part not in known]:
         raise MtlpruneError(f"--format: expected some of {', '.join(known)}, found {unknown[0]!r}")
     return named
+
+
+def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
+    """Runs by their paths from the working directory, as tables, claims and pages name them."""
+    return [Path(from_here(str(run))) for run in runs or ()]
 
 
 def rank() -> int:

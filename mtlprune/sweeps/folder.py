@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import from_here, is_process, read_json, reading, write_json
+from mtlprune.files import is_process, read_json, reading, write_json
 from mtlprune.runs import RunFolder
 from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
 
@@ -515,7 +515,7 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
         left_out: as of ``found_runs``.
     """
     found: list[Path] = []
-    for given in map(from_here, map(str, runs)):
+    for given in map(str, runs):
         whole, sign, pattern = given.rpartition(":")
         for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
             if (Path(place) / INDEX).is_file() or is_specification(Path(place)):
