@@ -11,10 +11,15 @@ from typing import Any, Literal, TypeGuard, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from mtlprune.errors import printable
 from mtlprune.plugins import Registry
 
 MOST_EPOCHS = 10_000
 """Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""
+
+
+LARGEST = 1e18
+"""Of settings that are no whole numbers: the square of more is infinite in float32."""
 
 
 class Block(BaseModel):
@@ -38,6 +43,24 @@ class Block(BaseModel):
             if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
                 raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")
         return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _fits_float32(cls, value: Any) -> Any:
+        """Numbers are computed with, and squared, in float32."""
+        if any(isinstance(part, float) and abs(part) > LARGEST for part in _parts(value)):
+            raise PydanticCustomError("large", f"expected a number of at most {LARGEST:g}")
+        return value
+
+
+def as_folder_name(name: str) -> str:
+    """A name that becomes part of that of a folder. Raises ValueError."""
+    if not name.strip() or name.startswith(".") or set(name) & set("/\\") or printable(name) != name:
+        raise ValueError(
+            "name: expected a name that a folder can have, without /, \\, line breaks and signs that steer a terminal, "
+            f"found {name!r}"
+        )
+    return name
 
 
 def is_class(annotation: Any) -> TypeGuard[type]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.blocks import filled
-from mtlprune.files import reading
+from mtlprune.files import from_here, reading
 from mtlprune.layers import layer_order
 from mtlprune.runs import RunError, RunFolder, flat, is_aside, task_labels
 
@@ -171,10 +171,10 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             run=str(folder.path),
             label="" if key == SHARED else f":{key.upper()}",
             seed=seed,
-            encoder=name + RANDOM * bool(encoder.get("random")),
+            encoder=from_here(name) + RANDOM * bool(encoder.get("random")),
             gates=sets_of_best[key],
             history=[(step, sets[key]) for _, step, sets in records],
-            settings={path: value for path, value in flat(filled(tree)) if not is_aside(path)},
+            settings={path: _shown(value) for path, value in flat(filled(tree)) if not is_aside(path)},
             data=manifest["data"]["fingerprint"],
             start=_start(folder, tree),
             half=_half(tree),
@@ -224,6 +224,10 @@ def _start(folder: RunFolder, tree: Mapping[str, Any]) -> int | str | None:
         return None
     other = folder.other(path)
     return str(path) if other is None else int(other.read_config().get("train", {}).get("seed", 1))
+
+
+def _shown(value: Any) -> Any:
+    return from_here(value) if isinstance(value, str) else value
 
 
 def _half(tree: Mapping[str, Any]) -> str:

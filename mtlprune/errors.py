@@ -14,6 +14,28 @@ class MtlpruneError(ValueError):
     """Of several processes of a run, so many, the first ones, say it; None: each one that meets it."""
 
 
+def launched() -> tuple[int, int, int]:
+    """Which of the processes that torchrun (or another launcher) started for a run this one is: its rank, how many they
+    are, and its rank on its machine; (0, 1, 0) where none did.
+
+    Raises:
+        MtlpruneError: environment variables that contradict each other, or do not say where the others are.
+    """
+    found = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": 0}
+    how = "torchrun sets it: begin the run by torchrun, or unset RANK and WORLD_SIZE to train with one process"
+    for name in found.keys() & os.environ.keys():
+        if not re.fullmatch("[0-9]{1,9}", os.environ[name]):
+            raise MtlpruneError(f"{name}: expected a whole number, found {os.environ[name]!r}; {how}")
+        found[name] = int(os.environ[name])
+    rank, size = found["RANK"], found["WORLD_SIZE"]
+    if rank >= size:
+        raise MtlpruneError(f"RANK: expected a number below WORLD_SIZE, which is {size}, found {rank}; {how}")
+    needed = ("RANK", "MASTER_ADDR", "MASTER_PORT") if size > 1 else ()
+    if missing := next((name for name in needed if not os.environ.get(name)), ""):
+        raise MtlpruneError(f"{missing}: expected one, as WORLD_SIZE is {size}, found none; {how}")
+    return rank, size, found["LOCAL_RANK"] if "LOCAL_RANK" in os.environ else rank
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)

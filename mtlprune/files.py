@@ -163,6 +163,12 @@ def is_process(pid: int) -> bool:
     return True
 
 
+def from_here(text: str) -> str:
+    """A path as seen from the working directory, so that results do not tell how a machine is laid out; other text as
+    it is."""
+    return os.path.relpath(text) if Path(text).is_absolute() else text
+
+
 def sync(path: Path) -> None:
     """Have a file, or the entries of a folder, on disk before this returns."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -55,7 +55,9 @@ class Registry(Mapping[str, T]):
             point = self.added[name]
             try:
                 self._read[name] = self.read(point)
-            except Exception as error:  # whatever somebody else's module raises when it is imported
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # whatever somebody else's module raises when it is imported, or sys.exit
                 raise PluginError(
                     f"{described(point)} cannot be used ({type(error).__name__}: {error}); mend or uninstall it"
                 ) from error

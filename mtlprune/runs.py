@@ -287,7 +287,7 @@ class RunFolder:
         if self.is_record:
             records.read_record(self.path)
             return True
-        known = self.read_manifest().get("files", {})
+        known = self._known()
         for name, sha256 in known.items():
             kind = name.partition("/")[0]
             if kind not in RESULTS and (encoder or kind != "encoder"):
@@ -464,6 +464,7 @@ class RunFolder:
             for name in others:
                 self.write_text(name, texts[name])
             if "config.yaml" in (known := self._known()):  # else write_end is to come
+                remove_halves(self.path)
                 mine = {name: records.digest(text.encode()) for name, text in texts.items()}
                 self.write_json("manifest.json", {**self.read_manifest(), "files": {**known, **mine}})
             self.write_text(stands_for_all, texts[stands_for_all])

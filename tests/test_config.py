@@ -35,11 +35,35 @@ WRONG = [
     ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),
     ({"train": None}, "train: expected keys and values, found nothing"),
     ({"data": {}}, "data.path is missing"),
-    ({"name": "a/b"}, "name: expected a name that a folder can have, without / and \\, found 'a/b'"),
+    *(
+        (
+            {"name": name},
+            f"line breaks and signs that steer a terminal, found {name!r}",
+        )
+        for name in ("a/b", "a\nb", "\x1b[31m", "a\u2028b", "a\u202eb", "a\x85", "  ")
+    ),
+    (
+        {"train": {"balance": "fixed", "weights": dict.fromkeys(LAYERS, 0)}},
+        "train.weights: the weights of all tasks are",
+    ),
+    (
+        {"tasks": ["pos"], "train": {"balance": "fixed", "weights": {"pos": 0, "ner": 1}}},
+        "train.weights: the weights of all",
+    ),
+    *(
+        (
+            {"treatment": {"merge": {"sources": {"pos": "a", "ner": "b"}, "method": "ties", "scale": scale}}},
+            "merge.scale: ",
+        )
+        for scale in (1e308, 1e19, "1e308", float("inf"), float("nan"), 0)
+    ),
+    ({"train": {"encoder_rate": 1e300}}, "train.encoder_rate: expected a number of at most 1e+18"),
+    ({"train": {"balance": "fixed", "weights": {"pos": "1e200"}}}, "expected a number of at most 1e+18"),
+    ({"pruning": {"method": "gates", "strength": 1e40}}, "pruning.strength: expected a number of at most 1e+18"),
 ]
 
 
-@pytest.mark.parametrize(("tree", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+@pytest.mark.parametrize(("tree", "message"), WRONG, ids=range(len(WRONG)))
 def test_unknown_keys_and_wrong_values_are_refused_in_words(tree, message):
     with pytest.raises(ConfigError) as error:
         build_config({**MINIMAL, **tree}, "mine.yaml")

@@ -128,8 +128,8 @@ def find(name: str) -> Analysis:
     package = _package(name)
     try:
         analysis: Analysis = import_module(package).ANALYSIS
-    except Exception as error:
-        if name not in ANALYSES.added:
+    except BaseException as error:  # also sys.exit
+        if name not in ANALYSES.added or isinstance(error, KeyboardInterrupt):
             raise
         where = described(ANALYSES.added[name])
         raise PluginError(f"{where} cannot be used ({type(error).__name__}: {error}); mend or uninstall it") from error

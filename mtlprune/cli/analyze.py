@@ -13,7 +13,7 @@ from mtlprune.analyses import ANALYSES, COMMANDS
 from mtlprune.analyses.analysis import Analysis, Request, find, results_in
 from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, console, say, with_parameters
+from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, console, say, seen_from_here, with_parameters
 from mtlprune.files import make_room
 from mtlprune.plugins import PluginError
 
@@ -132,13 +132,13 @@ def run(
     terminal = console()
     gated = "runs" in analysis.needs
     if "logs" not in analysis.needs:
-        names = [str(name) for name in expanded(names, having="gates.jsonl" if gated else "")]
+        names = [str(name) for name in expanded(seen_from_here(names), having="gates.jsonl" if gated else "")]
     with counted() as (on_status, on_batch):
         request = Request(
             names,
             corpus or Path(),
             analysis.options(**own),
-            claims=[Path(one) for one in expanded(claims or (), having="gates.jsonl")],
+            claims=[Path(one) for one in expanded(seen_from_here(claims), having="gates.jsonl")],
             on_status=on_status,
             on_batch=on_batch,
             **values,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines, system_refusal
+from mtlprune.errors import MtlpruneError, launched, out_of_memory, printable, printable_lines, system_refusal
+from mtlprune.files import from_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,9 +54,14 @@ def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
     return named
 
 
+def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
+    """Runs by their paths from the working directory, as tables, claims and pages name them."""
+    return [Path(from_here(str(run))) for run in runs or ()]
+
+
 def rank() -> int:
-    """Which of the processes that torchrun started this is; 0 where it started none."""
-    return int(os.environ.get("RANK", 0)) if int(os.environ.get("WORLD_SIZE", 1)) > 1 else 0
+    """Which of the processes that torchrun started this is; 0 where it started none. Raises MtlpruneError."""
+    return launched()[0]
 
 
 def console(stderr: bool = False) -> Console:

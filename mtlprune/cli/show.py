@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say
+from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say, seen_from_here
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json, write_text
@@ -47,6 +47,7 @@ def table(
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
     left_out: list[str] = []
+    runs = seen_from_here(runs)
     folders = [RunFolder.existing(run) for run in expanded(runs, left_out=left_out)]
 
     from mtlprune.reports.scores import tables
@@ -124,7 +125,7 @@ def maps(
 
     formats = chosen_formats(format_, (*FORMATS, PLAIN))
     make_room(out)
-    claims = load_claims(expanded(runs, having="gates.jsonl"))
+    claims = load_claims(expanded(seen_from_here(runs), having="gates.jsonl"))
     run_groups = group(claims)
     said = [*notes(run_groups), *left_out(run_groups)]
     entries: list[dict[str, Any]] = []
@@ -193,6 +194,7 @@ def report(
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
 
+    runs = seen_from_here(runs)
     folders = [RunFolder.existing(run) for run in expanded(runs)]
     sources = Sources(folders, probes or (), analyses or (), latency or (), notes=unfinished_cells(runs))
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))

@@ -28,6 +28,7 @@ from mtlprune.blocks import (
     SyntaxConfig,
     TrainConfig,
     TreatmentConfig,
+    as_folder_name,
     is_class,
 )
 from mtlprune.config import PRESETS as PRESETS
@@ -129,13 +130,7 @@ class Config(Block):
     treatment: TreatmentConfig = TreatmentConfig()
     """What is done so that tasks get on with each other in one encoder."""
 
-    @field_validator("name")
-    @classmethod
-    def _one_folder(cls, name: str) -> str:
-        """It becomes part of the name of a folder."""
-        if not name.strip() or name.startswith(".") or set(name) & set("/\\\0"):
-            raise ValueError(f"name: expected a name that a folder can have, without / and \\, found {name!r}")
-        return name
+    _name = field_validator("name")(as_folder_name)
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -200,6 +195,8 @@ class Config(Block):
         for task, weight in self.train.weights.items():
             if weight < 0:
                 raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
+        if not any(self.train.weights.get(task, 1) for task in self.tasks):
+            raise ValueError("train.weights: the weights of all tasks are 0, so that nothing would be learnt")
         if self.train.weights and self.train.balance != "fixed":
             raise ValueError("train.weights is given, but has an effect only with train.balance: fixed")
         if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):

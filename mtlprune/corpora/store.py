@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.tables import batched, count, fingerprint, source_digest
-from mtlprune.errors import out_of_memory
+from mtlprune.errors import out_of_memory, printable
 from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
 from mtlprune.layers import LAYERS, LayerError, check_layer
 from mtlprune.sentence import Sentence, SentenceError, check_unique, declared
@@ -62,6 +62,12 @@ def save_corpus(
     """
     out = Path(out)
     check_free(out, overwrite)
+    for what, text in (("name", name), ("licence", licence)):
+        if not text.strip() or printable(text) != text or (what == "name" and "/" in text):
+            raise CorpusError(
+                f"--{what}: expected one without line breaks and signs that steer a terminal, and a name without /; "
+                f"found {text!r}"
+            )
     sentences = {k: content if isinstance(content, Sequence) else list(content) for k, content in splits.items()}
     for split, content in sentences.items():
         if not re.fullmatch(r"\w+", split):

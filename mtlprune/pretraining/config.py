@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from mtlprune.blocks import Block, SyntaxConfig
+from mtlprune.blocks import Block, SyntaxConfig, as_folder_name
 from mtlprune.config.config import ConfigError, apply_override, digest, read_tree, validated
 
 
@@ -162,6 +162,8 @@ class PretrainConfig(Block):
     """How to train."""
     watch: WatchConfig = WatchConfig()
     """What is measured on the way."""
+
+    _name = field_validator("name")(as_folder_name)
 
     @model_validator(mode="after")
     def _release_is_within(self) -> "PretrainConfig":

@@ -24,7 +24,7 @@ from mtlprune.encoder.arcs import ArcCounts, uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import plain, remove, remove_halves, replacing_folder, write_sums
+from mtlprune.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.setup import (
@@ -106,7 +106,9 @@ def pretrain(
             folder.check_ours()
         if done := finished(folder):
             folder.verify()
-            remove(folder.checkpoint_path)  # in case the end was cut short just here
+            with one_writer(folder.path):  # in case the end was cut short just here
+                remove(folder.checkpoint_path)
+                remove_halves(folder.path)
             return done
         trainer = _Pretrainer(prepare(config, folder, corpora), folder)
         trainer.watch, trainer.stop = watch, stop

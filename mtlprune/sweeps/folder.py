@@ -515,9 +515,9 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
         left_out: as of ``found_runs``.
     """
     found: list[Path] = []
-    for given in runs:
-        whole, sign, pattern = str(given).rpartition(":")
-        for place, cells in ((str(given), "*"), (whole, pattern)) if sign else ((str(given), "*"),):
+    for given in map(str, runs):
+        whole, sign, pattern = given.rpartition(":")
+        for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
             if (Path(place) / INDEX).is_file() or is_specification(Path(place)):
                 found += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
                 break

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from mtlprune.encoder.head_closing import fold_means
 from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import base_of, quiet
+from mtlprune.errors import printable
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.scores import main_score, name_of
@@ -355,13 +357,13 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
     shown = f"{'random weights in the shape of ' if part.random else ''}{hub or Path(name).name}"
     return CARD.format(
         facts=facts.to_yaml(),
-        name=config.name,
+        name=_markdown(config.name),
         version=__version__,
-        base=f"{shown} at revision {revision}" if revision else shown,
+        base=_markdown(f"{shown} at revision {revision}" if revision else shown),
         tasks=", ".join(config.tasks),
-        data=data,
+        data=_markdown(data),
         seed=config.train.seed,
-        start=f" It began with the weights of the finished run {Path(start).name}." if start else "",
+        start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
         loader=_loader(asked, found),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
@@ -370,10 +372,15 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         heads=account(found),
         decoders="" if asked.head else ", which are not part of this folder",
         scores="\n".join(f"| {split} | {task} | {name} | {value:.2f} |" for split, task, name, value in scores),
-        licence=asked.licence or "not stated yet",
-        base_licence=base_licence or "not known here; its own page says it",
-        data_licence=_licence_of_data(asked) or "not known here",
+        licence=_markdown(asked.licence or "not stated yet"),
+        base_licence=_markdown(base_licence or "not known here; its own page says it"),
+        data_licence=_markdown(_licence_of_data(asked) or "not known here"),
     )
+
+
+def _markdown(text: str) -> str:
+    """Text of others as Markdown shows it: nothing in it is markup."""
+    return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
 
 
 def _loader(asked: ExportRequest, found: Exported) -> str:

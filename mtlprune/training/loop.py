@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import reading, remove, remove_halves
+from mtlprune.files import one_writer, reading, remove, remove_halves
 from mtlprune.model import Batch, MultiTaskModel, autocast
 from mtlprune.runs import RunError, RunFolder
 from mtlprune.sentence import Sentence
@@ -541,8 +541,9 @@ def tidy(folder: RunFolder, progress: Progress) -> None:
     the checkpoint of a finished run."""
     kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"
-    for place in (folder.path, weights):
-        remove_halves(place)
+    with one_writer(folder.path):  # who evaluates a finished run writes there, too; a killed writer's lock goes
+        for place in (folder.path, weights):
+            remove_halves(place)
     remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in kept))
     if progress.finished:
         remove(folder.checkpoint_path)

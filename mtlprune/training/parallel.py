@@ -15,7 +15,6 @@ Numbers and messages go by gloo, gradients by gloo from CPUs and by NCCL from GP
 
 import contextlib
 import datetime
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mtlprune.encoder.gates import Gates
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, launched
 from mtlprune.runs import RunError
 from mtlprune.tasks.base import Term, summed
 from mtlprune.training.checkpoint import step_seed
@@ -335,13 +334,13 @@ def joined() -> Iterator[ProcessGroup]:
 
     Raises:
         LostProcess: the others do not come.
+        MtlpruneError: some of these variables are missing, or contradict each other.
     """
-    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if not all(name in os.environ for name in wanted) or int(os.environ["WORLD_SIZE"]) < 2:
+    rank, size, local = launched()
+    if size < 2:
         yield ALONE
         return
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    group = ProcessGroup(rank, size, int(os.environ.get("LOCAL_RANK", rank)), grouped=True)
+    group = ProcessGroup(rank, size, local, grouped=True)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         dist.init_process_group(backend, timeout=TIMEOUT)

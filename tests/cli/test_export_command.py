@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gated_runs import forget_hashes
 from huggingface_hub import ModelCard
 from tiny import HEADS
 from transformers import AutoModel, AutoTokenizer
@@ -115,11 +116,12 @@ def test_a_task_s_own_clones_go_into_the_weights(mtlprune, train, tmp_path):
 
 def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune, gated, tmp_path):
     run = Path(shutil.copytree(gated, tmp_path / "run"))
+    forget_hashes(run)
     lines = RunFolder(run).read_gates()
     for line in lines:
         line["gates"]["shared"][1][2] = 1 - line["gates"]["shared"][1][2]
     (run / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    mtlprune("prune", run, "--out", tmp_path / "out").refuses("gates.jsonl and the weights of epoch")
+    mtlprune("prune", run, "--out", tmp_path / "out").refuses("are not those of the weights")
     assert not (tmp_path / "out").exists()
 
 
@@ -180,8 +182,29 @@ def test_a_run_without_gates_is_exported_as_it_is(mtlprune, single, tmp_path):
     assert str(tmp_path) not in card.text + (out / "config.json").read_text()  # no path of this machine
 
 
+def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single, tmp_path):
+    evil = "x | [y](https://z.org) <b>`*&lt;\n---\nlicense: mine"
+    run = RunFolder(shutil.copytree(single, tmp_path / "run"))
+    forget_hashes(run.path)
+    run.write_config(run.read_config() | {"name": evil})
+    run.write_json("manifest.json", (manifest := run.read_manifest()) | {"data": manifest["data"] | {"name": evil}})
+    mtlprune("export", run.path, "--out", tmp_path / "out", "--licence", evil).refuses("name: expected")
+    run.write_config(run.read_config() | {"name": "a [b](c) | d"})
+    out = exported(mtlprune, tmp_path / "out", run.path, "--licence", evil)
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert ModelCard.load(out / "README.md").data.license == evil
+    body = text.rpartition("\n---\n")[2]
+    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
+    assert (
+        "# a \\[b\\](c) \\| d\n" in body
+        and f"| this model | {shown} |\n" in body
+        and f"| {shown} | Apache-2.0 |" in body
+    )
+
+
 def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     begun = RunFolder(shutil.copytree(masked, tmp_path / "begun"))
+    forget_hashes(begun.path)
     begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
     out = exported(mtlprune, tmp_path / "mask", begun.path)
     compare(as_the_card_says(out), states(masked, SHARED))

@@ -21,7 +21,7 @@ from probe_results import write_probes
 from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, launched
 from mtlprune.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +97,33 @@ def test_a_limit_of_the_system_ends_a_command_in_words(masked, tmp_path, limit, 
     assert (answer.returncode, "Traceback" in answer.stderr) == (2, False), answer.stderr
     assert last.startswith("mtlprune: ") and said in last
     assert not out.exists() or not any(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "x"}, "RANK: expected a whole number, found 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "2.5"}, "WORLD_SIZE: expected a whole number, found '2.5'"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK: expected a whole number, found '-1'"),
+        ({"RANK": "1"}, "RANK: expected a number below WORLD_SIZE, which is 1, found 1"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: expected a number below WORLD_SIZE, which is 2, found 2"),
+        ({"WORLD_SIZE": "0"}, "RANK: expected a number below WORLD_SIZE"),
+        ({"WORLD_SIZE": "2"}, "RANK: expected one, as WORLD_SIZE is 2, found none"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR: expected one"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "MASTER_PORT: expected one"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": "1"}, "MASTER_ADDR: expected one"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "x"}, "MASTER_PORT: expected a whole"),
+        ({"LOCAL_RANK": ""}, "LOCAL_RANK: expected a whole number, found ''"),
+    ],
+)
+def test_a_launcher_that_says_half_is_refused(variables, said, mtlprune, lab, monkeypatch, tmp_path):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert launched() == (0, 1, 0)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(said)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

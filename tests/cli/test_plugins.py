@@ -83,6 +83,15 @@ def test_a_decoder_appears_and_trains(mtlprune, lab, installed):
     assert RunFolder(out).read_predictions("dev")[0].pos
 
 
+@pytest.mark.parametrize("leave", ["sys.exit()", "sys.exit(0)", "raise GeneratorExit", "raise ValueError(3)"])
+def test_what_a_plugin_does_when_it_is_imported_ends_no_command_without_a_word(leave, mtlprune, lab, installed):
+    words = ("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out", installed / "run")
+    (installed / "theirs/nowhere.py").write_text(f"import sys\n\n{leave}\n")
+    mtlprune(*words).refuses("broken = theirs.nowhere:Nothing")
+    (installed / "theirs/lost.py").write_text(f"import sys\n\n{leave}\n")
+    mtlprune("analyze", "lost", lab.config, "--out", installed / "found").refuses("lost = theirs.lost")
+
+
 def test_an_analysis_appears_and_runs(mtlprune, lab, installed, tiny_encoder):
     out = installed / "found"
     of = (tiny_encoder("bert"), "--corpus", lab.corpus, "--out", out)

@@ -107,6 +107,24 @@ def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
     assert "is not the corpus of" in out.read_text(encoding="utf-8")
 
 
+def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [run.path for run in write_study(tmp_path / "mine", seeds=(1, 2))]
+    for run in map(RunFolder, runs):
+        tree = run.read_config()
+        cache = {"distil": {"teachers": {"pos": str(tmp_path / "pos")}, "cache": str(tmp_path / "cache")}}
+        run.write_config(tree | {"encoder": tree["encoder"] | {"name": str(tmp_path / "encoder")}, "treatment": cache})
+    gated = [run for run in runs if run.name.startswith("gates")]
+    (runs[0] / "counts/test.json").write_text("{}")  # why there is no test of it
+    shown = mtlprune("claims", *gated, "--permutations", 10, "--out", "claims").done().out
+    for kind in ("markdown", "latex", "csv", "json"):
+        shown += mtlprune("table", *runs, "--format", kind, "--resamples", 10).done().out
+    shown += "".join(
+        path.read_text() for path in Path("claims").rglob("*.*") if path.suffix in (".json", ".md", ".csv")
+    )
+    assert "mine/gates-pos-1" in shown and str(tmp_path) not in shown
+
+
 def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
     out, tasks = tmp_path / "quick 1", ("con", "dep", "ner", "pos", "srl")
     names = [*(f"gates-{task}" for task in tasks), "mtl-5", "no-encoder", *(f"stl-{task}" for task in tasks)]

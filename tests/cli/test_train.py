@@ -87,7 +87,7 @@ def test_the_first_signal_asks_and_the_second_aborts():
 
 
 def test_a_loss_that_is_no_number_stops_with_step_and_task(mtlprune, lab, tmp_path):
-    settings = ("train.encoder_rate=1e30", "train.decoder_rate=1e30", "train.clip=1e30", "tasks=pos", "train.warmup=0")
+    settings = ("train.encoder_rate=1e18", "train.decoder_rate=1e18", "train.clip=1e18", "tasks=pos", "train.warmup=0")
     answer = mtlprune("train", lab.config, *settings, "--out", tmp_path / "run")
     answer.refuses("at step ", code=3)
     assert "task pos: the " in answer.err

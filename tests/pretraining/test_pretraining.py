@@ -262,7 +262,7 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
         pretrained(small_pretraining(), tmp_path)
     watch = {"points": 2, "first": 12, "blimp": None, "blimp_pairs": None}
     with pytest.raises(TrainingError, match=r"lower train\.rate"):
-        pretrained(small_pretraining(train={"rate": 1e30, "warmup": 0.0}, watch=watch), tmp_path / "run")
+        pretrained(small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch=watch), tmp_path / "run")
 
 
 run = partial(run_any, pretraining=True)

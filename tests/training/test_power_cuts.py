@@ -64,7 +64,9 @@ def prunes(root: Path) -> None:
 
 def evaluates(root: Path) -> None:
     folder = RunFolder(root / "run")
+    folder.verify()
     if "test" in folder.splits():  # scores stand for all three
+        assert folder.why_damaged("test") == ""
         assert list(folder.read_counts("test")["ids"]) == [sentence.id for sentence in folder.read_predictions("test")]
     evaluate_run(folder, "test")
 
@@ -163,6 +165,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         patch.chdir(GIVEN)
         if request.param == "evaluate":
             shutil.copytree("finished-pos", root / "run", ignore=shutil.ignore_patterns("test.*"))
+            RunFolder(root / "run").write_end()  # from now on its manifest knows what belongs to it
         with Recorder(root) as recorder:
             WORKS[request.param](root)
         expected = outcome(root / "run")

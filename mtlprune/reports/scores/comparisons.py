@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.blocks import filled
+from mtlprune.files import from_here
 from mtlprune.layers import in_order, kind_of, layer_order
 from mtlprune.reports.grid import html
 from mtlprune.runs import RunError, RunFolder, flat, is_aside
@@ -138,7 +139,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     names = {task: main_score(task, tree.get("decoders", {})) for task in scores}
     encoder = tree.get("encoder", {})
     kind = "no encoder" if not encoder.get("context", True) else "random encoder" if encoder.get("random") else ""
-    settings = dict(flat(tree))
+    settings: dict[str, Any] = {key: from_here(value) if isinstance(value, str) else value for key, value in flat(tree)}
     return ScoredRun(
         path=str(folder.path),
         name=tree.get("name", "run"),
@@ -153,7 +154,7 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
         names=names,
         layer_kinds={task: kind_of(task, tree.get("decoders", {})) for task in scores},
         finished="finished" in manifest,
-        encoder=str(encoder.get("name", "")),
+        encoder=settings.get("encoder.name", ""),
         heads=_heads(folder, manifest, tuple(tree["tasks"])),
         updates=_updates(manifest) + _updates_before(folder, tree["train"]["start"]),
         earlier=_earlier(folder, tree, manifest),
