@@ -236,14 +236,14 @@ def exactly(generator: np.random.Generator, rates: np.ndarray, number: int) -> n
     ("own", "trained", "selections", "depth", "ranking"),
     [
         (0, 0, 1, (0.85, 1), (0, 0.1)),  # tasks differ in layers alone, and rank heads alike
-        (0, 1.5, 3, (0.3, 1), (0, 0.1)),  # so do selections on three finished runs of each
+        pytest.param(0, 1.5, 3, (0.3, 1), (0, 0.1), marks=pytest.mark.slow),  # so do selections on three finished runs
         (3, 0, 1, (0.9, 1), (0.9, 1)),  # tasks have heads of their own, too
     ],
 )
 def test_a_ranking_that_all_tasks_share_is_no_head_of_their_own(own, trained, selections, depth, ranking):
     """Beyond depth rejects where tasks differ in layers alone; beyond depth and ranking holds its size of 5 %."""
     generator, each = np.random.default_rng(21), {"beyond depth": [], "beyond depth and ranking": []}
-    for k in range(60):
+    for k in range(40):
         for (pairs, counted), test in by_kind(ranked_alike(generator, own, trained, selections), 199, k).items():
             if pairs == "all" and counted in each:
                 each[counted].append(test.p)
