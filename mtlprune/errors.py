@@ -19,7 +19,8 @@ def out_of_memory(error: BaseException) -> bool:
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)
     told = refused is not None and refused.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or kind or told or "can't allocate memory" in str(error)
+    said = any(words in str(error) for words in ("can't allocate memory", "failed to map segment from shared object"))
+    return isinstance(error, MemoryError) or kind or told or said
 
 
 _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}

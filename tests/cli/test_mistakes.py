@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
     assert exit_code(MtlpruneError("x")) == 2 and exit_code(OSError(2, "not there", "f")) == 2
-    for error in (MemoryError(), RuntimeError("unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)")):
+    mapped = "unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)"
+    for error in (MemoryError(), RuntimeError(mapped), ImportError("x.so: failed to map segment from shared object")):
         assert exit_code(error) == 2 and "memory ran out" in sentence(error)
     assert exit_code(RuntimeError("a defect")) is None
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
