@@ -39,8 +39,10 @@ def launched() -> tuple[int, int, int]:
 def out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
-    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or kind or refused or "can't allocate memory" in str(error)
+    refused = system_refusal(error)
+    told = refused is not None and refused.errno == errno.ENOMEM
+    said = any(words in str(error) for words in ("can't allocate memory", "failed to map segment from shared object"))
+    return isinstance(error, MemoryError) or kind or told or said
 
 
 _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
@@ -49,13 +51,15 @@ _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.E
 
 def system_refusal(error: BaseException) -> OSError | None:
     """What the operating system refused, where an error or its stated cause says so, be it by words alone: libraries in
-    Rust (safetensors, tokenizers, vl-convert) give its number in their text."""
+    Rust (safetensors, tokenizers, vl-convert) and torch give its number in their text."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    told = re.search(r"\(os error (\d+)\)|\bOs \{ code: (\d+)", str(error))
-    number = int(told[1] or told[2]) if told else next((n for what, n in _IN_WORDS.items() if what in str(error)), None)
-    if number is not None:
-        return OSError(number, os.strerror(number))
+    text = str(error)
+    numbers = map(int, re.findall(r"(?:\(os error |\bOs \{ code: |: [\w /]+ \()(\d{1,3})\b", text))
+    told = [number for number in numbers if "os error" in text or "Os {" in text or f"{os.strerror(number)} (" in text]
+    told += [number for words, number in _IN_WORDS.items() if words in text]
+    if told:
+        return OSError(told[0], os.strerror(told[0]))
     return system_refusal(error.__cause__) if error.__cause__ is not None else None
 
 

@@ -29,7 +29,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
     assert exit_code(MtlpruneError("x")) == 2 and exit_code(OSError(2, "not there", "f")) == 2
-    assert exit_code(MemoryError()) == 2 and "memory" in sentence(MemoryError())
+    mapped = "unable to mmap 9 bytes from file <x>: Cannot allocate memory (12)"
+    for error in (MemoryError(), RuntimeError(mapped), ImportError("x.so: failed to map segment from shared object")):
+        assert exit_code(error) == 2 and "memory ran out" in sentence(error)
     assert exit_code(RuntimeError("a defect")) is None
     assert sentence(MtlpruneError("label \x1b[31m red\x07, ä")) == "label \\x1b[31m red\\x07, ä"
 
@@ -41,6 +43,7 @@ REFUSALS = [
     (errno.EMFILE, "ulimit -n", "Failed to retrieve conversion result: oneshot canceled"),
     (errno.EAGAIN, "ulimit -u", "can't start new thread"),
     (errno.ENFILE, "ulimit -n", None),
+    (errno.EIO, "Input/output", "unable to mmap 9 bytes from file <some/file (5)>: Input/output error (5)"),
     (errno.EDQUOT, "make room", None),
     (errno.EACCES, "change its rights", "Permission denied (os error 13)"),
 ]
@@ -67,7 +70,7 @@ def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkey
             assert advice in answer.err and ("some/file: " in answer.err) == (error is whole)
     defect = KeyError("x")
     defect.__context__ = whole
-    assert exit_code(defect) is None
+    assert exit_code(defect) is exit_code(RuntimeError("expected: a shape (2)")) is None
 
 
 LIMITED = """
