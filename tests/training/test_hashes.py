@@ -33,6 +33,14 @@ def test_a_run_knows_what_it_wrote(runs):
     run = RunFolder(folder / "finished")
     manifest, best = run.read_manifest(), run.read_best()
     names = {"vocabulary.json", *(f"encoder/{path.name}" for path in run.encoder_path.iterdir())}
+    names |= {
+        "best.json",
+        "config.yaml",
+        "metrics.jsonl",
+        "scores/dev.json",
+        "counts/dev.json",
+        "predictions/dev.jsonl",
+    }
     assert names == set(manifest["files"]) and {"encoder/config.json", "encoder/tokenizer.json"} < names
     assert all(file_sha256(run.path / name) == sha256 for name, sha256 in manifest["files"].items())
     weights = file_sha256(run.weights_path(best["joint"]["epoch"]))

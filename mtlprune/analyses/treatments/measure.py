@@ -339,7 +339,9 @@ def _compared(
 ) -> Iterator[tuple[Setting, Setting, str]]:
     """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
     longer joint training; all and the joint training that is the best on dev."""
-    flat = {one.label: one.column.runs[0].setting for one in settings if one.kind == TREATED}
+    flat = {one.label: dict(one.column.runs[0].setting) for one in settings if one.kind == TREATED}
+    for setting in flat.values():
+        setting.pop("train.precision", None)  # what the machine had
     treated = [one for one in settings if one.kind == TREATED]
     for second in treated:
         for path, value in flat[second.label].items():

@@ -43,7 +43,7 @@ class _Row(NamedTuple):
     values: Mapping[str, Any]
 
 
-class _Table(NamedTuple):
+class _SplitTable(NamedTuple):
     """A split: its columns, the names of labels that are written as numbers, and what gives the rows of columns."""
 
     columns: list[str]
@@ -136,7 +136,7 @@ def _splits(source: str, known: Sequence[str], wanted: Mapping[str, Sequence[str
 
 def _tables(
     source: str, subset: str | None, revision: str | None, cache: str, skip: Skip | None
-) -> dict[str, _Table]:
+) -> dict[str, _SplitTable]:
     """Splits by the names that the dataset gives them."""
     import datasets
     from huggingface_hub import constants
@@ -165,7 +165,7 @@ def _tables(
         if not hidden:
             datasets.enable_progress_bars()
     return {
-        str(split): _Table(
+        str(split): _SplitTable(
             rows.column_names, _label_names(source, rows.features), _reader(f"{source}, split {split}", rows)
         )
         for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()
@@ -257,7 +257,7 @@ def _named(value: Any, inside: bool = False) -> Iterator[str]:
 # -- files of rows ---------------------------------------------------------------------------------------------------
 
 
-def _of_files(files: Sequence[Path], features: Any, skip: Skip | None) -> _Table:
+def _of_files(files: Sequence[Path], features: Any, skip: Skip | None) -> _SplitTable:
     """The rows of local files, one after another; ``features``: what a description says of the columns."""
     columns: dict[str, None] = {}
     given = _label_names(files[0].parent, features)
@@ -274,10 +274,10 @@ def _of_files(files: Sequence[Path], features: Any, skip: Skip | None) -> _Table
                 what = f"the labels {', '.join(labels[name])} as in the files before, found {', '.join(known)}"
                 raise CorpusError(f"{file}, column {name}: expected {what}; build them apart, and merge")
         readers.append(rows)
-    return _Table(list(columns), labels, lambda names: (row for rows in readers for row in rows(names)))
+    return _SplitTable(list(columns), labels, lambda names: (row for rows in readers for row in rows(names)))
 
 
-def _parquet(file: Path, skip: Skip | None) -> _Table:
+def _parquet(file: Path, skip: Skip | None) -> _SplitTable:
     from datasets import Features
     from pyarrow import parquet
 
@@ -292,10 +292,10 @@ def _parquet(file: Path, skip: Skip | None) -> _Table:
             own = [name for name in names if name in columns]
             yield from _decoded(str(file), opened.iter_batches(1000, columns=own), own)
 
-    return _Table(columns, _label_names(file, features), rows)
+    return _SplitTable(columns, _label_names(file, features), rows)
 
 
-def _json(file: Path, skip: Skip | None) -> _Table:
+def _json(file: Path, skip: Skip | None) -> _SplitTable:
     with _in_words(file, "a dataset"), file.open("rb") as stream:
         whole = stream.read(100).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
     unit = "object" if whole else "line"
@@ -313,10 +313,14 @@ def _json(file: Path, skip: Skip | None) -> _Table:
                     raise malformed(file, number, what, unit)
                 objects.append((number, row))
     columns = list(dict.fromkeys(name for _, row in objects for name in row))
-    return _Table(columns, {}, lambda names: (_Row(str(file), unit, number, row) for number, row in objects))
+    return _SplitTable(columns, {}, lambda names: (_Row(str(file), unit, number, row) for number, row in objects))
 
 
-_READERS: dict[str, Callable[[Path, Skip | None], _Table]] = {".parquet": _parquet, ".json": _json, ".jsonl": _json}
+_READERS: dict[str, Callable[[Path, Skip | None], _SplitTable]] = {
+    ".parquet": _parquet,
+    ".json": _json,
+    ".jsonl": _json,
+}
 
 
 # -- rows to sentences -------------------------------------------------------------------------------------------------
@@ -351,7 +355,7 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
 def _sentences(
     source: str,
     split: str,
-    table: _Table,
+    table: _SplitTable,
     columns: Mapping[str, FileColumn],
     repair: bool,
     tell: Any,
