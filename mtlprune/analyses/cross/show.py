@@ -18,7 +18,7 @@ def about(result: Result) -> str:
         f"{result.source} ({told['fingerprint'][:8]}); {told['too_long']} too long and left out; seed {told['seed']}. "
         "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
         f"stay as they are. Beside it {settings['draws']} draws of as many random heads of the same layers. "
-        "Differences: claimed minus random, in points of the task's main score; intervals and p resample seeds and "
+        "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds and "
         f"sentences ({settings['resamples']:,}), Holm over the cells of other tasks, margin ±{settings['margin']:g}."
     )
 
