@@ -145,7 +145,7 @@ class Broken:
         assert answer.code in (0, 2, 3), f"{case}: code {answer.code}"
         if answer.code:
             assert answer.err.startswith("mtlprune: ") and answer.err.count("\n") == 1, f"{case}: {answer.err}"
-            assert names in answer.err, f"{case}: {answer.err}"
+            assert answer.names(names), f"{case}: {answer.err}"
         return int(answer.code)
 
 
