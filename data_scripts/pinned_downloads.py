@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.files import RunError, file_sha256, replacing, replacing_folder
+from mtlprune.io.files import RunError, file_sha256, replacing, replacing_folder
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 20  # bytes

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import mtlprune
+from mtlprune.figures.maps import GateMap
 from mtlprune.model import MultiTaskModel
-from mtlprune.reports.maps import GateMap
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Predicate, Span
 
 DOCS = Path(__file__).parent

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from mtlprune.corpora.store import load_corpus
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence, Span
 
 KINDS = ("predicate missed", "wrong role", "wrong borders", "wrong role and borders", "nothing predicted")

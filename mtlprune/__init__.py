@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from mtlprune.figures.maps import GateMaps
     from mtlprune.model import MultiTaskModel
     from mtlprune.reports.analyses import ShownResult
-    from mtlprune.reports.maps import GateMaps
     from mtlprune.reports.scores.comparisons import Comparison
-    from mtlprune.runs import RunFolder as RunFolder
+    from mtlprune.runs.folder import RunFolder as RunFolder
     from mtlprune.sentence import Sentence as Sentence
 
 __all__ = ["RunFolder", "Sentence", "load", "maps", "read_results", "read_runs", "table"]
@@ -36,7 +36,7 @@ if not TYPE_CHECKING:  # a type checker knows what is imported above, and refuse
         """RunFolder and Sentence, imported when asked for: ``import mtlprune`` loads neither numpy nor torch."""
         from importlib import import_module
 
-        places = {"RunFolder": "mtlprune.runs", "Sentence": "mtlprune.sentence"}
+        places = {"RunFolder": "mtlprune.runs.folder", "Sentence": "mtlprune.sentence"}
         if name not in places:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(places[name]), name)
@@ -116,8 +116,8 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
     Raises:
         RunError: nothing is found, a run is damaged, or one that is named has no gates.
     """
-    from mtlprune.claimed_heads import group, load_claims
-    from mtlprune.reports.maps import GateMaps, claim_maps
+    from mtlprune.figures.maps import GateMaps, claim_maps
+    from mtlprune.runs.claims import group, load_claims
 
     claims = load_claims(run.path for run in _found(runs, "gates.jsonl"))
     return GateMaps({one.name: one for one in claim_maps(group(claims), palette)})
@@ -146,7 +146,7 @@ def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") 
     """Runs that are named or match a pattern; of those that match, with a file in them."""
     from glob import glob
 
-    from mtlprune.runs import RunError, RunFolder
+    from mtlprune.runs.folder import RunError, RunFolder
     from mtlprune.sweeps.folder import expanded
 
     named = [os.fspath(run) for run in runs]

@@ -23,7 +23,7 @@ from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import read_weights
 from mtlprune.errors import out_of_memory
 from mtlprune.layers import Layer
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import Decoding, Target, Term, in_turns, summed

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mtlprune.evaluation.scores import SCORES, main_score
 from mtlprune.layers import kind_of
-from mtlprune.runs import RunFolder
-from mtlprune.scores import SCORES, main_score
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import LAYERS
 
 SENTENCES = 60

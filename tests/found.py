@@ -13,7 +13,7 @@ from torch import Tensor
 from mtlprune.analyses.reading import Found, Reading, Subject
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Sentence
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])

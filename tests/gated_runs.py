@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mtlprune.claimed_heads import Claim
-from mtlprune.files import SUMS
-from mtlprune.runs import RunFolder
+from mtlprune.io.files import SUMS
+from mtlprune.runs.claims import Claim
+from mtlprune.runs.folder import RunFolder
 
 
 def write_run(

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from mtlprune.config.config import build_config, validated
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import pretrain
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training.loop import Event, TrainingError, train
 
 KILLED = -signal.SIGKILL

@@ -10,10 +10,10 @@ import numpy as np
 from gated_runs import scattered
 from gated_runs import write_run as write_gated
 
-from mtlprune.files import append_line
+from mtlprune.evaluation.scores import count, main_score, score
+from mtlprune.io.files import append_line
 from mtlprune.layers import LAYERS
-from mtlprune.runs import RunFolder
-from mtlprune.scores import count, main_score, score
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 TASKS = tuple(LAYERS)

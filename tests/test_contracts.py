@@ -13,12 +13,13 @@ import pytest
 import torch
 from tiny import CONTRACT_FAMILIES, make_tiny
 
-from mtlprune import model, scores
+from mtlprune import model
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
+from mtlprune.evaluation import scores
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import LAYERS, Sentence
 from mtlprune.training.loop import Event, train
 

@@ -16,8 +16,8 @@ from shared_corpora import EWT, needs
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
-from mtlprune.files import file_sha256
-from mtlprune.runs import RunFolder
+from mtlprune.io.files import file_sha256
+from mtlprune.runs.folder import RunFolder
 
 downloads = script("pinned_downloads")
 fetch, extract_tree = downloads.fetch, downloads.extract_tree

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
-from mtlprune.blocks import DataConfig
 from mtlprune.config import PRESETS
+from mtlprune.config.blocks import DataConfig
 from mtlprune.config.config import Config, load_config
 from mtlprune.pretraining.config import PretrainConfig, SourceConfig
 from mtlprune.tasks import TASKS

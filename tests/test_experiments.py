@@ -12,7 +12,7 @@ from conll2012_files import small_corpus
 from mtlprune.config.config import PRESETS, Config, load_config
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.cells import narrowed, resolve
 from mtlprune.sweeps.folder import state
 from mtlprune.sweeps.scheduler import write_config

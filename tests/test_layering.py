@@ -13,14 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mtlprune"
 STOREYS = [  # a room may import from those below; within a storey, as long as it does not go in circles
-    {"errors", "strict", "plugins"},
-    {"sentence", "layers", "files"},
-    {"corpora", "structs", "scores", "baselines", "records"},
-    {"encoder", "tasks", "runs", "run_forms", "blocks", "config", "model", "statistics", "claimed_heads", "results"},
-    {"training", "pretraining", "analyses"},
-    {"reports"},
+    {"errors"},
+    {"sentence", "layers", "io"},
+    {"corpora", "evaluation"},
+    {"encoder", "tasks", "config", "config/blocks"},
+    {"runs", "model", "statistics"},
+    {"training", "pretraining", "sweeps", "analyses"},
+    {"figures"},
     {"analyses/show"},
-    {"reports/page", "sweeps"},
+    {"reports"},
     {"cli", "__main__"},
 ]
 HEIGHT = {room: height for height, storey in enumerate(STOREYS) for room in storey}
@@ -37,12 +38,12 @@ def calls(path: Path) -> list[ast.Call]:
 
 
 def room(parts: tuple[str, ...]) -> str:
-    """Of a module's name below mtlprune; what shows stands above what measures, and the page above both. Treatments are
-    compared by the columns of tables, so all of that analysis stands with what shows."""
-    if parts[:2] == ("reports", "page"):
-        return "reports/page"
-    above = parts[0] == "analyses" and ("show" in parts[:3] or parts[1:2] == ("treatments",))
-    return "analyses/show" if above else parts[0]
+    """Of a module's name below mtlprune; what shows stands above what measures."""
+    if parts[:2] == ("analyses", "treatments"):  # compares columns of tables
+        return "reports"
+    if parts[:2] == ("config", "blocks"):
+        return "config/blocks"
+    return "analyses/show" if parts[0] == "analyses" and "show" in parts[:3] else parts[0]
 
 
 def room_of(path: Path) -> str:
@@ -87,7 +88,7 @@ def test_nobody_imports_upwards_or_in_circles():
 def test_layers_know_errors_alone_and_tasks_nothing_of_each_other():
     assert {room for _, room in rooms_imported(PACKAGE / "layers.py")} == {"errors"}
     assert {room for _, room in rooms_imported(PACKAGE / "sentence.py")} == {"errors", "layers"}
-    shared = {"base", "products", "spans"}
+    shared = {"base", "inference", "products", "spans"}
     for path in (PACKAGE / "tasks").glob("*.py"):
         if path.stem != "__init__":
             names = {name.split(".")[2] for _, name in imported(path) if name.startswith("mtlprune.tasks.")}
@@ -113,7 +114,7 @@ def test_no_pickle_and_no_code_from_data():
 
 def test_supar_is_imported_in_one_place():
     users = {path.name for path in FILES for _, name in imported(path) if name.split(".")[0] == "supar"}
-    assert users == {"structs.py"}
+    assert users == {"inference.py"}
 
 
 def test_the_library_is_silent():
@@ -123,17 +124,17 @@ def test_the_library_is_silent():
 
 
 HEAVY = ("torch", "transformers", "datasets", "supar")
-LIGHT = dict.fromkeys(("cli", "sweeps", "sweeps.worker", "runs", "scores", "baselines"), HEAVY)
+LIGHT = dict.fromkeys(("cli", "sweeps", "sweeps.worker", "runs", "runs.folder", "runs.claims", "runs.results", "evaluation.scores", "evaluation.baselines"), HEAVY)
 LIGHT = {f"mtlprune.{name}": heavy for name, heavy in LIGHT.items()} | {
     "mtlprune": HEAVY,
     "mtlprune.sentence": (*HEAVY, "numpy"),
-    "mtlprune.structs": ("supar",),
+    "mtlprune.tasks.inference": ("supar",),
     "mtlprune.corpora.grammar": ("torch", "transformers", "supar"),
 }
 SHOWING = {"reports", "reports/page", "analyses/show"}
 REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) in SHOWING)
 ABOVE_REPORTS = tuple(
-    f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config.config", "structs")
+    f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config.config", "tasks.inference")
 )
 LIGHT |= {name.removesuffix(".__init__"): (*HEAVY, *ABOVE_REPORTS) for name in REPORTS}
 

@@ -10,16 +10,16 @@ from random_sentences import corpora, sentences
 from mtlprune.analyses.dissection.decoders import term_items
 from mtlprune.analyses.probes.items import read_items
 from mtlprune.analyses.smoothing.maths import word_labels
-from mtlprune.baselines import Majority
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.corpora.tables import fingerprint
-from mtlprune.files import RunError
+from mtlprune.evaluation.baselines import Majority
+from mtlprune.evaluation.scores import count, score
+from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS, Layer
-from mtlprune.run_forms import check_sentence
-from mtlprune.runs import RunFolder, from_json, to_json
-from mtlprune.scores import count, score
+from mtlprune.runs.folder import RunFolder, from_json, to_json
+from mtlprune.runs.forms import check_sentence
 from mtlprune.sentence import Sentence, SentenceError, Span, declared
 from mtlprune.statistics.significance import count_labels
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mtlprune
-from mtlprune.runs import RunError
+from mtlprune.runs.folder import RunError
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "ewt5-minilm" / "records"

@@ -157,7 +157,7 @@ def test_gpl_packages_are_never_imported() -> None:
         "for module in pkgutil.walk_packages(mtlprune.__path__, 'mtlprune.'):\n"
         "    importlib.import_module(module.name)\n"
         "import torch\n"
-        "from mtlprune.structs import mst\n"
+        "from mtlprune.tasks.inference import mst\n"
         "chain = torch.tensor([[[0, 0, 0, 0], [0, 0, 9, 1], [0, 9, 0, 1], [9, 1, 1, 0]]]).float()\n"
         "mst(chain, torch.tensor([3]), projective=True)\n"  # a cycle, so that supar's Eisner decodes
         "assert 'supar' in sys.modules\n"

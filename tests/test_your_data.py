@@ -12,7 +12,7 @@ import pytest
 from random_sentences import spans
 
 from mtlprune.corpora.store import load_corpus
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 
 PAGE = (Path(__file__).parents[1] / "docs/your_data.md").read_text(encoding="utf-8")
 TUTORIALS = {title: text for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}

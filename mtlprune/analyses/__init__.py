@@ -1,6 +1,6 @@
 """Analyses of what encoders, heads and runs know. Each is a package with a record (analysis.py)."""
 
-from mtlprune.plugins import Registry
+from mtlprune.io.plugins import Registry
 
 _OURS = {
     "gradients": "gradients",

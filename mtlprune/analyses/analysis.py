@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.analyses import ANALYSES, COMMANDS
-from mtlprune.blocks import Block
-from mtlprune.plugins import PluginError, described
+from mtlprune.config.blocks import Block
+from mtlprune.io.plugins import PluginError, described
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from mtlprune.results import Result
+    from mtlprune.runs.results import Result
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def read(folder: Path, name: str) -> Result:
     """
     from pandas import read_parquet
 
-    from mtlprune.files import read_json, reading
-    from mtlprune.results import AGAIN, ResultError, read_result
+    from mtlprune.io.files import read_json, reading
+    from mtlprune.runs.results import AGAIN, ResultError, read_result
 
     path = Path(folder) / f"{name}.json"
     command = next(command for command, package in ANALYSES.items() if package == name)
@@ -188,7 +188,7 @@ def read(folder: Path, name: str) -> Result:
 
 def results_in(folder: Path) -> dict[str, Result]:
     """Every Result in a folder, by the name of its analysis. Raises ResultError: a damaged one, or none."""
-    from mtlprune.results import ResultError
+    from mtlprune.runs.results import ResultError
 
     found = {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
     if not found:

@@ -29,8 +29,8 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.results import CLOSED_GATE, Grid, Part, Result, joined
-from mtlprune.runs import RunError, RunFolder, task_labels
+from mtlprune.runs.folder import RunError, RunFolder, task_labels
+from mtlprune.runs.results import CLOSED_GATE, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 PRETRAINED = "pretrained"

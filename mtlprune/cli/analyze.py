@@ -14,8 +14,8 @@ from mtlprune.analyses.analysis import Analysis, Request, find, results_in
 from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
 from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, console, say, seen_from_here, with_parameters
-from mtlprune.files import make_room
-from mtlprune.plugins import PluginError
+from mtlprune.io.files import make_room
+from mtlprune.io.plugins import PluginError
 
 Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
 Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
@@ -123,7 +123,7 @@ def run(
 
     from mtlprune.cli.display import counted
     from mtlprune.reports.analyses import markdown, write_shown
-    from mtlprune.results import read_result, write_result
+    from mtlprune.runs.results import read_result, write_result
     from mtlprune.sweeps.folder import expanded
 
     if out is not None:
@@ -169,8 +169,8 @@ def show(
 
     With --width and --font-size words keep their size and panels give way, so that a figure fits the column of a paper.
     """
+    from mtlprune.figures.charts import FORMATS, Style
     from mtlprune.reports.analyses import write_shown
-    from mtlprune.reports.charts import FORMATS, Style
 
     asked = chosen_formats(formats, FORMATS)
     found = results_in(folder)

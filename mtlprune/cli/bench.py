@@ -21,7 +21,7 @@ from mtlprune.cli.console import Overrides, console, exit_code, new_table, sente
 from mtlprune.cli.display import counted
 from mtlprune.config import ConfigError
 from mtlprune.corpora.store import load_corpus
-from mtlprune.files import RunError, read_json, write_json
+from mtlprune.io.files import RunError, read_json, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table

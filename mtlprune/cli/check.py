@@ -229,7 +229,7 @@ def check_tree(tree: Mapping[str, Any]) -> None:
 
 def check_run(run: Path, data: Path | None = None) -> None:
     """The same of a run's own corpus, or of ``data`` instead. Raises RunError too: no run, or a damaged one."""
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
 
     folder = RunFolder.with_weights(run)
     tree = folder.read_config()

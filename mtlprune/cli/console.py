@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.errors import MtlpruneError, launched, out_of_memory, printable, printable_lines, system_refusal
-from mtlprune.files import from_here
+from mtlprune.io.files import from_here
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")

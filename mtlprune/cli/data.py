@@ -142,7 +142,7 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
 def remarks(corpus: Corpus, splits: Splits) -> list[str]:
     """What is to be known of a corpus, whose sentences are given too, and of the scores on it."""
     from mtlprune.corpora.build import remarks as oddities
-    from mtlprune.scores import foreign_punctuation
+    from mtlprune.evaluation.scores import foreign_punctuation
 
     brackets = [layer for layer, kind in corpus.layers.items() if kind_of(kind) == "brackets"]
     split = "test" if "test" in corpus.splits else corpus.splits[-1]
@@ -306,7 +306,7 @@ def propbank(
 @from_files("jsonl", "What mtlprune predict writes.")
 def jsonl(path: Path, tell: Tell, skip: Skip | None, unread: Container[str]) -> Iterable[Sentence]:
     """Read sentences with all their layers, one JSON object a line (docs/your_data.md)."""
-    from mtlprune.runs import read_jsonl
+    from mtlprune.runs.folder import read_jsonl
 
     return read_jsonl(path, tell, skip, unread)
 

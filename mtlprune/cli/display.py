@@ -178,7 +178,7 @@ def _one_line(outer: Span, inner: list[Span], leaves: list[str]) -> str:
 
 
 if TYPE_CHECKING:
-    from mtlprune.blocks import TrainConfig
+    from mtlprune.config.blocks import TrainConfig
     from mtlprune.pretraining.loop import PretrainingEvent as PretrainingEvent
     from mtlprune.training.loop import Event
 

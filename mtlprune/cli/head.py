@@ -12,7 +12,7 @@ import typer
 from mtlprune.cli.check import check_run
 from mtlprune.cli.console import Device, console, new_table, say, warn_unfinished
 from mtlprune.corpora.store import load_corpus
-from mtlprune.files import RunError, make_room, write_bytes
+from mtlprune.io.files import RunError, make_room, write_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from mtlprune.analyses.probes.show.card import Known
     from mtlprune.analyses.reading import Subject
-    from mtlprune.results import Result
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
+    from mtlprune.runs.results import Result
     from mtlprune.sentence import Sentence
     from mtlprune.training.evaluation import Evaluation
     from mtlprune.training.pruning.head_removal import LatencyCell, Pruned, RemovalRequest
@@ -74,7 +74,7 @@ def head(
 
     from mtlprune.analyses.probes.show import card
     from mtlprune.analyses.probes.show.reading import read_probes
-    from mtlprune.claimed_heads import load_claims
+    from mtlprune.runs.claims import load_claims
 
     results = read_probes([probes]) if probes is not None else None
     claimed_by = card.claimed(load_claims(claims), layer, head) if claims else []
@@ -101,7 +101,7 @@ def head(
     made = card.HeadCard(name, layer, head, rows, claimed_by, examples, notes)
     say(card.text(made), nl=False)
     if out is not None:
-        from mtlprune.reports.charts import render
+        from mtlprune.figures.charts import render
 
         kind = out.suffix.lower()[1:]
         write_bytes(out, card.html(made).encode() if kind == "html" else render(made.figure(), kind))
@@ -127,7 +127,7 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
     """Sentences to choose from, and where they come from in words."""
     from mtlprune.corpora.formats import words_of
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
     from mtlprune.sentence import Sentence
 
     if text is not None:
@@ -254,8 +254,8 @@ def heads(
     Only what is named is joined. One head with its attention instead: mtlprune head RUN LAYER HEAD.
     """
     from mtlprune.analyses.claims.maths import claim_columns
-    from mtlprune.claimed_heads import load_claims
     from mtlprune.reports.heads import SOURCES, HeadTable, correlations, lead, tree, write
+    from mtlprune.runs.claims import load_claims
 
     make_room(out)
     joined = HeadTable()
@@ -342,7 +342,7 @@ def _layers_table(pruned: Pruned) -> Table:
 
 
 def _scores_table(asked: RemovalRequest, found: Evaluation) -> Table:
-    from mtlprune.scores import name_of
+    from mtlprune.evaluation.scores import name_of
 
     split = asked.source.read_config()["data"]["dev"]
     before = asked.source.read_scores(split) if split in asked.source.splits() else {}

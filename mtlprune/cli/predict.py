@@ -16,10 +16,10 @@ from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
 from mtlprune.errors import MtlpruneError, printable
-from mtlprune.files import make_folder, reading, write_text
+from mtlprune.io.files import make_folder, reading, write_text
+from mtlprune.io.strict import parse_json
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
-from mtlprune.strict import parse_json
 
 PLUS = (".conllup", ".cupt")
 FORMS = {**dict.fromkeys((".conllu", ".conll", *PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -76,7 +76,7 @@ def predict(
     from mtlprune.config.config import build_config
     from mtlprune.corpora.export import in_misc
     from mtlprune.corpora.formats.conllu import universal
-    from mtlprune.runs import RunError, RunFolder
+    from mtlprune.runs.folder import RunError, RunFolder
 
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
@@ -163,7 +163,7 @@ def _writer(
     from mtlprune.cli.display import PlainConsole, print_sentence
     from mtlprune.corpora.export import format_conllu
     from mtlprune.corpora.formats.conllu import COLUMNS
-    from mtlprune.runs import replacing, to_json
+    from mtlprune.runs.folder import replacing, to_json
 
     page = console()
     stream: TextIO = sys.stdout
@@ -238,11 +238,11 @@ def _check_text(text: str, where: str) -> None:
 
 def _from_json(text: str, name: str, where: str) -> Sentence:
     """Id and words of a JSON object; ``name`` is the id where it has none."""
-    from mtlprune import run_forms
+    from mtlprune.runs import forms
 
     with reading(where, CorpusError, 'a sentence is {"id": "s1", "words": ["a", "b"]}'):
         tree = {"id": name, **{key: value for key, value in parse_json(text).items() if key in ("id", "words")}}
-        run_forms.check_sentence(tree)
+        forms.check_sentence(tree)
         return Sentence(tree["id"], tuple(tree["words"]))
 
 
@@ -277,8 +277,8 @@ def evaluate(
     check_run(run, data)
 
     from mtlprune.corpora.export import write_scorer_files
-    from mtlprune.runs import RunFolder
-    from mtlprune.scores import foreign_punctuation, name_of
+    from mtlprune.evaluation.scores import foreign_punctuation, name_of
+    from mtlprune.runs.folder import RunFolder
     from mtlprune.training.evaluation import evaluate_run
 
     terminal = console()

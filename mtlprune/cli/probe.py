@@ -11,12 +11,12 @@ from mtlprune.analyses.analysis import find
 from mtlprune.analyses.probes import MODES
 from mtlprune.cli.analyze import parameters_of, run
 from mtlprune.cli.console import Scale, chosen_formats, say, with_parameters
-from mtlprune.files import RunError, json_text, make_room, write_bytes, write_text
-from mtlprune.reports.grid import Grid, latex_document, markdown_document
+from mtlprune.figures.grid import Grid, latex_document, markdown_document
+from mtlprune.io.files import RunError, json_text, make_room, write_bytes, write_text
 
 if TYPE_CHECKING:
     from mtlprune.analyses.probes.show.reading import ProbePanel
-    from mtlprune.results import Result
+    from mtlprune.runs.results import Result
 
 PRETRAINED = "pretrained"
 PLOTTED: dict[str, tuple[Any, Any]] = {
@@ -71,7 +71,7 @@ def _plot(
     from mtlprune.analyses.probes.show import modes, pictures
     from mtlprune.analyses.probes.show.paper import named_encoder
     from mtlprune.analyses.probes.show.reading import panels, read_probes
-    from mtlprune.reports.charts import FORMATS, Style, render
+    from mtlprune.figures.charts import FORMATS, Style, render
 
     formats = chosen_formats(format_, FORMATS)
     if mode not in MODES:

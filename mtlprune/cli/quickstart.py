@@ -18,8 +18,8 @@ from mtlprune.config import ConfigError
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import write_text
-from mtlprune.runs import RunFolder
+from mtlprune.io.files import write_text
+from mtlprune.runs.folder import RunFolder
 
 ALONE, GATES = "stl-", "gates-"
 """What runs of one task are called, and those that bring them to half of their heads."""
@@ -137,7 +137,7 @@ def look(name: str, out: Path, runs: Sequence[str]) -> None:
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.analyses.gradients import GradientOptions
     from mtlprune.analyses.probes import ProbeOptions
-    from mtlprune.results import write_result
+    from mtlprune.runs.results import write_result
 
     torch.set_num_threads(1)
     encoder = str(RunFolder(runs[-1]).read_config()["encoder"]["name"])

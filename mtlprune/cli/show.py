@@ -15,8 +15,8 @@ from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say, seen_from_here
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
-from mtlprune.files import make_room, one_writer, remove, write_bytes, write_json, write_text
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.io.files import make_room, one_writer, remove, write_bytes, write_json, write_text
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sweeps.folder import INDEX, expanded, read_index, unusable
 
 
@@ -74,8 +74,8 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
         CorpusError: no such corpus or split.
         RunError: not the corpus that ``run`` was trained on.
     """
-    from mtlprune.baselines import Majority
-    from mtlprune.scores import count, main_score, score
+    from mtlprune.evaluation.baselines import Majority
+    from mtlprune.evaluation.scores import count, main_score, score
 
     corpus = load_corpus(data)
     trained = run.read_manifest()["data"]["fingerprint"]
@@ -119,9 +119,9 @@ def maps(
     title: Title = True,
 ) -> None:
     """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
-    from mtlprune.claimed_heads import group, load_claims, notes
-    from mtlprune.reports.charts import FORMATS, Style, render
-    from mtlprune.reports.maps import Animation, claim_maps, left_out
+    from mtlprune.figures.charts import FORMATS, Style, render
+    from mtlprune.figures.maps import Animation, claim_maps, left_out
+    from mtlprune.runs.claims import group, load_claims, notes
 
     formats = chosen_formats(format_, (*FORMATS, PLAIN))
     make_room(out)

@@ -15,14 +15,14 @@ import typer
 from mtlprune.cli.check import check_settings, start_and_freeze
 from mtlprune.cli.console import Overrides, Scale, console, new_table, rank, say, shown_log
 from mtlprune.config import ConfigError
-from mtlprune.files import RunError, json_text, make_room, write_bytes
+from mtlprune.io.files import RunError, json_text, make_room, write_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.config.config import Config
     from mtlprune.pretraining.config import PretrainConfig
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
     from mtlprune.training.checkpoint import Progress
 
 
@@ -50,7 +50,7 @@ def train(
     check_settings(config, overrides or ())
 
     from mtlprune.config.config import default_folder, load_config
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
 
     terminal, folders = console(), []
     asked = [[*(overrides or []), *seed] for seed in _seeds(seeds, overrides or ())]
@@ -132,7 +132,7 @@ def _pruning(config: Config) -> str:
 
 def _best_table(config: Config, folder: RunFolder) -> object:
     from mtlprune.cli.display import number_of_heads
-    from mtlprune.scores import main_score, name_of
+    from mtlprune.evaluation.scores import main_score, name_of
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
@@ -186,7 +186,7 @@ def pretrain(
     from mtlprune.pretraining.config import load_pretraining
     from mtlprune.pretraining.loop import CHECKPOINTS, finished
     from mtlprune.pretraining.loop import pretrain as run
-    from mtlprune.runs import RunFolder
+    from mtlprune.runs.folder import RunFolder
 
     settings = load_pretraining(config, overrides or [])
     folder = RunFolder(out or default_folder(settings))
@@ -211,7 +211,7 @@ def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> N
 
 def _plot(runs: list[Path], out: Path | None, scale: int) -> None:
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
-    from mtlprune.reports.charts import Style, render
+    from mtlprune.figures.charts import Style, render
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
     if out is None:

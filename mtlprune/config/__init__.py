@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import read_yaml, reading
-from mtlprune.strict import in_words, parse_yaml
+from mtlprune.io.files import read_yaml, reading
+from mtlprune.io.strict import in_words, parse_yaml
 
 PRESETS = Path(__file__).parents[1] / "presets"
 MOST_NAMES = 2_000

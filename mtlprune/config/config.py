@@ -19,7 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from mtlprune.blocks import (
+from mtlprune.config import PRESETS as PRESETS
+from mtlprune.config import ConfigError, nearest, tree_of
+from mtlprune.config import apply_override as apply_override
+from mtlprune.config import find_config as find_config
+from mtlprune.config import merged as merged
+from mtlprune.config import read_tree as read_tree
+from mtlprune.config.blocks import (
     ADDED_TREATMENTS,
     Block,
     DataConfig,
@@ -31,14 +37,8 @@ from mtlprune.blocks import (
     as_folder_name,
     is_class,
 )
-from mtlprune.config import PRESETS as PRESETS
-from mtlprune.config import ConfigError, nearest, tree_of
-from mtlprune.config import apply_override as apply_override
-from mtlprune.config import find_config as find_config
-from mtlprune.config import merged as merged
-from mtlprune.config import read_tree as read_tree
+from mtlprune.io.strict import in_words
 from mtlprune.layers import LAYERS, check_layer, kind_of
-from mtlprune.strict import in_words
 from mtlprune.tasks import TASKS, Task
 
 Settings = TypeVar("Settings", bound=Block)

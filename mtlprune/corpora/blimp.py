@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import read_lines
-from mtlprune.files import parse_json_line
+from mtlprune.io.files import parse_json_line
 
 SUFFIX = ".jsonl"
 _MERGED = {"s-selection": "argument_structure"}

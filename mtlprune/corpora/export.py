@@ -8,7 +8,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, universal, with_key
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
-from mtlprune.files import RunError, make_folder, replacing
+from mtlprune.io.files import RunError, make_folder, replacing
 from mtlprune.layers import Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Dependencies, Sentence, Span, declared
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, overload
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.tables import batched, count, fingerprint, source_digest
 from mtlprune.errors import out_of_memory, printable
-from mtlprune.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
+from mtlprune.io.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
 from mtlprune.layers import LAYERS, LayerError, check_layer
 from mtlprune.sentence import Sentence, SentenceError, check_unique, declared
 

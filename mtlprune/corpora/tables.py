@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import files_below
-from mtlprune.files import file_sha256
+from mtlprune.io.files import file_sha256
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 

@@ -31,7 +31,7 @@ from mtlprune.encoder.sources import (
     positions,
     quiet,
 )
-from mtlprune.files import replacing_folder, write_sums
+from mtlprune.io.files import replacing_folder, write_sums
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 

@@ -26,7 +26,7 @@ from mtlprune.encoder.heads import Family, by_layer, check_kept, family_of
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_transformer, read_weights
 from mtlprune.errors import out_of_memory
-from mtlprune.files import read_json, write_text
+from mtlprune.io.files import read_json, write_text
 
 FILE = "heads.json"
 FORMAT = 1

@@ -31,7 +31,7 @@ from transformers.utils import logging as hf_logging
 from mtlprune.corpora import answers
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.files import SUMS, file_sha256, read_json, reading, verify_sums
+from mtlprune.io.files import SUMS, file_sha256, read_json, reading, verify_sums
 
 # -- Reading weights: what is wrong with a safetensors file, or with the numbers in it, is a sentence that names it --
 

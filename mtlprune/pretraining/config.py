@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from mtlprune.blocks import Block, SyntaxConfig, as_folder_name
+from mtlprune.config.blocks import Block, SyntaxConfig, as_folder_name
 from mtlprune.config.config import ConfigError, apply_override, digest, read_tree, validated
 
 

@@ -24,7 +24,7 @@ from mtlprune.encoder.arcs import ArcCounts, uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums
+from mtlprune.io.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import autocast
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.setup import (
@@ -36,7 +36,7 @@ from mtlprune.pretraining.setup import (
     prepare,
     tied_embeddings,
 )
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.twonn import likelihood
 from mtlprune.training import hardware

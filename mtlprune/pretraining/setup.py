@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, BertTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.analyses.syntax.pseudo_likelihood import head_at, load_masked
-from mtlprune.blocks import TrainConfig
+from mtlprune.config.blocks import TrainConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.store import Corpus, load_corpus
@@ -26,7 +26,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import load_tokenizer, positions, quiet
 from mtlprune.pretraining.config import MaskConfig, ModelConfig, PretrainConfig
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training.arcs import SyntaxPenalty
 from mtlprune.training.setup import provenance, save_encoder_files, settle

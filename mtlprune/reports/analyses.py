@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
-from mtlprune.files import write_bytes, write_text
-from mtlprune.reports.charts import PLAIN, Chart, Spec, Style, notebook, render
-from mtlprune.reports.grid import Grid, html, latex_document, markdown_document
-from mtlprune.results import Result
+from mtlprune.figures.charts import PLAIN, Chart, Spec, Style, notebook, render
+from mtlprune.figures.grid import Grid, html, latex_document, markdown_document
+from mtlprune.io.files import write_bytes, write_text
+from mtlprune.runs.results import Result
 
 
 @dataclass(frozen=True)

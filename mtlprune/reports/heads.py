@@ -16,10 +16,10 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Analysis, HeadColumn, find, read, usable
 from mtlprune.errors import printable_lines
-from mtlprune.files import RunError, json_text, plain, read_json, reading, write_text
+from mtlprune.figures.grid import Grid, markdown_document
+from mtlprune.io.files import RunError, json_text, plain, read_json, reading, write_text
 from mtlprune.reports.analyses import Section
-from mtlprune.reports.grid import Grid, markdown_document
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 from mtlprune.statistics.permutation import corrected, layered_rank_test
 from mtlprune.statistics.significance import LEVEL
 

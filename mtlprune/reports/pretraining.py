@@ -9,10 +9,10 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.breaks.measure import LEAST, find_break
-from mtlprune.files import RunError, read_json_lines
-from mtlprune.reports.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
-from mtlprune.reports.grid import Grid, markdown_document
-from mtlprune.runs import RunFolder
+from mtlprune.figures.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
+from mtlprune.figures.grid import Grid, markdown_document
+from mtlprune.io.files import RunError, read_json_lines
+from mtlprune.runs.folder import RunFolder
 
 CURVES = "curves.jsonl"
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
+from mtlprune.evaluation.scores import SCORES, argument_places, brackets, fenceposts
 from mtlprune.layers import kind_of
-from mtlprune.scores import SCORES, argument_places, brackets, fenceposts
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import corrected
 from mtlprune.statistics.standard_errors import CONSTANT, LEVEL, NOTHING, Floats, StandardError
@@ -50,7 +50,7 @@ class System:
     Attributes:
         counts: (S, N, K) whole numbers, the same sentences in the same order for every run.
         names: the K names of the counts.
-        score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.scores.SCORES``).
+        score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.evaluation.scores.SCORES``).
         seeds: of the S runs, where they are known: two systems with the same ones are resampled seed by seed.
     """
 

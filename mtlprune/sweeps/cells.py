@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from mtlprune.blocks import Block, TrainConfig, TreatmentConfig, is_class
+from mtlprune.config.blocks import Block, TrainConfig, TreatmentConfig, is_class
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
 from mtlprune.corpora.tables import collector_paused
-from mtlprune.files import write_text
-from mtlprune.runs import RunFolder, flat
+from mtlprune.io.files import write_text
+from mtlprune.runs.folder import RunFolder, flat
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import is_process, read_json, reading, write_json
-from mtlprune.runs import RunFolder
+from mtlprune.io.files import is_process, read_json, reading, write_json
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
 
 HEARTBEAT = 15.0
@@ -251,7 +251,7 @@ class Place:
             if not self.finished():
                 return ""
             if self.run.gates_path.is_file():
-                from mtlprune.claimed_heads import load_claims  # needs numpy, which other runs do without
+                from mtlprune.runs.claims import load_claims  # needs numpy, which other runs do without
 
                 load_claims([self.run.path])
         except MtlpruneError as error:

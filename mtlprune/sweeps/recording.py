@@ -1,4 +1,4 @@
-"""Makes records of runs (mtlprune.records): what tables, maps, overlap and pages need, without weights and text.
+"""Makes records of runs (mtlprune.runs.records): what tables, maps, overlap and pages need, without weights and text.
 
 for made in record(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold):
     made.path, made.bytes
@@ -14,12 +14,12 @@ from typing import Any
 
 import yaml
 
-from mtlprune import records
-from mtlprune.blocks import filled
-from mtlprune.claimed_heads import load_claims
-from mtlprune.files import json_text, read_json, replacing_folder, write_json
-from mtlprune.runs import EVIDENCE, RESULTS, RunError, RunFolder
-from mtlprune.scores import count
+from mtlprune.config.blocks import filled
+from mtlprune.evaluation.scores import count
+from mtlprune.io.files import json_text, read_json, replacing_folder, write_json
+from mtlprune.runs import records
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import EVIDENCE, RESULTS, RunError, RunFolder
 from mtlprune.sentence import Sentence, declared
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index

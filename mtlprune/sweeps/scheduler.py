@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import yaml
 
-from mtlprune.files import write_text
+from mtlprune.io.files import write_text
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import ASIDE, Done, Lease, State, state, touched
 from mtlprune.sweeps.specification import SweepError

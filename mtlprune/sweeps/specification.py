@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config import nearest
-from mtlprune.files import RunError, read_yaml
-from mtlprune.strict import in_words
+from mtlprune.io.files import RunError, read_yaml
+from mtlprune.io.strict import in_words
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}

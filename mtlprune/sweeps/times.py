@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlprune.blocks import Block
-from mtlprune.files import RunError, read_json, write_json
+from mtlprune.config.blocks import Block
+from mtlprune.io.files import RunError, read_json, write_json
 from mtlprune.sweeps.cells import LETTERS, REFERENCES, Cell, Known, whole_digest
 from mtlprune.sweeps.folder import ASIDE, State
 

@@ -3,7 +3,7 @@ an entry point of an installed package."""
 
 from importlib.metadata import EntryPoint
 
-from mtlprune.plugins import Registry
+from mtlprune.io.plugins import Registry
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.con import CON
 from mtlprune.tasks.dep import DEP

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune.blocks import Block
+from mtlprune.config.blocks import Block
 from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear

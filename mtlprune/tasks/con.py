@@ -8,10 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune import structs
 from mtlprune.encoder.batch import Encoded, moved, slots, table
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks import base
+from mtlprune.tasks import base, inference
 from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, Term, joined, offsets, owners, summed
 from mtlprune.tasks.products import linear, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
@@ -109,7 +108,7 @@ class CON(InTurns):
 
     def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         scores, vectors = self.features(encoded)
-        crf = structs.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
+        crf = inference.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
         labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         return [
             Term(crf, len(encoded.words)),
@@ -124,9 +123,9 @@ class CON(InTurns):
 
     def decoding(self, encoded: Encoded) -> Decoding:
         scores, vectors = self.features(encoded)
-        marginals = structs.constituency_marginals(scores, encoded.lengths)
-        (splits,) = yield (structs.best_splits(marginals, encoded.lengths),)
-        trees = [structs.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
+        marginals = inference.constituency_marginals(scores, encoded.lengths)
+        (splits,) = yield (inference.best_splits(marginals, encoded.lengths),)
+        trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
         ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
         of_span, left, right = moved([sentence, ends[:, 0], ends[:, 1]], scores.device)

@@ -8,10 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune import structs
 from mtlprune.encoder.batch import Encoded, moved, placed, slots, table
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.tasks import base
+from mtlprune.tasks import base, inference
 from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, joined, offsets
 from mtlprune.tasks.products import linear, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
@@ -116,7 +115,7 @@ class DEP(InTurns):
         arcs, vectors = self.features(encoded)
         (arcs,) = yield (arcs,)  # trees are found on the host, relations of their arcs on the device
         square = nn.functional.pad(arcs, (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
-        heads = structs.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
+        heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
         (rows,) = moved([head_rows(flat, encoded.sizes)], encoded.words.device)
         (relations,) = yield (self.relation_scores(encoded, vectors, rows).argmax(-1),)

@@ -11,10 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune import structs
 from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
-from mtlprune.tasks import base
+from mtlprune.tasks import base, inference
 from mtlprune.tasks.base import Decoding, Dropout, InTurns, LabelRows, Target, Term, joined, owners, summed
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
@@ -241,7 +240,7 @@ class SRL(InTurns):
         for row, scored in arguments.items():
             index = row - first[owner[row]]
             free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
-            chosen_spans = tuple(Span(start, end, label) for start, end, _, label in structs.nonoverlapping(free))
+            chosen_spans = tuple(Span(start, end, label) for start, end, _, label in inference.nonoverlapping(free))
             if chosen_spans or not self.ranked:
                 layers[owner[row]].append(Predicate(index, None, chosen_spans))
         return [tuple(layer) for layer in layers]

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.blocks import SyntaxConfig
+from mtlprune.config.blocks import SyntaxConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.arcs import DIRECTIONS, uas_of
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.heads import by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.files import plain
+from mtlprune.io.files import plain
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training.checkpoint import Progress

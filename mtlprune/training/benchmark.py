@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig
 
-from mtlprune.blocks import PruningConfig
+from mtlprune.config.blocks import PruningConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.pieces import EncoderError

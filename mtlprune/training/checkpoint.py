@@ -19,12 +19,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from mtlprune import run_forms
 from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
-from mtlprune.files import RunError, append_line, file_sha256, reading, replacing, restore_log
-from mtlprune.runs import RunFolder
-from mtlprune.strict import parse_json
+from mtlprune.io.files import RunError, append_line, file_sha256, reading, replacing, restore_log
+from mtlprune.io.strict import parse_json
+from mtlprune.runs import forms
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
 AGAIN = "remove it to begin anew"
@@ -196,11 +196,11 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 def _progress(text: str) -> Progress:
     """Where training stands, of the form that was written. Raises ValueError otherwise."""
     record = parse_json(text)
-    run_forms.check(run_forms.STANDING, record)
+    forms.check(forms.STANDING, record)
     lacking = {entry.name for entry in fields(Progress)} - record.keys() - LATER
     if lacking:
         raise ValueError(f"nothing called {', '.join(sorted(lacking))}")
-    run_forms.check(run_forms.BEST, record["best"])
+    forms.check(forms.BEST, record["best"])
     return Progress(**record)
 
 

@@ -25,9 +25,9 @@ from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.errors import printable
+from mtlprune.evaluation.scores import main_score, name_of
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import main_score, name_of
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.tasks.base import Task
 from mtlprune.training.pruning.head_removal import TOLERANCE
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mtlprune.runs import RunError
+from mtlprune.runs.folder import RunError
 
 
 def choose_device(wanted: str) -> str:

@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mtlprune.config.config import Config
 from mtlprune.layers import Layer, kind_of
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 from mtlprune.tasks import Task
 from mtlprune.training import hardware, mixing

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import one_writer, reading, remove, remove_halves
+from mtlprune.io.files import one_writer, reading, remove, remove_halves
 from mtlprune.model import Batch, MultiTaskModel, autocast
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mtlprune.encoder.gates import Gates
 from mtlprune.errors import MtlpruneError, launched
-from mtlprune.runs import RunError
+from mtlprune.runs.folder import RunError
 from mtlprune.tasks.base import Term, summed
 from mtlprune.training.checkpoint import step_seed
 from mtlprune.training.mixing import MiniBatch

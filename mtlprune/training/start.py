@@ -7,9 +7,9 @@ from typing import Any
 from mtlprune.config.config import Config, ConfigError, build_config
 from mtlprune.corpora.store import StoredSentences
 from mtlprune.encoder.removal import GATED, WEIGHTS
-from mtlprune.files import RunError, file_sha256, reading
+from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 
 SHOWN = 5  # unknown labels named by name

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.files import make_folder, sync_tree, write_text
+from mtlprune.io.files import make_folder, sync_tree, write_text
 
 CELL = 16
 """Pixels of a head's square."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlprune.analyses.claims.stability import jackknife
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 OPEN = 1e-3

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlprune.claimed_heads import load_claims
+from mtlprune.runs.claims import load_claims
 
 TASKS, LEAST = ("pos", "ner", "dep", "con", "srl"), 3
 

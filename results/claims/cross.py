@@ -17,7 +17,7 @@ from scipy import stats
 from mtlprune import read_results
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.cross.measure import TERMS, corrected_over_labels, own_minus_others
-from mtlprune.results import Result, write_result
+from mtlprune.runs.results import Result, write_result
 
 NOTES = [
     "Own minus others: intervals over the three runs of a task (t), on these sentences, except that of the mean in "

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlprune.analyses.claims.stability import Runs, jackknife, phi
-from mtlprune.claimed_heads import RunGroup, load_claims
+from mtlprune.runs.claims import RunGroup, load_claims
 
 TASKS, MARGIN = ("pos", "ner", "dep", "con", "srl"), 0.10
 

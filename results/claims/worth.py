@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mtlprune.evaluation.scores import MAIN, SCORES, count_names
+from mtlprune.figures.grid import probability
 from mtlprune.layers import kind_of
-from mtlprune.reports.grid import probability
-from mtlprune.runs import RunFolder
-from mtlprune.scores import MAIN, SCORES, count_names
+from mtlprune.runs.folder import RunFolder
 from mtlprune.statistics.significance import Floats, System, holm, over_seeds, resampled_sums, within_margin
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000

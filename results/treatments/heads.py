@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.claimed_heads import load_claims
+from mtlprune.runs.claims import load_claims
 from mtlprune.statistics.significance import holm
 
 SETTINGS, SEEDS = ("none", "dispatch-stem", "distil", "protect-stem", "project-features"), (1, 2, 3)

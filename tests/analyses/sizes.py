@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.scores import SCORES
+from mtlprune.evaluation.scores import SCORES
 from mtlprune.statistics import significance
 from mtlprune.statistics.standard_errors import upper_tail
 

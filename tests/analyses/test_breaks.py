@@ -13,7 +13,7 @@ from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.breaks import BreaksOptions
 from mtlprune.analyses.breaks.measure import BreakError, find_break, lag_test
 from mtlprune.reports.analyses import markdown
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 
 STEPS = np.arange(101.0)
 KINK = np.maximum(0, STEPS - 40)

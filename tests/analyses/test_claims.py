@@ -15,9 +15,9 @@ from gated_runs import append_gates, claim, scattered, write_run
 from mtlprune.analyses.claims import maths
 from mtlprune.analyses.claims.maths import SHARING, claimed_by, list_heads, majority_probability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.claimed_heads import Claim, ClaimError, group, is_joint, load_claims, notes
-from mtlprune.results import Result
-from mtlprune.runs import RunError
+from mtlprune.runs.claims import Claim, ClaimError, group, is_joint, load_claims, notes
+from mtlprune.runs.folder import RunError
+from mtlprune.runs.results import Result
 from mtlprune.sentence import LAYERS
 
 GATES = np.array([[0.0, 0.5, 1.0], [0.001, 0.002, 1.0]])

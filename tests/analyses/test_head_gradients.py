@@ -15,8 +15,8 @@ from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, 
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
+from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.model import MultiTaskModel
-from mtlprune.scores import SCORES, count_names
 from mtlprune.tasks import TASKS
 from mtlprune.training.pruning.selectors import agreement, derivatives, head_weights
 

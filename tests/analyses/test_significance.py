@@ -14,7 +14,7 @@ from random_sentences import sentences
 from scipy import optimize, stats
 from sizes import LEVELS, of_counts, of_scores, rejected
 
-from mtlprune.scores import SCORES, count
+from mtlprune.evaluation.scores import SCORES, count
 from mtlprune.sentence import LAYERS, Sentence, Span
 from mtlprune.statistics import significance
 from mtlprune.statistics.standard_errors import StandardError, upper_tail

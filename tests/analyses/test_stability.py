@@ -16,10 +16,10 @@ from scipy import stats
 from mtlprune import read_results
 from mtlprune.analyses.claims import ANALYSIS, stability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.claimed_heads import Claim, ClaimError, group, load_claims
+from mtlprune.figures.maps import claim_maps
 from mtlprune.reports.analyses import markdown
-from mtlprune.reports.maps import claim_maps
-from mtlprune.results import Result, write_result
+from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
+from mtlprune.runs.results import Result, write_result
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 

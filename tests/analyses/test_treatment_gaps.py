@@ -16,8 +16,8 @@ from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.treatments import TreatmentsOptions
 from mtlprune.analyses.treatments.measure import measure
 from mtlprune.reports.analyses import figures, markdown
-from mtlprune.results import Result, read_result, write_result
-from mtlprune.runs import RunError
+from mtlprune.runs.folder import RunError
+from mtlprune.runs.results import Result, read_result, write_result
 
 GOLD = gold_sentences(150)
 STEM = {"named": None, "claims": "claims", "least": 3, "rule": None, "like": None, "seed": None}

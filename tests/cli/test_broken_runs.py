@@ -25,8 +25,8 @@ from safetensors.torch import load_file, save_file
 from mtlprune.config.config import load_config
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.errors import printable_lines
-from mtlprune.files import SUMS, write_sums
-from mtlprune.runs import RESULTS, RunFolder
+from mtlprune.io.files import SUMS, write_sums
+from mtlprune.runs.folder import RESULTS, RunFolder
 from mtlprune.training.loop import train
 
 

@@ -16,13 +16,13 @@ from huggingface_hub import ModelCard
 from tiny import HEADS
 from transformers import AutoModel, AutoTokenizer
 
-from mtlprune.claimed_heads import load_claims
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import quiet
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
 
 Command = Callable[..., Any]
 

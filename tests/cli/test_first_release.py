@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 
 from mtlprune.config.config import build_config, first_digest, load_config
-from mtlprune.files import one_writer, replacing_folder
+from mtlprune.io.files import one_writer, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training.setup import processor
 

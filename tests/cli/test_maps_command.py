@@ -10,12 +10,12 @@ import pytest
 from gated_runs import scattered, write_run, write_selection
 
 from mtlprune import read_results
-from mtlprune.claimed_heads import load_claims
-from mtlprune.reports.grid import Grid
+from mtlprune.figures.grid import Grid
 from mtlprune.reports.heads import read_heads, section
 from mtlprune.reports.page.gates import ClaimSet, part
-from mtlprune.results import Result, head_rows, write_result
-from mtlprune.runs import RunFolder
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, head_rows, write_result
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.errors import MtlpruneError, launched
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 

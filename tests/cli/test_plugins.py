@@ -13,7 +13,7 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.config.config import load_config
 from mtlprune.layers import LAYERS
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.tasks import TASKS
 
 DOCS = Path(__file__).parents[2] / "docs"

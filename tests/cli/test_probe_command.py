@@ -15,7 +15,7 @@ from probe_results import row, write_probes, write_rows
 from tiny import HEADS, LAYERS
 
 from mtlprune.encoder.model import Encoder
-from mtlprune.reports.charts import ABOVE
+from mtlprune.figures.charts import ABOVE
 
 
 @pytest.fixture(scope="module")

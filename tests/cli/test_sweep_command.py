@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import found_runs, scheduler
 from mtlprune.sweeps.folder import expanded
 

@@ -12,11 +12,11 @@ from report_runs import write_study
 from tiny import HEADS, LAYERS
 
 import mtlprune as package
-from mtlprune.baselines import Majority
-from mtlprune.claimed_heads import load_claims
 from mtlprune.corpora.store import load_corpus
-from mtlprune.runs import RunFolder
-from mtlprune.scores import count, score
+from mtlprune.evaluation.baselines import Majority
+from mtlprune.evaluation.scores import count, score
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
 
 HEAVY = {"torch", "transformers", "datasets", "supar"}
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import mtlprune as library
 from mtlprune.cli.display import Interruption
 from mtlprune.corpora.store import load_corpus
-from mtlprune.runs import RunError, RunFolder, read_sentences
+from mtlprune.runs.folder import RunError, RunFolder, read_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -21,7 +21,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
-from mtlprune.files import SUMS
+from mtlprune.io.files import SUMS
 
 DOCS = Path(__file__).parents[2] / "docs" / "removal.md"
 PATTERNS = [[[1, 3], [0, 2, 3]], [[2], []], [[], [0, 1, 2, 3]], [[], []]]

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.loop import train
 
 RATES = {"encoder_rate": 1e-3, "decoder_rate": 1e-2, "checkpoint_minutes": 1e6}

@@ -20,11 +20,11 @@ from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.batch import Frame, collate
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.files import append_line, verify_sums
+from mtlprune.io.files import append_line, verify_sums
 from mtlprune.pretraining.config import MaskConfig, PretrainConfig, load_pretraining
 from mtlprune.pretraining.loop import PretrainingEvent, _Pretrainer, pretrain
 from mtlprune.pretraining.setup import Masked, mask, prediction_loss, prepare
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training.loop import TrainingError
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "syntax"

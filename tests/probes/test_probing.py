@@ -27,8 +27,8 @@ from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import SENTENCES, SLOTS, SQUARES, observation_batches, observe
-from mtlprune.results import Result, write_result
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, write_result
 from mtlprune.sentence import Dependencies, Predicate, Sentence
 
 # (S (NP the old dog) (VP saw (NP (NP cats) (PP in (NP parks)))))

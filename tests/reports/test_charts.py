@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from mtlprune.claimed_heads import Claim, group
-from mtlprune.reports import charts, maps
-from mtlprune.results import head_rows
+from mtlprune.figures import charts, maps
+from mtlprune.runs.claims import Claim, group
+from mtlprune.runs.results import head_rows
 
 NAMES = ["first", "second <b>"]
 

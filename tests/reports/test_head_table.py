@@ -9,11 +9,11 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.files import RunError
+from mtlprune.figures.grid import number, probability
+from mtlprune.io.files import RunError
 from mtlprune.reports.analyses import tables
-from mtlprune.reports.grid import number, probability
 from mtlprune.reports.heads import HeadTable, correlations
-from mtlprune.results import write_result
+from mtlprune.runs.results import write_result
 
 
 def columns(*values: np.ndarray) -> list[HeadColumn]:

@@ -17,11 +17,11 @@ from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
 
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.claimed_heads import load_claims
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
-from mtlprune.results import write_result
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import write_result
 from mtlprune.sentence import Sentence
 
 QUICK = Choices(resamples=200, permutations=50)

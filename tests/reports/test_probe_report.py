@@ -16,10 +16,10 @@ from mtlprune.analyses.probes import labels_of
 from mtlprune.analyses.probes.show import differences_figure, layers_figure, pictures, tables
 from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder
 from mtlprune.analyses.probes.show.reading import ProbePanel, kind, known, panels, read_probes, shape
-from mtlprune.files import RunError
+from mtlprune.figures.grid import Grid, Strong
+from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS
-from mtlprune.reports.grid import Grid, Strong
-from mtlprune.results import Result, write_result
+from mtlprune.runs.results import Result, write_result
 
 ENCODERS = (("pretrained", 0), ("DEP", 1), ("DEP", 2), ("POS", 1), ("POS+DEP", 1), ("MTL-5", 1), ("MTL-5", 2))
 SMALL = {"pos": LABELS["pos"], "dep": LABELS["dep"]}

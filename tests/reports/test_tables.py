@@ -14,13 +14,13 @@ import pytest
 from counted_runs import write_run
 from gated_runs import append_gates
 
+from mtlprune.evaluation.scores import MAIN, NAMES, main_score
+from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
 from mtlprune.layers import KINDS
-from mtlprune.reports.grid import LONG, Grid, Strong, escape, number, probability
 from mtlprune.reports.scores.comparisons import Comparison, compare, read_run
 from mtlprune.reports.scores.tables import grids, markdown, records, to_csv, to_json
 from mtlprune.reports.scores.tests import with_tests
-from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import MAIN, NAMES, main_score
+from mtlprune.runs.folder import RunError, RunFolder
 
 
 @pytest.fixture

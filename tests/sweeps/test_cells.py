@@ -15,12 +15,12 @@ from counted_runs import write_run
 from pydantic import BaseModel
 from safetensors.torch import save_file
 
-from mtlprune import strict
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
+from mtlprune.io import strict
 from mtlprune.model import evaluation_batches
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import cells
 from mtlprune.sweeps.cells import WITHOUT_EFFECT, Sweep, digest, narrowed, resolve
 from mtlprune.sweeps.folder import Done, Place, State, state

@@ -23,10 +23,10 @@ from random_sentences import LABELS, sentences
 from report_runs import EVIL, TASKS, gold_sentences, write_study
 from safetensors.numpy import save_file
 
-from mtlprune import records
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import count
+from mtlprune.evaluation.scores import count
+from mtlprune.runs import records
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import LAYERS, Dependencies, Sentence
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import write_index

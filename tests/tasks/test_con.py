@@ -6,7 +6,7 @@ from by_hand import check_loss, decoder, encoded, leaky, pair_scores, surprise, 
 from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import nested_spans
-from test_structs import binary_trees, enumerate_constituency
+from test_inference import binary_trees, enumerate_constituency
 
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.sentence import Sentence, Span

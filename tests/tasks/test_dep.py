@@ -3,7 +3,7 @@
 import pytest
 import torch
 from by_hand import check_loss, decoder, encoded, leaky, pair_scores, surprise, with_one
-from test_structs import dependency_trees, tree_score
+from test_inference import dependency_trees, tree_score
 
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks.dep import DEP

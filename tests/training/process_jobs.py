@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 import mtlprune.model
 from mtlprune.config.config import build_config
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training import parallel
 from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch

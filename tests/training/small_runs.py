@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import Trainer, train

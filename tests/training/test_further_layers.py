@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from small_runs import trained, with_sentences
 
-from mtlprune.claimed_heads import load_claims
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.layers import LAYERS, Layer
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.scores.comparisons import compare
 from mtlprune.reports.scores.tables import markdown
 from mtlprune.reports.scores.tests import with_tests
-from mtlprune.runs import RunFolder
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training.evaluation import evaluate_run
 

@@ -9,9 +9,9 @@ from small_runs import corpus_of, prepared, train_until, trained
 
 from mtlprune.config.config import build_config
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import file_sha256
+from mtlprune.io.files import file_sha256
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.loop import train
 from mtlprune.training.setup import prepare
 

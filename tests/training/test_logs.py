@@ -16,7 +16,7 @@ from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.errors import MtlpruneError
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.loop import train
 from mtlprune.training.tracking import picture
 

@@ -14,7 +14,7 @@ from small_runs import Settings, corpus_of, gradients, prepared, train_until, tr
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training import setup
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train

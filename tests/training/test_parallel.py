@@ -25,7 +25,7 @@ from small_runs import Settings, alike, corpus_of
 
 import mtlprune.model
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.parallel import ALONE, ProcessGroup
 

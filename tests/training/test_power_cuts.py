@@ -12,7 +12,7 @@ from power_cuts import Image, Recorder, images, lay_out
 from mtlprune.config.config import Config, build_config
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import pretrain
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
 from mtlprune.training.pruning import head_removal

@@ -14,7 +14,7 @@ from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
 from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import fix_heads
 from mtlprune.training.pruning.penalty import TargetPenalty

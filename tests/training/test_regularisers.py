@@ -12,7 +12,7 @@ from torch import Tensor
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.linear import POS
 from mtlprune.training.mixing import MiniBatch

@@ -12,11 +12,11 @@ from small_runs import Settings, corpus_of, prepared, trained
 from tiny import HEADS, LAYERS
 from torch import Tensor
 
-from mtlprune.claimed_heads import load_claims
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import top_mask
-from mtlprune.files import RunError
-from mtlprune.runs import RunFolder
+from mtlprune.io.files import RunError
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.recording import record
 from mtlprune.training.pruning import selectors
 from mtlprune.training.pruning.selectors import (

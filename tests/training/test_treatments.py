@@ -21,7 +21,7 @@ from tiny import make_tiny
 from torch import Tensor
 
 from mtlprune.analyses.reading import find_sources
-from mtlprune.blocks import ADDED_TREATMENTS, TreatmentConfig
+from mtlprune.config.blocks import ADDED_TREATMENTS, TreatmentConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
@@ -30,8 +30,8 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
 from mtlprune.reports.page.gates import claim_sets
-from mtlprune.results import Result, head_rows, write_result
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import Result, head_rows, write_result
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.specification import read_specification
 from mtlprune.sweeps.times import measured_seconds

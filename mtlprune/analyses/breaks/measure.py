@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.breaks import Axis
-from mtlprune.files import RunError, read_json_lines
-from mtlprune.results import Grid, Result, head_rows
+from mtlprune.io.files import RunError, read_json_lines
+from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.statistics.permutation import layer_orders, tail
 
 Place = tuple[str, int, int]

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.breaks.measure import frames_of
-from mtlprune.reports.grid import Grid, probability
-from mtlprune.results import Result
+from mtlprune.figures.grid import Grid, probability
+from mtlprune.runs.results import Result
 
 
 def about(result: Result) -> str:

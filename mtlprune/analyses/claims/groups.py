@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
 from mtlprune.analyses.reading import Reading
-from mtlprune.claimed_heads import Claim, ClaimError, group, is_joint, load_claims
-from mtlprune.files import from_here
-from mtlprune.results import CLOSED_GATE, Result, head_rows
+from mtlprune.io.files import from_here
+from mtlprune.runs.claims import Claim, ClaimError, group, is_joint, load_claims
+from mtlprune.runs.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
 Grid = NDArray[np.float64]  # (L, A)

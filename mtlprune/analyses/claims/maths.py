@@ -15,7 +15,7 @@ from scipy import stats
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims.stability import Runs
-from mtlprune.claimed_heads import Claim, RunGroup
+from mtlprune.runs.claims import Claim, RunGroup
 from mtlprune.statistics.agreement import jaccard, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import (
     corrected,

@@ -11,10 +11,10 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims.maths import claim_columns, with_pooled
 from mtlprune.analyses.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
-from mtlprune.claimed_heads import Claim
-from mtlprune.reports.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
-from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import CLOSED_GATE, Result, head_rows
+from mtlprune.figures.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.claims import Claim
+from mtlprune.runs.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.significance import LEVEL
 
 SHOWN = 24

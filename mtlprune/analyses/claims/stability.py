@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.claimed_heads import Claim, RunGroup
+from mtlprune.runs.claims import Claim, RunGroup
 from mtlprune.statistics.permutation import swapped
 
 Floats = NDArray[np.float64]

@@ -11,16 +11,16 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from mtlprune import scores
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import groups_of
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
-from mtlprune.claimed_heads import ClaimError, group, is_joint, load_claims
 from mtlprune.encoder.gates import Gates
+from mtlprune.evaluation import scores
 from mtlprune.model import SHARED
-from mtlprune.results import Result, head_rows
-from mtlprune.runs import RunFolder
+from mtlprune.runs.claims import ClaimError, group, is_joint, load_claims
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.significance import Floats, Score, System, differences, holm, over_seeds, resampled_sums
 from mtlprune.training import hardware
 from mtlprune.training.evaluation import evaluate

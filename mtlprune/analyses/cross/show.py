@@ -5,9 +5,9 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.analyses.cross import ALL_TASKS
-from mtlprune.reports.charts import Chart, Spec, cells, figure
-from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import Result
+from mtlprune.figures.charts import Chart, Spec, cells, figure
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, holm
 
 

@@ -23,8 +23,8 @@ from mtlprune.analyses.degeneration import maths
 from mtlprune.analyses.reading import Source, variant
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
-from mtlprune.results import Part, tidy
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Part, tidy
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import corrected, rank_test
 from mtlprune.statistics.significance import FEW, count_labels

@@ -24,7 +24,7 @@ from scipy import stats
 from scipy.optimize import nnls
 from torch import Tensor
 
-from mtlprune.runs import RunError
+from mtlprune.runs.folder import RunError
 from mtlprune.statistics import twonn
 from mtlprune.training.optimisation import mean_cosine as mean_cosine
 from mtlprune.training.optimisation import unit_rows

@@ -33,7 +33,7 @@ from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
-from mtlprune.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy
+from mtlprune.runs.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy
 from mtlprune.statistics.twonn import likelihood
 
 Floats = NDArray[np.float64]

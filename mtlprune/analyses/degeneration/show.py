@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.claims.show import before, by_claims, tests_table
+from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
-from mtlprune.reports.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
-from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import CLOSED_GATE, Part, Result, joined, tidy
+from mtlprune.runs.results import CLOSED_GATE, Part, Result, joined, tidy
 from mtlprune.statistics.significance import LEVEL
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, stats
 
 from mtlprune.analyses.dissection import SUBSETS, TERMS
-from mtlprune.results import KEYS, VALUES, Result, head_rows
+from mtlprune.runs.results import KEYS, VALUES, Result, head_rows
 from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]

@@ -30,7 +30,7 @@ from mtlprune.analyses.reading import Found, ProbeError, Subject, batches, gate_
 from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.layers import in_order
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
+from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
-from mtlprune.reports.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
-from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import CLOSED_GATE, Part, Result, joined
+from mtlprune.runs.results import CLOSED_GATE, Part, Result, joined
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")

@@ -16,8 +16,8 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.gradients import EVERY, HALVES
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.corpora.tables import batched
-from mtlprune.results import Grid, Result, head_rows
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.tasks.base import Target, Task

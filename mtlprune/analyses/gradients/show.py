@@ -4,9 +4,9 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.gradients import EVERY
-from mtlprune.reports.charts import Chart, Spec, figure, head_map
-from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import Result
+from mtlprune.figures.charts import Chart, Spec, figure, head_map
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
 
 

@@ -53,7 +53,7 @@ from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observation_batches, observe, use_eager
 from mtlprune.encoder.pieces import Pieces
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)

@@ -27,7 +27,7 @@ from mtlprune.encoder.fusion import Fusion
 from mtlprune.encoder.head_closing import closings
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
-from mtlprune.results import Result, head_rows, spread
+from mtlprune.runs.results import Result, head_rows, spread
 from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
 

@@ -8,9 +8,9 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.claims.show import before, by_claims, tests_table
-from mtlprune.reports.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
-from mtlprune.reports.grid import Grid, probability
-from mtlprune.results import Part, Result, joined, tidy
+from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.grid import Grid, probability
+from mtlprune.runs.results import Part, Result, joined, tidy
 
 TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis, Column
-from mtlprune.blocks import Block
+from mtlprune.config.blocks import Block
 
 
 class SyntaxOptions(Block):

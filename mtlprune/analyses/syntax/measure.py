@@ -21,8 +21,8 @@ from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.files import plain
-from mtlprune.results import Grid, Result, head_rows
+from mtlprune.io.files import plain
+from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test, spearman
 from mtlprune.statistics.twonn import DimensionError, likelihood, twonn

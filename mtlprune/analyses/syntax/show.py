@@ -7,9 +7,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.reports.charts import DIVERGING, RULE, Chart, Spec, data, figure, head_map, panels
-from mtlprune.reports.grid import Grid, number, probability
-from mtlprune.results import Part, Result, head_rows, joined
+from mtlprune.figures.charts import DIVERGING, RULE, Chart, Spec, data, figure, head_map, panels
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Part, Result, head_rows, joined
 
 
 def about(result: Result) -> str:

@@ -18,13 +18,13 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.blocks import TreatmentConfig
-from mtlprune.files import read_json, reading
+from mtlprune.config.blocks import TreatmentConfig
+from mtlprune.evaluation.scores import SCORES, count_names
+from mtlprune.io.files import read_json, reading
 from mtlprune.reports.scores.comparisons import MORE_UPDATES, Comparison, ScoreColumn, compare, described, untreated
 from mtlprune.reports.scores.tests import Counted, count_run, read_counts, refuse_unpaired
-from mtlprune.results import Result
-from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import SCORES, count_names
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import (
     Floats,
     System,

@@ -8,9 +8,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.reports.charts import HEIGHT, INK, RULE, WIDTH, Chart, Spec, data, figure, spread
-from mtlprune.reports.grid import Grid, number, percent, probability
-from mtlprune.results import Result
+from mtlprune.figures.charts import HEIGHT, INK, RULE, WIDTH, Chart, Spec, data, figure, spread
+from mtlprune.figures.grid import Grid, number, percent, probability
+from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
 
 

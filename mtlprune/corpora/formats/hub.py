@@ -20,7 +20,7 @@ from mtlprune.corpora.formats import (
 )
 from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns, without
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.files import parse_json_line, read_json, read_yaml
+from mtlprune.io.files import parse_json_line, read_json, read_yaml
 from mtlprune.sentence import Sentence
 
 USUAL = {

@@ -17,7 +17,7 @@ from mtlprune.reports.page import gates as page_gates
 from mtlprune.reports.page import runs as page_runs
 from mtlprune.reports.page import scores as page_scores
 from mtlprune.reports.page.render import rendered
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from mtlprune.analyses.claims.show import answer, claimed_by_several
 from mtlprune.analyses.probes import ANALYSIS as PROBES
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
-from mtlprune.files import RunError, read_json, reading
+from mtlprune.figures.grid import Grid
+from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.grid import Grid
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
-from mtlprune.results import Result
+from mtlprune.runs.results import Result
 
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
 """What an analysis, or the table of heads, leaves in its folder, in the order of sections."""

@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.files import RunError, read_json, reading
+from mtlprune.figures.charts import Interval, colours, figure, lines, panels, seeds_behind
+from mtlprune.figures.grid import Grid, percent
+from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.charts import Interval, colours, figure, lines, panels, seeds_behind
-from mtlprune.reports.grid import Grid, percent
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 
 Reading = Callable[[dict[str, Any], str], float | None]
 Line = Sequence[tuple[float, float]]

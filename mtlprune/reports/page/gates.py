@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims import maths
-from mtlprune.blocks import PruningConfig
-from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup, group, load_claims
-from mtlprune.reports.analyses import Figure
-from mtlprune.reports.charts import figure
-from mtlprune.reports.maps import (
+from mtlprune.config.blocks import PruningConfig
+from mtlprune.figures.charts import figure
+from mtlprune.figures.maps import (
     PALETTES,
     SEEDS_SHOWN,
     GateMap,
@@ -24,9 +22,11 @@ from mtlprune.reports.maps import (
     maps_chart,
     side_by_side,
 )
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
-from mtlprune.runs import RunError, flat, is_aside
+from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup, group, load_claims
+from mtlprune.runs.folder import RunError, flat, is_aside
 from mtlprune.statistics.significance import LEVEL
 
 _BY_TASK = ("tasks", "decoders", "train.freeze")

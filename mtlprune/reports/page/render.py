@@ -16,10 +16,10 @@ from markupsafe import Markup, escape
 
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
-from mtlprune.files import plain
-from mtlprune.reports import charts
+from mtlprune.figures import charts
+from mtlprune.figures.grid import Strong
+from mtlprune.io.files import plain
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.grid import Strong
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
 LEAST = 0.72

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mtlprune.reports.grid import Grid
+from mtlprune.figures.grid import Grid
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.scores.comparisons import described, pruning_title, treatment_way
-from mtlprune.runs import RunFolder, flat
+from mtlprune.runs.folder import RunFolder, flat
 
 _Heads = Mapping[str, Sequence[str]]
 """Task, or "shared" → heads such as 3-7."""

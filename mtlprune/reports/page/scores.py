@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
+from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.reports.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.runs import ReadRun
 from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
 from mtlprune.reports.scores.tables import MORE, best, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.tables import legend as table_legend
 from mtlprune.reports.scores.tests import Tested, with_tests
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.significance import FEW, LEVEL, LabelDifference, compare_counted, count_labels
 

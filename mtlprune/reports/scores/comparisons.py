@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.blocks import filled
-from mtlprune.files import from_here
+from mtlprune.config.blocks import filled
+from mtlprune.evaluation.scores import main_score, name_of
+from mtlprune.figures.grid import html
+from mtlprune.io.files import from_here
 from mtlprune.layers import in_order, kind_of, layer_order
-from mtlprune.reports.grid import html
-from mtlprune.runs import RunError, RunFolder, flat, is_aside
-from mtlprune.scores import main_score, name_of
+from mtlprune.runs.folder import RunError, RunFolder, flat, is_aside
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -193,7 +193,7 @@ def _heads(folder: RunFolder, manifest: Mapping[str, Any], tasks: tuple[str, ...
         return dict.fromkeys(tasks, (sum(map(len, there["kept"])), there["heads"] * len(there["kept"])))
     if not folder.gates_path.is_file():
         return {}
-    from mtlprune.claimed_heads import load_claims  # needs numpy, which other tables do without
+    from mtlprune.runs.claims import load_claims  # needs numpy, which other tables do without
 
     found = {}
     for claim in load_claims([folder.path]):

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mtlprune.errors import printable_lines
-from mtlprune.files import json_text, plain
+from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
+from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
-from mtlprune.reports.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
 from mtlprune.reports.scores.comparisons import (
     Comparison,
     ScoreColumn,

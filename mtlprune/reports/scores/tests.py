@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.reports.scores.comparisons import MARGIN, Comparison, ScoreColumn, ScoredRun
-from mtlprune.runs import RunError, RunFolder
-from mtlprune.scores import SCORES, count_names
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip
 
 OF_GOLD = frozenset({"gold", "words", "words_no_punct"})

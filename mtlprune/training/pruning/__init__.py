@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlprune.blocks import HeadsConfig
-from mtlprune.claimed_heads import OPEN_ABOVE, Claim, load_claims
+from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, first_logits, overlap
 from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.claims import OPEN_ABOVE, Claim, load_claims
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.pruning.penalty import (
     SETTLE,
     Annealing,

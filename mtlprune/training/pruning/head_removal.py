@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune import __version__
-from mtlprune.claimed_heads import SHARED, load_claims
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
@@ -40,9 +39,10 @@ from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
 from mtlprune.errors import out_of_memory
-from mtlprune.files import file_sha256, replacing_folder
+from mtlprune.io.files import file_sha256, replacing_folder
 from mtlprune.model import MultiTaskModel, autocast
-from mtlprune.runs import RunError, RunFolder
+from mtlprune.runs.claims import SHARED, load_claims
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware, setup
 from mtlprune.training.checkpoint import save_weights

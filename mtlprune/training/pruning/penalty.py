@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtlprune.claimed_heads import Claim
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, logits_of, top_mask
+from mtlprune.runs.claims import Claim
 from mtlprune.training.optimisation import adam
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from mtlprune.encoder.head_closing import measure_means
 from mtlprune.encoder.heads import HeadPlaces, by_layer
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
-from mtlprune.runs import SELECTION, RunFolder
+from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.tasks.base import Target
 from mtlprune.training.mixing import MiniBatch, batches
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mtlprune.blocks import ADDED_TREATMENTS
 from mtlprune.config import ConfigError
+from mtlprune.config.blocks import ADDED_TREATMENTS
 from mtlprune.encoder.heads import head_mask
-from mtlprune.files import RunError
+from mtlprune.io.files import RunError
 from mtlprune.model import Decode, MultiTaskModel
-from mtlprune.runs import TREATED, RunFolder
+from mtlprune.runs.folder import TREATED, RunFolder
 from mtlprune.training.parallel import ProcessGroup
 from mtlprune.training.treatments.allocation import Clone, Dispatch, Project, Protect
 from mtlprune.training.treatments.base import HeadGradients, Treated, Treatment

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.blocks import CloneConfig, DispatchConfig, HeadsConfig, ProjectConfig, ProtectConfig
 from mtlprune.config import ConfigError
+from mtlprune.config.blocks import CloneConfig, DispatchConfig, HeadsConfig, ProjectConfig, ProtectConfig
 from mtlprune.encoder.batch import Encoded
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.pieces import EncoderError

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from mtlprune.blocks import Block, HeadsConfig
+from mtlprune.config.blocks import Block, HeadsConfig
 from mtlprune.model import Decode, MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.parallel import ProcessGroup
 from mtlprune.training.treatments.heads import Owned, Sets, check_own_weights, owned
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from mtlprune.blocks import PruningConfig, TreatmentConfig
+from mtlprune.config.blocks import PruningConfig, TreatmentConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.model import MultiTaskModel, autocast
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training import benchmark, hardware, mixing
 from mtlprune.training.parallel import ALONE
 from mtlprune.training.setup import Beginning, Run

@@ -25,13 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune import structs
-from mtlprune.blocks import DistilConfig
+from mtlprune.config.blocks import DistilConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
 from mtlprune.corpora.tables import arrays_from_bytes, arrays_to_bytes
 from mtlprune.encoder.batch import Encoded
-from mtlprune.files import (
+from mtlprune.io.files import (
     RunError,
     file_sha256,
     one_writer,
@@ -42,6 +41,7 @@ from mtlprune.files import (
     write_json,
 )
 from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
+from mtlprune.tasks import inference
 from mtlprune.tasks.base import Target, Term, WordLabels
 from mtlprune.tasks.con import CON
 from mtlprune.tasks.dep import DEP
@@ -140,7 +140,7 @@ class BracketTeacher(Teacher):
         spans, vectors = task.features(encoded)
         labels = task.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         found = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
-        marginals = structs.constituency_marginals(spans, encoded.lengths).half().cpu().numpy()
+        marginals = inference.constituency_marginals(spans, encoded.lengths).half().cpu().numpy()
         for place, size in enumerate(encoded.sizes):
             found[place]["spans"] = marginals[place][np.triu_indices(size + 1, 1)]
         return found

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.blocks import HeadsConfig
-from mtlprune.claimed_heads import RANDOM
+from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.results import CLOSED_GATE, read_result
+from mtlprune.runs.claims import RANDOM
+from mtlprune.runs.results import CLOSED_GATE, read_result
 
 Sets = dict[str, Tensor]
 """Task, or "shared", → (L, A) of bool."""

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mtlprune.blocks import MergeConfig
+from mtlprune.config.blocks import MergeConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs import RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.pruning.selectors import derivatives
 from mtlprune.training.start import check_compatible, check_same_labels
 from mtlprune.training.treatments.base import Treatment

@@ -18,9 +18,9 @@ import pandas as pd
 from jinja2 import Template
 from numpy.typing import NDArray
 
-from mtlprune.claimed_heads import Claim, ClaimError
 from mtlprune.errors import printable_lines
-from mtlprune.reports.charts import ABOVE, INK, RULE, SOFT, Spec, data, figure, panels, svg
+from mtlprune.figures.charts import ABOVE, INK, RULE, SOFT, Spec, data, figure, panels, svg
+from mtlprune.runs.claims import Claim, ClaimError
 
 SHOWN = 10
 """Labels that a card names."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from mtlprune.analyses.probes.show import FEW, signed
 from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel
-from mtlprune.files import RunError
-from mtlprune.reports.grid import Grid, mean_sd, number
+from mtlprune.figures.grid import Grid, mean_sd, number
+from mtlprune.io.files import RunError
 
 ENCODERS = ("BERT", "RoBERTa", "ELECTRA", "DeBERTa")
 DEFECT = "†"

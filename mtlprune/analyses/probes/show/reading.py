@@ -19,9 +19,9 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import read
 from mtlprune.analyses.probes import CHANCE, CONTROLS, MODES, OFFSET, RANDOM, RESULT, TRUE, labels_of
-from mtlprune.files import RunError
+from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS, in_order, kind_of, layer_order
-from mtlprune.results import Result, joined
+from mtlprune.runs.results import Result, joined
 
 PRETRAINED, STL = "pretrained", "STL"
 EARLIER = ("probes.parquet",)

@@ -3,7 +3,7 @@
 config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  selection.json  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 
-A record (mtlprune.records) is read as a run is, as far as no weights and no predictions are needed.
+A record (mtlprune.runs.records) is read as a run is, as far as no weights and no predictions are needed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mtlprune import records, run_forms
-from mtlprune.blocks import filled
+from mtlprune.config.blocks import filled
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
 from mtlprune.errors import MtlpruneError
-from mtlprune.files import (
+from mtlprune.evaluation.scores import SCORES, main_score
+from mtlprune.io.files import (
     RunError,
     file_sha256,
     json_text,
@@ -44,10 +44,10 @@ from mtlprune.files import (
     write_json,
     write_text,
 )
+from mtlprune.io.strict import parse_json
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
-from mtlprune.scores import SCORES, main_score
+from mtlprune.runs import forms, records
 from mtlprune.sentence import Sentence
-from mtlprune.strict import parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -202,7 +202,7 @@ class RunFolder:
         if not isinstance(tree, dict):
             raise RunError(f"{self.config_path}: expected keys and values, found {type(tree).__name__}")
         with reading(self.config_path):
-            run_forms.check_config(tree)
+            forms.check_config(tree)
         return tree
 
     def write_config(self, tree: Mapping[str, Any]) -> None:
@@ -220,15 +220,15 @@ class RunFolder:
 
     def read_manifest(self) -> dict[str, Any]:
         """What the run began with, and how it ended. Raises RunError where the file is damaged."""
-        manifest = self.read_json("manifest.json", partial(run_forms.check, run_forms.MANIFEST))
+        manifest = self.read_json("manifest.json", partial(forms.check, forms.MANIFEST))
         if "pruned" in manifest:
             with reading(self.path / "manifest.json"):
-                run_forms.check_config(manifest["pruned"]["config"])
+                forms.check_config(manifest["pruned"]["config"])
         return manifest
 
     def read_best(self) -> dict[str, dict[str, Any]]:
         """joint and each task → {"epoch", "score"} of its best dev score. Raises RunError where the file is damaged."""
-        best = self.read_json("best.json", partial(run_forms.check, run_forms.BEST))
+        best = self.read_json("best.json", partial(forms.check, forms.BEST))
         if best == {} and self.read_config().get("pruning", {}).get("method") == "gates":
             raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
         if "joint" not in best:
@@ -237,7 +237,7 @@ class RunFolder:
 
     def read_vocabularies(self) -> dict[str, dict[str, list[str]]]:
         """Task → kind → labels. Raises RunError where the file is damaged, or leaves a task of the run out."""
-        found = self.read_json("vocabulary.json", partial(run_forms.check, run_forms.VOCABULARIES))
+        found = self.read_json("vocabulary.json", partial(forms.check, forms.VOCABULARIES))
         if not set(self.read_config().get("tasks", ())) <= found.keys():
             raise RunError(f"{self.path / 'vocabulary.json'}: expected the labels of every task of the run")
         return found
@@ -347,11 +347,11 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
-        return self._read_log(self.metrics_path, run_forms.METRICS)
+        return self._read_log(self.metrics_path, forms.METRICS)
 
     def read_gates(self) -> list[dict[str, Any]]:
         """The same of gates.jsonl."""
-        return self._read_log(self.gates_path, run_forms.GATES)
+        return self._read_log(self.gates_path, forms.GATES)
 
     def gates(self) -> dict[str, NDArray[np.float64]]:
         """Gate set ("shared", or tasks) → (L, A) gates of the best joint epoch.
@@ -381,7 +381,7 @@ class RunFolder:
             return None
         import numpy as np
 
-        tree = self.read_json(SELECTION, partial(run_forms.check, run_forms.SELECTION))
+        tree = self.read_json(SELECTION, partial(forms.check, forms.SELECTION))
         with reading(self.path / SELECTION):
             frequencies = np.array(tree["frequencies"], dtype=np.float64)
             selected = np.zeros((len(tree["selected"]), *frequencies.shape))
@@ -399,7 +399,7 @@ class RunFolder:
         """
         if not (self.path / TREATED).is_file():
             return {}
-        found: dict[str, Any] = self.read_json(TREATED, partial(run_forms.check, run_forms.TREATED))
+        found: dict[str, Any] = self.read_json(TREATED, partial(forms.check, forms.TREATED))
         return found
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
@@ -418,7 +418,7 @@ class RunFolder:
         found = []
         for number, record in read_json_lines(path) if path.exists() else ():
             with reading(f"{path}, line {number}"):
-                run_forms.check(form, record)
+                forms.check(form, record)
             found.append(record)
         return found
 
@@ -488,7 +488,7 @@ class RunFolder:
         scores = read_json(path, remedy=self._anew(split))
         tree = self.read_config() if self.config_path.exists() else {}
         with reading(path, remedy=self._anew(split)):
-            run_forms.check(run_forms.SCORES, scores)
+            forms.check(forms.SCORES, scores)
             for task, values in scores.items():
                 if task not in tree.get("tasks", scores):
                     raise ValueError(f"scores of {task}, which is no task of the run")
@@ -504,7 +504,7 @@ class RunFolder:
         if self.is_record:
             return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
         self.result_path("counts", split)
-        return self.read_json(_result("counts", split), run_forms.check_counts)
+        return self.read_json(_result("counts", split), forms.check_counts)
 
     def why_damaged(self, split: str) -> str:
         """What is wrong with the results of a split; "" where nothing is."""
@@ -603,7 +603,7 @@ def read_sentences(path: Path) -> Iterator[Sentence]:
     """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line."""
     for number, tree in read_json_lines(path):
         with reading(f"{path}, line {number}", remedy=_SENTENCE):
-            run_forms.check_sentence(tree)
+            forms.check_sentence(tree)
             yield from_json(tree)
 
 
@@ -634,10 +634,10 @@ def read_jsonl(
             tree = parse_json_line(line.text, where, CorpusError)
             if isinstance(tree, dict):
                 tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
-            run_forms.check_sentence(tree)
+            forms.check_sentence(tree)
             with on_lines(path, [line]):
                 sentence = from_json(tree).validate()
-            left |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in run_forms.layers_of(tree)})
+            left |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in forms.layers_of(tree)})
             yield sentence
     if left:
         own = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
@@ -656,6 +656,6 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
     layers = {
-        name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in run_forms.layers_of(tree)
+        name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)
     }
     return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)

@@ -26,7 +26,7 @@ from PIL import Image
 from scipy.optimize import isotonic_regression
 
 from mtlprune.errors import printable_lines
-from mtlprune.files import RunError, plain
+from mtlprune.io.files import RunError, plain
 
 HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from random_sentences import sentences
 
-from mtlprune.files import append_line, restore_log
-from mtlprune.runs import RunError, RunFolder, from_json, replacing, to_json
+from mtlprune.io.files import append_line, restore_log
+from mtlprune.runs.folder import RunError, RunFolder, from_json, replacing, to_json
 from mtlprune.sentence import Sentence, Span
 
 

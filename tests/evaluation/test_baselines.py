@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from random_sentences import sentences as any_sentence
 from random_sentences import spans
 
-from mtlprune.baselines import Majority
+from mtlprune.evaluation.baselines import Majority
 from mtlprune.sentence import Dependencies, Predicate, Sentence, SentenceError, Span
 
 

@@ -10,11 +10,11 @@ from random_sentences import spans
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
-from mtlprune import scores
 from mtlprune.corpora.export import write_scorer_files
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.evaluation import scores
+from mtlprune.evaluation.scores import MAIN, SCORES, add, count, score
 from mtlprune.layers import kind_of
-from mtlprune.scores import MAIN, SCORES, add, count, score
 from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span
 
 PRF = ("precision", "recall", "f1")

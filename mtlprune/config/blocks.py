@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_core import PydanticCustomError
 
 from mtlprune.errors import printable
-from mtlprune.plugins import Registry
+from mtlprune.io.plugins import Registry
 
 MOST_EPOCHS = 10_000
 """Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""

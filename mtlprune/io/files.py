@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from mtlprune.errors import MtlpruneError
-from mtlprune.strict import parse_json, parse_yaml, reason
+from mtlprune.io.strict import parse_json, parse_yaml, reason
 
 
 class RunError(MtlpruneError):

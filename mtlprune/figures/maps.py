@@ -17,9 +17,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-from mtlprune.claimed_heads import OPEN_ABOVE, Claim, RunGroup
-from mtlprune.reports.charts import DIVERGING, INK, RULE, SOFT, Spec, figure, head_map, notebook
-from mtlprune.reports.grid import html
+from mtlprune.figures.charts import DIVERGING, INK, RULE, SOFT, Spec, figure, head_map, notebook
+from mtlprune.figures.grid import html
+from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup
 
 SEEDS_SHOWN = 3
 CELL, WRITTEN, SMALL = 26, 34, 20

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from mtlprune.files import RunError, append_line, read_json, read_json_lines, read_yaml, write_json
-from mtlprune.strict import parse_json, parse_yaml
+from mtlprune.io.files import RunError, append_line, read_json, read_json_lines, read_yaml, write_json
+from mtlprune.io.strict import parse_json, parse_yaml
 
 BAD_JSON = {
     "bytes": (b"\xff", "expected UTF-8 text, found byte 0xff in line 1"),

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.blocks import filled
-from mtlprune.files import from_here, reading
+from mtlprune.config.blocks import filled
+from mtlprune.io.files import from_here, reading
 from mtlprune.layers import layer_order
-from mtlprune.runs import RunError, RunFolder, flat, is_aside, task_labels
+from mtlprune.runs.folder import RunError, RunFolder, flat, is_aside, task_labels
 
 Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
 

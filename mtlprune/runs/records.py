@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.files import RunError, read_json, reading, replacing
-from mtlprune.strict import in_words
+from mtlprune.io.files import RunError, read_json, reading, replacing
+from mtlprune.io.strict import in_words
 
 if TYPE_CHECKING:
     import pyarrow as pa

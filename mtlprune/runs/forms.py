@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
-from mtlprune.blocks import BLOCKS
+from mtlprune.config.blocks import BLOCKS
+from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, check_layer, kind_of
-from mtlprune.strict import in_words
 
 Whole = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-1e30, lt=1e30)]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from mtlprune.config.config import ConfigError, build_config, load_config, merged
-from mtlprune.files import read_yaml
+from mtlprune.io.files import read_yaml
 from mtlprune.layers import LAYERS
 
 MINIMAL = {"data": {"path": "corpus"}}

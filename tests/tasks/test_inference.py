@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtlprune import structs
 from mtlprune.layers import find_cycle
+from mtlprune.tasks import inference
 
 LENGTHS = torch.tensor([5, 1, 4, 2, 3, 5])
 
@@ -39,8 +39,8 @@ def enumerate_constituency(scores, n):
 
 def cky(scores, lengths):
     """The best tree of each sentence."""
-    splits = structs.best_splits(scores, lengths)
-    return [structs.bracketing(row, n) for row, n in zip(splits, lengths.tolist(), strict=True)]
+    splits = inference.best_splits(scores, lengths)
+    return [inference.bracketing(row, n) for row, n in zip(splits, lengths.tolist(), strict=True)]
 
 
 def gold_charts(lengths, size):
@@ -70,10 +70,10 @@ def tree_score(scores, heads):
 def test_constituency_equals_enumeration(seed):
     """The loss is the negative log-probability of the gold trees; the gradient of log Z is the marginals."""
     scores, charts = random_scores(6, 6, 6, seed=seed, scale=2.0).requires_grad_(), gold_charts(LENGTHS, 6)
-    log_z = structs.constituency_log_partition(scores, LENGTHS)
+    log_z = inference.constituency_log_partition(scores, LENGTHS)
     log_z.sum().backward()
     plain, expected_loss = scores.detach(), 0.0
-    marginals = structs.constituency_marginals(plain, LENGTHS)
+    marginals = inference.constituency_marginals(plain, LENGTHS)
     torch.testing.assert_close(scores.grad, marginals)
     trees = cky(plain, LENGTHS)
     for b, n in enumerate(LENGTHS.tolist()):
@@ -84,7 +84,7 @@ def test_constituency_equals_enumeration(seed):
         assert float(sum(plain[b, i, j] for i, j in trees[b])) == pytest.approx(float(best), abs=1e-5)
         assert trees[b] == sorted(trees[b], key=lambda span: (span[0], -span[1]))
         expected_loss += float(expected_z - plain[b][charts[b]].double().sum())
-    loss = structs.constituency_crf_loss(plain, charts, LENGTHS)
+    loss = inference.constituency_crf_loss(plain, charts, LENGTHS)
     assert loss.dim() == 0 and float(loss) == pytest.approx(expected_loss, rel=1e-5)
 
 
@@ -93,8 +93,8 @@ def test_constituency_equals_supar_on_long_sentences():
     from supar.structs import ConstituencyCRF
 
     scores, lengths = random_scores(4, 31, 31, scale=3.0), torch.tensor([30, 7, 22, 1])
-    oracle, marginals = ConstituencyCRF(scores.clone(), lengths), structs.constituency_marginals(scores, lengths)
-    torch.testing.assert_close(structs.constituency_log_partition(scores, lengths), oracle.log_partition.detach())
+    oracle, marginals = ConstituencyCRF(scores.clone(), lengths), inference.constituency_marginals(scores, lengths)
+    torch.testing.assert_close(inference.constituency_log_partition(scores, lengths), oracle.log_partition.detach())
     torch.testing.assert_close(marginals, oracle.marginals.float(), rtol=1e-4, atol=1e-4)
     assert cky(scores, lengths) == [[tuple(span) for span in tree] for tree in oracle.argmax]
 
@@ -104,22 +104,22 @@ def test_constituency_alone_equals_in_a_padded_batch(rubbish):
     scores = random_scores(6, 6, 6)
     for b, n in enumerate(LENGTHS.tolist()):
         scores[b, n + 1 :], scores[b, :, n + 1 :] = rubbish, rubbish
-    log_z, trees = structs.constituency_log_partition(scores, LENGTHS), cky(scores, LENGTHS)
-    marginals, loss = structs.constituency_marginals(scores, LENGTHS), torch.tensor(0.0)
+    log_z, trees = inference.constituency_log_partition(scores, LENGTHS), cky(scores, LENGTHS)
+    marginals, loss = inference.constituency_marginals(scores, LENGTHS), torch.tensor(0.0)
     charts = gold_charts(LENGTHS, 6)
     for b, n in enumerate(LENGTHS.tolist()):
         alone, length = scores[b : b + 1, : n + 1, : n + 1], LENGTHS[b : b + 1]
-        torch.testing.assert_close(log_z[b : b + 1], structs.constituency_log_partition(alone, length))
-        torch.testing.assert_close(marginals[b, : n + 1, : n + 1], structs.constituency_marginals(alone, length)[0])
+        torch.testing.assert_close(log_z[b : b + 1], inference.constituency_log_partition(alone, length))
+        torch.testing.assert_close(marginals[b, : n + 1, : n + 1], inference.constituency_marginals(alone, length)[0])
         assert cky(alone, length) == [trees[b]]
-        loss += structs.constituency_crf_loss(alone, charts[b : b + 1, : n + 1, : n + 1], length)
-    torch.testing.assert_close(structs.constituency_crf_loss(scores, charts, LENGTHS), loss)
+        loss += inference.constituency_crf_loss(alone, charts[b : b + 1, : n + 1, : n + 1], length)
+    torch.testing.assert_close(inference.constituency_crf_loss(scores, charts, LENGTHS), loss)
     assert torch.isfinite(marginals).all()
 
 
 def test_huge_scores_give_no_nan():
     scores, lengths = random_scores(3, 21, 21, scale=1e4).requires_grad_(), torch.tensor([20, 11, 1])
-    log_z = structs.constituency_log_partition(scores, lengths)
+    log_z = inference.constituency_log_partition(scores, lengths)
     log_z.sum().backward()
     assert torch.isfinite(log_z).all() and torch.isfinite(scores.grad).all()
     torch.testing.assert_close(scores.grad.sum((1, 2)), 2.0 * lengths - 1)  # 2n − 1 spans in every tree
@@ -130,9 +130,10 @@ def test_half_precision_equals_its_fp32_cast_even_under_autocast(dtype):
     half, charts = random_scores(6, 6, 6, scale=3).to(dtype), gold_charts(LENGTHS, 6)
 
     def everything(scores):
-        floats = [getattr(structs, f"constituency_{name}")(scores, LENGTHS) for name in ("log_partition", "marginals")]
-        floats.append(structs.constituency_crf_loss(scores, charts, LENGTHS))
-        return [*floats, structs.mst(scores, LENGTHS)], cky(scores, LENGTHS)
+        names = ("log_partition", "marginals")
+        floats = [getattr(inference, f"constituency_{name}")(scores, LENGTHS) for name in names]
+        floats.append(inference.constituency_crf_loss(scores, charts, LENGTHS))
+        return [*floats, inference.mst(scores, LENGTHS)], cky(scores, LENGTHS)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found, trees = everything(half)
@@ -147,7 +148,7 @@ def test_equal_scores_split_to_the_left():
 
 
 @pytest.mark.parametrize("lengths", [[0, 3], [3, 6]])
-@pytest.mark.parametrize("function", [structs.constituency_log_partition, structs.mst])
+@pytest.mark.parametrize("function", [inference.constituency_log_partition, inference.mst])
 def test_impossible_lengths_are_refused(lengths, function):
     with pytest.raises(ValueError, match="expected lengths from 1 to 5"):
         function(torch.zeros(2, 6, 6), torch.tensor(lengths))
@@ -159,7 +160,7 @@ def test_mst_equals_enumeration(projective):
     for seed in range(25):
         scores = random_scores(6, 6, 6, seed=seed, scale=10.0 ** (seed % 5 - 2))
         scores[:3, :, 0] += 2.0  # tempt with several roots
-        heads = structs.mst(scores, LENGTHS, projective)
+        heads = inference.mst(scores, LENGTHS, projective)
         assert heads.dtype == torch.long and heads.shape == (6, 6)
         for b, n in enumerate(LENGTHS.tolist()):
             best = max(tree_score(scores[b], tree) for tree in trees[n])
@@ -176,7 +177,7 @@ def test_mst_equals_supar_on_long_sentences():
     mask = (torch.arange(41) <= lengths[:, None]) & (torch.arange(41) > 0)
     for seed in range(3):
         scores = random_scores(5, 41, 41, seed=seed)
-        expected, found = mst(scores.clone(), mask), structs.mst(scores, lengths)
+        expected, found = mst(scores.clone(), mask), inference.mst(scores, lengths)
         for b, n in enumerate(lengths.tolist()):
             ours, theirs = found[b, : n + 1].tolist(), expected[b, : n + 1].tolist()
             assert not find_cycle(ours[1:]) and ours[1:].count(0) == 1
@@ -190,21 +191,21 @@ def test_mst_alone_equals_in_a_padded_batch_and_leaves_its_input_alone(projectiv
         scores[b, n + 1 :], scores[b, :, n + 1 :] = float("nan"), float("inf")
     scores.requires_grad_()
     before = scores.detach().clone()
-    heads = structs.mst(scores, LENGTHS, projective)
+    heads = inference.mst(scores, LENGTHS, projective)
     assert torch.equal(scores.detach().nan_to_num(9e9), before.nan_to_num(9e9)) and scores.requires_grad
     for b, n in enumerate(LENGTHS.tolist()):
-        alone = structs.mst(scores[b : b + 1, : n + 1, : n + 1], LENGTHS[b : b + 1], projective)
+        alone = inference.mst(scores[b : b + 1, : n + 1, : n + 1], LENGTHS[b : b + 1], projective)
         assert alone[0].tolist() == heads[b, : n + 1].tolist()
 
 
 @pytest.mark.parametrize("projective", [False, True])
 def test_equal_scores_give_a_tree_and_always_the_same(projective):
     scores = torch.zeros(6, 6, 6)
-    heads = structs.mst(scores, LENGTHS, projective)
+    heads = inference.mst(scores, LENGTHS, projective)
     for b, n in enumerate(LENGTHS.tolist()):
         assert tuple(heads[b, : n + 1].tolist()) in set(dependency_trees(n, projective))
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    assert torch.equal(structs.mst(scores[order], LENGTHS[order], projective), heads[order])
+    assert torch.equal(inference.mst(scores[order], LENGTHS[order], projective), heads[order])
 
 
 def test_a_chain_of_1500_words_with_a_circle_at_its_end():
@@ -213,7 +214,7 @@ def test_a_chain_of_1500_words_with_a_circle_at_its_end():
     scores[0, range(1, n), range(2, n + 1)] = 10.0  # every word under the next one
     scores[0, n, n - 1] = 10.0  # the last two under each other
     scores[0, n, 0] = 5.0
-    heads = structs.mst(scores, torch.tensor([n]))
+    heads = inference.mst(scores, torch.tensor([n]))
     assert heads[0].tolist() == [0, *range(2, n + 1), 0]
 
 
@@ -221,8 +222,8 @@ def test_scores_that_are_not_finite_are_refused():
     scores = torch.zeros(2, 4, 4)
     scores[1, 2, 1] = float("nan")
     with pytest.raises(ValueError, match="NaN or infinite"):
-        structs.mst(scores, torch.tensor([3, 3]))
-    assert structs.mst(scores, torch.tensor([3, 1])).shape == (2, 4)  # now it lies in the padding
+        inference.mst(scores, torch.tensor([3, 3]))
+    assert inference.mst(scores, torch.tensor([3, 1])).shape == (2, 4)  # now it lies in the padding
 
 
 # --- flat spans -----------------------------------------------------------------------------------------------------
@@ -244,11 +245,11 @@ def test_nonoverlapping_equals_enumeration(spans):
 
     subsets = itertools.chain.from_iterable(itertools.combinations(spans, k) for k in range(len(spans) + 1))
     best = max(sum(span[2] for span in chosen) for chosen in subsets if legal(chosen))
-    found = structs.nonoverlapping(spans)
+    found = inference.nonoverlapping(spans)
     assert legal(found) and found == sorted(found) and all(span in spans for span in found)
     assert sum(span[2] for span in found) == best
-    assert structs.nonoverlapping(reversed(spans)) == structs.nonoverlapping(spans)
+    assert inference.nonoverlapping(reversed(spans)) == inference.nonoverlapping(spans)
 
 
 def test_spans_that_add_nothing_are_not_taken():
-    assert structs.nonoverlapping([(0, 1, 0.0, "A"), (1, 2, float("nan"), "A")]) == []
+    assert inference.nonoverlapping([(0, 1, 0.0, "A"), (1, 2, float("nan"), "A")]) == []

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.files import (
+from mtlprune.io.files import (
     RunError,
     file_sha256,
     one_writer,
