@@ -124,14 +124,16 @@ def test_the_library_is_silent():
 
 
 HEAVY = ("torch", "transformers", "datasets", "supar")
-LIGHT = dict.fromkeys(("cli", "sweeps", "sweeps.worker", "runs", "runs.folder", "runs.claims", "runs.results", "evaluation.scores", "evaluation.baselines"), HEAVY)
+LIGHT = dict.fromkeys(
+    ("cli", "sweeps", "sweeps.worker", "runs.folder", "runs.claims", "runs.results", "evaluation.scores"), HEAVY
+)
 LIGHT = {f"mtlprune.{name}": heavy for name, heavy in LIGHT.items()} | {
     "mtlprune": HEAVY,
     "mtlprune.sentence": (*HEAVY, "numpy"),
     "mtlprune.tasks.inference": ("supar",),
     "mtlprune.corpora.grammar": ("torch", "transformers", "supar"),
 }
-SHOWING = {"reports", "reports/page", "analyses/show"}
+SHOWING = {"figures", "reports", "analyses/show"}
 REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) in SHOWING)
 ABOVE_REPORTS = tuple(
     f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config.config", "tasks.inference")
