@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import torch
 
 from mtlprune import __version__
-from mtlprune.config.blocks import Block
 from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
 from mtlprune.corpora.store import Corpus
 from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, batched
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_config, load_tokenizer
+from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunError, RunFolder, flat

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from mtlprune.config.blocks import Block, HeadsConfig
+from mtlprune.config.blocks import HeadsConfig
+from mtlprune.io.block import Block
 from mtlprune.model import Decode, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.parallel import ProcessGroup
