@@ -1,5 +1,6 @@
 """Every shipped configuration, and every one the experiments' README derives on a command line, can be trained."""
 
+import itertools
 import os
 import re
 import shlex
@@ -57,7 +58,7 @@ def test_all_settings_with_their_explanations_are_the_same_run_again(path, mtlpr
     lines = mtlprune("check", path, "--all").done().out.splitlines()
     (tmp_path / "whole.yaml").write_text("\n".join(lines), encoding="utf-8")
     assert load_config(tmp_path / "whole.yaml") == load_config(path)
-    for above, line in zip(lines, lines[1:], strict=False):
+    for above, line in itertools.pairwise(lines):
         indent = len(line) - len(line.lstrip())
         assert line.lstrip().startswith("#") or above.startswith(" " * indent + "# "), line  # each key is explained
 

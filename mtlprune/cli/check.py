@@ -30,7 +30,7 @@ def check(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
     overrides: Overrides = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Print every setting with its explanation, as YAML to train by; check no data.")
+        bool, typer.Option("--all", help="Print all settings, explained, as YAML to train by; check no data.")
     ] = False,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""

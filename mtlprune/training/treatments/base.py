@@ -16,8 +16,9 @@ from mtlprune.config.blocks import HeadsConfig
 from mtlprune.io.block import Block
 from mtlprune.model import Decode, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.training.head_gradients import Owned, owned, products
 from mtlprune.training.parallel import ProcessGroup
-from mtlprune.training.treatments.heads import Owned, Sets, check_own_weights, owned
+from mtlprune.training.treatments.heads import Sets, check_own_weights
 
 if TYPE_CHECKING:
     from mtlprune.training.setup import Beginning, Run
@@ -188,11 +189,4 @@ class HeadGradients:
 
     def gram(self, gradients: Mapping[int, Sequence[Tensor]], tasks: int) -> Tensor:
         """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights, of these parts."""
-        layers, heads = self.size
-        total = torch.zeros(layers, heads + 1, tasks, tasks, dtype=torch.float64)  # the last is nobody's
-        for place, found in gradients.items():
-            part = self.parts[place]
-            rows = [own.movedim(part.dim, 0).reshape(len(part.owner), -1) for own in found]
-            each = torch.stack(rows, 1).double()  # (n, T, weights)
-            total[part.layer].index_add_(0, part.owner.cpu() % (heads + 1), (each @ each.mT).cpu())
-        return total[:, :heads]
+        return products(((self.parts[n], each) for n, each in gradients.items()), *self.size, tasks)
