@@ -79,15 +79,15 @@ def _plot(
     if mode not in MODES:
         raise RunError(f"--mode: expected {' or '.join(MODES)}, found {mode!r}")
     published = PublishedProbes.read(against) if against is not None else None
-    found = read_probes(results)
-    shown = panels(found, mode, others)
+    result = read_probes(results)
+    shown = panels(result, mode, others)
     if not shown:
         raise RunError(
-            f"{', '.join(map(str, results))}: no results of the mode {mode} (there: {', '.join(modes(found))}); name "
+            f"{', '.join(map(str, results))}: no results of the mode {mode} (there: {', '.join(modes(result))}); name "
             "it with --mode"
         )
-    drawn = list(pictures(found, shown, raw, _wanted(maps, shown), each=True))
-    tables, notes = _tables(found, shown, published, others)
+    drawn = list(pictures(result, shown, raw, _wanted(maps, shown), each=True))
+    tables, notes = _tables(result, shown, published, others)
     make_room(out)
     entries = []
     for picture in drawn:
@@ -96,9 +96,9 @@ def _plot(
         for name, kind in zip(names, formats, strict=True):
             write_bytes(out / name, render(spec, kind, Style(scale=scale)))
         entries.append({"files": names, "title": spec["title"]["text"], **picture.entry})
-    for name, text in _texts(found, mode, tables, notes).items():
+    for name, text in _texts(result, mode, tables, notes).items():
         write_text(out / name, text)
-    listed = {"mode": mode, "results": found.about["folders"], "notes": notes, "pictures": entries}
+    listed = {"mode": mode, "results": result.about["folders"], "notes": notes, "pictures": entries}
     write_text(out / "plots.json", json_text(listed))  # last, so that it never names what is not there
     say(f"{len(formats) * len(drawn)} pictures and tables.md, tables.tex in {out}; plots.json lists the pictures")
     for note in notes:
@@ -107,46 +107,46 @@ def _plot(
 
 def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
-    there = dict.fromkeys(title for panel in shown for title in panel.titles)
+    titles = dict.fromkeys(title for panel in shown for title in panel.titles)
     if maps in ("all", "none"):
-        return set(there) if maps == "all" else set()
+        return set(titles) if maps == "all" else set()
     named = [part.strip() for part in maps.split(",")]
-    if wrong := [name for name in named if name not in there and name != PRETRAINED]:
-        raise RunError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(there)}")
+    if wrong := [name for name in named if name not in titles and name != PRETRAINED]:
+        raise RunError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(titles)}")
     return set(named)
 
 
 def _tables(
-    found: Result, shown: list[ProbePanel], published: PublishedProbes | None, others: bool
+    result: Result, shown: list[ProbePanel], published: PublishedProbes | None, others: bool
 ) -> tuple[list[Grid], list[str]]:
     from mtlprune.analyses.probes.show import lacking, tables
     from mtlprune.analyses.probes.show.paper import beside_paper
 
-    made, notes = tables(found, shown[0].mode, others), [*found.about["notes"], *lacking(shown)]
-    if "differences" not in found.frames:
+    grids, notes = tables(result, shown[0].mode, others), [*result.about["notes"], *lacking(shown)]
+    if "differences" not in result.frames:
         notes.append(
             "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
             "what they are compared with into one folder."
         )
     for panel in shown if published is not None else ():
         if table := beside_paper(panel, published):
-            made.append(table)
+            grids.append(table)
         else:
             words = f"nothing to set beside the published {published.encoder} (no label or no encoder in common)"
             notes.append(f"{panel.task.upper()}: {words}.")
-    return made, notes
+    return grids, notes
 
 
-def _texts(found: Result, mode: str, tables: list[Grid], notes: list[str]) -> dict[str, str]:
+def _texts(result: Result, mode: str, tables: list[Grid], notes: list[str]) -> dict[str, str]:
     """The tables as Markdown, and for \\input into a document that loads booktabs."""
     from mtlprune.analyses.probes.show import pretrained
     from mtlprune.analyses.probes.show.reading import shape
 
-    layers, heads = shape(found)
+    layers, heads = shape(result)
     setting = (
-        f"{pretrained(found) or 'pretrained encoder not among them'}, corpus {found.about['corpus']} "
-        f"({found.about['fingerprint'][:8]}), {layers} layers × {heads} heads, mode {mode}; special tokens: "
-        f"{found.about['specials'].rstrip('.')}."
+        f"{pretrained(result) or 'pretrained encoder not among them'}, corpus {result.about['corpus']} "
+        f"({result.about['fingerprint'][:8]}), {layers} layers × {heads} heads, mode {mode}; special tokens: "
+        f"{result.about['specials'].rstrip('.')}."
     )
     title = "What attention heads know"
     listed = ["".join(f"- {note}\n" for note in notes)] if notes else []

@@ -1,4 +1,4 @@
-"""What a run is told, before anyone knows what it means: files, their bases, overrides. Knows nothing of torch."""
+"""Files of configurations, their bases and overrides, before anyone knows what they mean; without torch."""
 
 import difflib
 import itertools

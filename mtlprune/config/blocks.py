@@ -40,7 +40,7 @@ class DataConfig(Block):
     train_sentences: int | None = Field(default=None, ge=1)
     """Use only the first so many training sentences (all, if not given)."""
     half: Literal[1, 2] | None = None
-    """Of these, one of two random halves (the same two for all seeds)."""
+    """One of two random halves of these (the same two for all seeds)."""
 
 
 class EncoderConfig(Block):
@@ -49,7 +49,7 @@ class EncoderConfig(Block):
     name: str = "minilm"
     """A Hugging Face name, a local folder, or `minilm` for the encoder of the extra `minilm`."""
     revision: str | None = None
-    """Of a Hugging Face name: a commit, tag or branch (the main branch, if not given)."""
+    """A commit, tag or branch of a Hugging Face name (the main branch, if not given)."""
     random: bool = False
     """Start from random weights of the same architecture (the no-pretraining control)."""
     context: bool = True
@@ -236,8 +236,8 @@ class PruningConfig(Block):
     sets: Annotated[Literal["shared", "per_task"], Only(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
     closed: Annotated[Literal["zero", "mean"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
-    """What a closed head contributes: nothing, or its mean over the sub-words of the training sentences (mean
-    ablation), measured before the first update with all heads open."""
+    """A closed head contributes nothing, or its mean over the sub-words of the training sentences (mean ablation),
+    measured before the first update with all heads open."""
     penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], Only(method="gates")] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
     lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
@@ -295,12 +295,12 @@ class PruningConfig(Block):
 
     @property
     def learns(self) -> bool:
-        """Whether gates are trained."""
+        """True for methods that train gates."""
         return self.method in ("gates", "topk")
 
     @property
     def moves(self) -> bool:
-        """Whether gates change from update to update."""
+        """True where gates change from update to update."""
         return self.learns or bool(self.noise)
 
     @model_validator(mode="before")
@@ -337,7 +337,7 @@ class SyntaxConfig(Block):
     strength: float = 0.0
     """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
     variant: Literal["max", "norm"] = "max"
-    """What an arc costs: the largest weight that any head puts on it, or the p-norm over all heads."""
+    """The cost of an arc: the largest weight that any head puts on it, or the p-norm over all heads."""
     norm: Annotated[float, Only(variant="norm")] = Field(default=1.0, ge=1)
     """p, for variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
@@ -372,7 +372,7 @@ class DispatchConfig(Block):
     """Near the end each task's gradient moves its own heads only (important-attention training)."""
 
     heads: HeadsConfig
-    """Of each task."""
+    """Heads of each task."""
     last: float = Field(default=0.1, gt=0, le=1)
     """Share of the updates, the last ones, in which it does (δ)."""
 
@@ -381,25 +381,25 @@ class CloneConfig(Block):
     """Each task has a copy of its own of some heads."""
 
     heads: HeadsConfig
-    """That are copied."""
+    """Heads that are copied."""
     rank: int | None = Field(default=None, ge=1)
-    """Of each task's change of a projection (LoRA); any, if not given."""
+    """Rank of each task's change of a projection (LoRA); any, if not given."""
 
 
 class ProtectConfig(Block):
     """Some heads are kept from the gradients of tasks."""
 
     heads: HeadsConfig
-    """That are kept."""
+    """Heads that are kept."""
     tasks: tuple[str, ...] = ()
-    """Whose gradients do not reach them (those of all tasks, if not given)."""
+    """Tasks whose gradients do not reach them (all tasks, if not given)."""
 
 
 class ProjectConfig(Block):
     """Gradients of tasks that oppose each other are brought together (PCGrad and aggregators of torchjd)."""
 
     method: Literal["pcgrad", "aligned-mtl", "cagrad", "dualproj", "fairgrad", "imtl-g", "mgda", "upgrad"] = "pcgrad"
-    """What the sum of gradients becomes; all but pcgrad are torchjd's (extra torchjd)."""
+    """How gradients are summed; all but pcgrad are torchjd's (extra torchjd)."""
 
     at: Literal["features", "heads"] = "features"
     """Gradients by the encoder's output, or by the weights of each head."""
@@ -424,10 +424,10 @@ class MergeConfig(Block):
 
 def _no_treatment(point: EntryPoint) -> Any:
     """The class that a package names. Raises TypeError where it is no treatment."""
-    found = point.load()
-    if not (isinstance(found, type) and issubclass(getattr(found, "Options", object), Block)):
+    treatment = point.load()
+    if not (isinstance(treatment, type) and issubclass(getattr(treatment, "Options", object), Block)):
         raise TypeError("expected a subclass of mtlprune.training.treatments.Treatment with Options, a Block")
-    return found
+    return treatment
 
 
 ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatment)
@@ -435,22 +435,22 @@ ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatm
 
 
 class TreatmentConfig(Block):
-    """What is done to heads, gradients and targets so that tasks get on with each other. See docs/treatments.md."""
+    """Changes of heads, gradients and targets so that tasks get on with each other. See docs/treatments.md."""
 
     model_config = ConfigDict(extra="allow")
 
     distil: DistilConfig | None = None
-    """Teach."""
+    """Finished single-task runs teach."""
     dispatch: DispatchConfig | None = None
-    """Allocate."""
+    """Each task moves its own heads only, near the end."""
     clone: CloneConfig | None = None
-    """Copy."""
+    """Each task has its own copy of some heads."""
     protect: ProtectConfig | None = None
-    """Keep."""
+    """Some heads are kept from tasks."""
     project: ProjectConfig | None = None
-    """Take conflicts out of gradients."""
+    """Conflicts are taken out of gradients."""
     merge: MergeConfig | None = None
-    """Begin from several runs."""
+    """Training begins from a merger of single-task runs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -458,8 +458,8 @@ class TreatmentConfig(Block):
         """Blocks of treatments that installed packages add."""
         if not isinstance(tree, Mapping):
             return tree
-        found = dict(tree)
-        for name in found.keys() - cls.model_fields.keys():
+        blocks = dict(tree)
+        for name in blocks.keys() - cls.model_fields.keys():
             if name not in ADDED_TREATMENTS:
                 known = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
                 raise ValueError(
@@ -467,11 +467,11 @@ class TreatmentConfig(Block):
                     "once they are installed"
                 )
             try:
-                found[name] = ADDED_TREATMENTS[name].Options.model_validate(found[name])
+                blocks[name] = ADDED_TREATMENTS[name].Options.model_validate(blocks[name])
             except ValidationError as error:  # as if the block stood among ours
-                told = [{**one, "loc": (name, *one["loc"])} for one in error.errors(include_url=False)]
-                raise ValidationError.from_exception_data(cls.__name__, cast(Any, told)) from None
-        return found
+                errors = [{**one, "loc": (name, *one["loc"])} for one in error.errors(include_url=False)]
+                raise ValidationError.from_exception_data(cls.__name__, cast(Any, errors)) from None
+        return blocks
 
     @property
     def runs(self) -> dict[str, str]:

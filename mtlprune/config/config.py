@@ -1,4 +1,4 @@
-"""What a run is told: frozen models, one sentence under every field, unknown keys refused with the nearest one."""
+"""The configuration of a run: frozen models, a sentence under every field, hints at the nearest of unknown keys."""
 
 import hashlib
 import json
@@ -111,7 +111,7 @@ class Config(Block):
     """One run."""
 
     name: str = "run"
-    """What tables and folders call it."""
+    """The name of the run in tables and folders."""
     data: DataConfig
     """Which sentences."""
     tasks: tuple[str, ...] = tuple(LAYERS)
@@ -127,7 +127,7 @@ class Config(Block):
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     treatment: TreatmentConfig = TreatmentConfig()
-    """What is done so that tasks get on with each other in one encoder."""
+    """Ways to make tasks get on with each other in one encoder."""
 
     _name = field_validator("name")(as_folder_name)
 
@@ -255,11 +255,11 @@ class Config(Block):
         return self
 
     def _asks_for(self, setting: str) -> bool:
-        """Whether a setting, or a value of it, is there: block.name or block.name: value."""
+        """True where a setting is given, or has the value given: block.name or block.name: value."""
         path, _, value = setting.partition(": ")
         block, name = path.split(".")
-        found = getattr(getattr(self, block), name)
-        return found == value if value else found not in (None, False, "none")
+        given = getattr(getattr(self, block), name)
+        return given == value if value else given not in (None, False, "none")
 
     def decoder(self, task: str) -> type[Task]:
         """The class of a task's decoder."""
@@ -302,10 +302,10 @@ def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overr
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        told: dict[str, list[str]] = {}
+        messages: dict[str, list[str]] = {}
         for explained in (_explain(model, dict(e)) for e in error.errors()):
-            told.setdefault(_blamed(explained, source, overrides), []).append(explained)
-        raise ConfigError("; ".join(f"{where}: " + "; ".join(these) for where, these in told.items())) from None
+            messages.setdefault(_blamed(explained, source, overrides), []).append(explained)
+        raise ConfigError("; ".join(f"{where}: " + "; ".join(these) for where, these in messages.items())) from None
 
 
 def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
@@ -326,10 +326,10 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":
-        told, above = str(error["ctx"]["error"]), error["loc"]  # a block names its own keys, or the whole path
-        key = re.split(r"[:\s]", told, maxsplit=1)[0]
-        whole = not key.isidentifier() or told.startswith("unknown key")
-        return ".".join([*above[: above.index(key) if key in above else 0 if whole else None], told])
+        message, above = str(error["ctx"]["error"]), error["loc"]  # a block names its own keys, or the whole path
+        key = re.split(r"[:\s]", message, maxsplit=1)[0]
+        whole = not key.isidentifier() or message.startswith("unknown key")
+        return ".".join([*above[: above.index(key) if key in above else 0 if whole else None], message])
     if error["type"] in ("model_type", "dict_type"):
         return f"{path}: expected keys and values, found {in_words(error['input'])}"
     return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {in_words(error['input'])}"

@@ -124,7 +124,7 @@ def _docstrings(kind: type) -> dict[str, str]:
     except (OSError, TypeError):
         return {}
     return {
-        field.target.id: inspect.cleandoc(text.value.value)
+        field.target.id: inspect.cleandoc(str(text.value.value))
         for field, text in itertools.pairwise(written.body)  # type: ignore[attr-defined]
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)

@@ -117,7 +117,7 @@ class Owned:
 
 
 def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
-    """What heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
+    """List what heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
 
     Args:
         weights_only: leave out biases and projections of positions.

@@ -13,11 +13,11 @@ TERMS = ("i", "h", "f", "c")
 SUBSETS = tuple("".join(chosen) for size in range(len(TERMS) + 1) for chosen in combinations(TERMS, size))
 """All 16, the empty one first, the whole one last."""
 SENSES, NEAREST, MASKED = "wsd", "wsd-knn", "mlm"
-"""What is scored beside layers: rolesets by a net and by neighbours, masked sub-words."""
+"""Tasks beside layers: rolesets by a net and by neighbours, masked sub-words."""
 
 
 class DissectionOptions(Block):
-    """What light decoders are asked, and how they are trained."""
+    """Tasks of light decoders, and how these are trained."""
 
     train_sentences: int = Field(default=1000, ge=1, description="Of train, at random: what light decoders learn from.")
     tasks: str = Field(

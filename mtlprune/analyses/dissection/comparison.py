@@ -1,4 +1,4 @@
-"""What decompositions say, of one encoder and of several side by side: plain arrays, nothing of torch.
+"""Measures of decompositions, of one encoder and of several side by side: plain arrays, nothing of torch.
 
 How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
 largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
@@ -27,7 +27,7 @@ from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]
 Encoder = Mapping[str, Any]
-"""What was found of one encoder; ``frames`` and ``side_by_side`` say what there is."""
+"""Measures of one encoder; ``frames`` and ``side_by_side`` say which."""
 TINY = 1e-10
 """A feature whose variance is below this part of its mean square is constant."""
 RESAMPLES = 1000
@@ -35,7 +35,7 @@ PERMUTATIONS = 2000
 OPEN = 0.5
 """Gates from which a head is open."""
 MODES = {"weights": "unexplained", "centred": "centred_unexplained", "rotated": "rotated_unexplained"}
-"""Of compositions: as they are, means over words taken out, turned; with what stays unexplained."""
+"""Modes of compositions: as they are, means over words taken out, turned; with what stays unexplained."""
 
 # -- one encoder -------------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
 
 
 def frames(one: Encoder) -> dict[str, pd.DataFrame]:
-    """What was found of one encoder, as tables.
+    """Measures of one encoder, as tables.
 
     Args:
         one: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
@@ -193,8 +193,8 @@ def _compositions(joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[
     others = [e for e in encoders if len(e["tasks"]) < 2 and e["added"].shape == joint["added"].shape]
     for layer, place in np.ndindex(joint["added"].shape[:2] if len(others) > 1 else (0, 0)):
         given = {other["key"]: other["added"][layer, place] for other in others}
-        found = composition(joint["added"][layer, place], given)
-        yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **found}
+        mixture = composition(joint["added"][layer, place], given)
+        yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **mixture}
 
 
 def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
@@ -204,13 +204,13 @@ def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (one, other)]
     flat = np.any([np.ptp(side, axis=0) == 0 for side in sides], axis=0)
-    found = {}
+    correlations = {}
     for name, values in (("spearman", [stats.rankdata(side, axis=0) for side in sides]), ("pearson", sides)):
         a, b = (side - side.mean(0) for side in values)
         norms = np.sqrt((a**2).sum(0) * (b**2).sum(0))
         value = np.where(flat, math.nan, (a * b).sum(0) / np.where(flat, 1, norms))
-        found[name] = value.reshape(one.shape[1:])
-    return found
+        correlations[name] = value.reshape(one.shape[1:])
+    return correlations
 
 
 def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict[str, float]:
@@ -284,10 +284,10 @@ def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, Any
     turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in given.items()}
     centred = {name: values - values.mean(0) for name, values in given.items()}
     given_goals = (goal, given), (goal - goal.mean(0), centred), (goal, turned)
-    found: dict[str, Any] = {}
+    mixtures: dict[str, Any] = {}
     for (mode, unexplained), (target, values) in zip(MODES.items(), given_goals, strict=True):
-        found[mode], found[unexplained] = _weights(target, values)
-    return found
+        mixtures[mode], mixtures[unexplained] = _weights(target, values)
+    return mixtures
 
 
 def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
@@ -296,12 +296,12 @@ def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float
         return dict.fromkeys(given, math.nan), math.nan
     columns = [*(values.ravel() for values in given.values()), goal.ravel()]
     small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))  # the same sums of squares, in k + 1 rows
-    found, rest = optimize.nnls(small[:, :-1], small[:, -1])
-    return dict(zip(given, found.tolist(), strict=True)), float(rest**2 / whole)
+    weights, rest = optimize.nnls(small[:, :-1], small[:, -1])
+    return dict(zip(given, weights.tolist(), strict=True)), float(rest**2 / whole)
 
 
 def frames_of_pairs(rows: Mapping[str, Sequence[Mapping[str, Any]]], result: Result) -> dict[str, pd.DataFrame]:
-    """What ``side_by_side`` found, as tables; each row is of the first encoder, ``other`` the name of the second.
+    """Comparisons of ``side_by_side``, as tables; each row is of the first encoder, ``other`` the name of the second.
 
     Args:
         result: with the encoders in ``about``.
@@ -313,8 +313,8 @@ def frames_of_pairs(rows: Mapping[str, Sequence[Mapping[str, Any]]], result: Res
 
     def add(name: str, frame: pd.DataFrame, first: str, second: str | None = None, **more: Any) -> None:
         keys = {key: encoders[first][key] for key in ("encoder", "run", "seed")}
-        made = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
-        parts.setdefault(name, []).append(made[[column for column in (*KEYS, *VALUES) if column in made]])
+        keyed = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
+        parts.setdefault(name, []).append(keyed[[column for column in (*KEYS, *VALUES) if column in keyed]])
 
     def listed(row: Mapping[str, Any], *names: str) -> pd.DataFrame:
         tested = [row.get(f"{name}_p", math.nan) for name in names]

@@ -1,4 +1,4 @@
-"""What each subset of the four terms is worth: fresh light decoders scored on items they never saw.
+"""Scores of each subset of the four terms: fresh light decoders on items they never saw.
 
 An item is one or two spans of words and a label. Tags, spans (as IOB2 tags): a word. Trees: the relation of a dependent
 and its head, root left out. Brackets: the label of a span of at least two words (of a unary chain the upper label) by
@@ -178,7 +178,7 @@ def net_answers(
 
 
 def lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
-    """What stands before the number of each sense."""
+    """The part of each roleset before the number of its sense."""
     return np.array([roleset.rpartition(".")[0] or roleset for roleset in rolesets.tolist()], np.str_)
 
 
@@ -262,28 +262,28 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
 
     about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
     about["baseline"] = float(f1(counted(frequent).sum(0)))
-    found = []
+    entries = []
     for name, rows in answers.items():
-        told = np.stack(rows)
-        counts = np.stack([counted(row) for row in told])
-        each = {"counts": counts, "score": f1(counts.sum(1)), "macro_f1": [macro_f1(row, gold) for row in told]}
+        classes = np.stack(rows)
+        counts = np.stack([counted(row) for row in classes])
+        each = {"counts": counts, "score": f1(counts.sum(1)), "macro_f1": [macro_f1(row, gold) for row in classes]}
         alike = {
-            "micro_agreement": (told[:, None] == told[None]).mean(-1),
-            "macro_agreement": [[macro_f1(one, other) for other in told] for one in told],
+            "micro_agreement": (classes[:, None] == classes[None]).mean(-1),
+            "macro_agreement": [[macro_f1(one, other) for other in classes] for one in classes],
         }
-        found.append({"task": name, **about, **each, **alike})
-    return found
+        entries.append({"task": name, **about, **each, **alike})
+    return entries
 
 
 def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> Ints:
     """Strict spans: of (X, 3)."""
     bounds = np.searchsorted(items.sentence, np.arange(sentences + 1))
-    found = np.zeros((sentences, 3), np.int64)
+    counts = np.zeros((sentences, 3), np.int64)
     for row in range(sentences):
         mine = slice(bounds[row], bounds[row + 1])
-        told, gold = (set(spans_from_tags(some[mine].tolist(), repair=True)) for some in (tags, items.labels))
-        found[row] = len(told & gold), len(told), len(gold)
-    return found
+        predicted, gold = (set(spans_from_tags(some[mine].tolist(), repair=True)) for some in (tags, items.labels))
+        counts[row] = len(predicted & gold), len(predicted), len(gold)
+    return counts
 
 
 def macro_f1(answers: Ints, gold: Ints) -> float:

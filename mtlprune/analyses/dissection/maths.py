@@ -55,7 +55,7 @@ class Lift(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LayerTrace:
-    """What one layer did to N tokens.
+    """One layer's work on N tokens.
 
     Attributes:
         heads: (N, n, d), what the attention output projection reads: gates are applied.
@@ -91,7 +91,7 @@ class LayerTrace:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a forward pass leaves: enough to take its outcome apart.
+    """A record of a forward pass: enough to take its outcome apart.
 
     Attributes:
         embedded: (N, E), word, position and segment embeddings before the first LayerNorm.
@@ -154,13 +154,13 @@ def head_importance(trace: Trace, whole: Tensor) -> list[Tensor]:
     e · (K · W x) is taken as (Wᵀ (K · e)) · x, so that no slot of a head is ever held.
     """
     pull = whole / whole.square().sum(-1, keepdim=True)  # (N, H)
-    found = []
+    shares = []
     for layer in reversed(trace.layers):
         for norm in reversed(layer.norms):
             pull = pull * norm.gain / norm.std
         back = (pull @ layer.weight).unflatten(1, layer.value_bias.shape)  # (N, n, d)
-        found.append((back * (layer.heads - layer.value_bias)).sum(-1))
-    return found[::-1]
+        shares.append((back * (layer.heads - layer.value_bias)).sum(-1))
+    return shares[::-1]
 
 
 def subset_masks(like: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
     norm, lift = modules.pop("embeddings")[0], next(iter(modules.pop("lift", [])), None)
     layers = []
     for number in range(encoder.places.layers):
-        parts = {name: (found[number], seen[name, number]) for name, found in modules.items()}
+        parts = {name: (of_layers[number], seen[name, number]) for name, of_layers in modules.items()}
         layers.append(_layer(encoder, number, gates, parts))
     embedded = seen["embeddings", 0][0]
     raised = None if lift is None else Lift(lift.weight.detach(), _bias(lift))
@@ -239,24 +239,24 @@ def _modules(encoder: Encoder) -> dict[str, list[Any]]:
     kind, family = encoder.config.model_type, encoder.places.family
     parts = POST_NORM[kind]
     stack = family.attention.partition(".*.")[0] + ".*"
-    found: dict[str, list[Any]] = {"output": by_layer(transformer, family.output)}
+    modules: dict[str, list[Any]] = {"output": by_layer(transformer, family.output)}
     for name in ("first_norm", "inner", "outer", "second_norm"):
-        found[name] = by_layer(transformer, f"{stack}.{getattr(parts, name)}")
+        modules[name] = by_layer(transformer, f"{stack}.{getattr(parts, name)}")
     base = transformer.base_model
-    found["embeddings"] = [base.get_submodule(FIRST_NORM)]
+    modules["embeddings"] = [base.get_submodule(FIRST_NORM)]
     path = LIFTS.get(kind)
     if path is not None and (path.startswith("encoder.") or hasattr(base, path)):
-        found["lift"] = [base.get_submodule(path)]
-    return found
+        modules["lift"] = [base.get_submodule(path)]
+    return modules
 
 
 @contextmanager
 def _seen(modules: dict[str, list[Any]], tokens: Tensor) -> Iterator[dict[tuple[str, int], tuple[Tensor, Tensor]]]:
-    """What modules read and gave, for tokens only: (name, the how manyth call) to (N, ...) twice."""
-    found: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+    """Record what modules read and gave, for tokens only: (name, number of the call) to (N, ...) twice."""
+    records: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     def record(name: str, calls: Iterator[int], module: nn.Module, args: tuple[Tensor, ...], given: Tensor) -> None:
-        found[name, next(calls)] = (args[0].flatten(0, 1)[tokens], given.flatten(0, 1)[tokens])
+        records[name, next(calls)] = (args[0].flatten(0, 1)[tokens], given.flatten(0, 1)[tokens])
 
     handles = []
     for name, listed in modules.items():
@@ -264,7 +264,7 @@ def _seen(modules: dict[str, list[Any]], tokens: Tensor) -> Iterator[dict[tuple[
             calls = iter([place for place, other in enumerate(listed) if other is module])
             handles.append(module.register_forward_hook(cast(Callable, partial(record, name, calls))))
     try:
-        yield found
+        yield records
     finally:
         for handle in handles:
             handle.remove()
@@ -297,23 +297,23 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     family, kept = places.family, places.kept[number]
     attention = by_layer(transformer, family.attention)[number]
     outputs = by_layer(transformer, family.output)
-    found = outputs[number].weight.new_zeros(len(kept), places.width)
+    bias = outputs[number].weight.new_zeros(len(kept), places.width)
     if not kept:
-        return found
+        return bias
     projection = getattr(attention, family.qkv[2])
     if projection.bias is not None:
         group = getattr(attention, family.grouping) if family.grouping else 1
-        rows = family.rows("value", range(len(kept)), len(kept), places.width, group).to(found.device)
-        found = found + projection.bias[rows].view_as(found)
+        rows = family.rows("value", range(len(kept)), len(kept), places.width, group).to(bias.device)
+        bias = bias + projection.bias[rows].view_as(bias)
     if family.value_bias and getattr(attention, family.value_bias, None) is not None:
-        found = found + getattr(attention, family.value_bias).view_as(found)
+        bias = bias + getattr(attention, family.value_bias).view_as(bias)
     if hasattr(outputs[number], "layer_gates"):  # ALBERT after removal: gates that differ between calls of one module
         call = outputs[:number].count(outputs[number])
-        found = found * outputs[number].layer_gates[call][:, None].to(found)
+        bias = bias * outputs[number].layer_gates[call][:, None].to(bias)
     if gates is None:
-        return found
-    found = found * gates[number, list(kept)][:, None].to(found)
-    return found if encoder.head_means is None else found + places.shifts(gates, encoder.head_means)[number].to(found)
+        return bias
+    bias = bias * gates[number, list(kept)][:, None].to(bias)
+    return bias if encoder.head_means is None else bias + places.shifts(gates, encoder.head_means)[number].to(bias)
 
 
 def _norm(module: Any, read: Tensor) -> Norm:

@@ -36,11 +36,11 @@ from mtlprune.sentence import Sentence, declared
 log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-4
-"""Of reconstruction in float32 by the size of the largest entry: a decomposition that misses by more is refused."""
+"""Largest error of reconstruction in float32 by the size of the largest entry; more is refused."""
 SAMPLE = 1000
 """Words on which h and f of encoders are compared by layer."""
 CHOSEN, REPLACED, RANDOM = 0.15, 0.8, 0.1
-"""Of sub-words are masked; of these become the mask token, a random sub-word, stay as they are."""
+"""Shares: of sub-words that are chosen; of these, that become the mask token, or a random sub-word."""
 
 
 def measure(request: Request) -> Result:
@@ -74,7 +74,7 @@ def measure(request: Request) -> Result:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
-    found: list[dict[str, Any]] = []
+    encoders: list[dict[str, Any]] = []
 
     def one(subject: Subject) -> Found | str:
         why = refusal(subject.encoder)
@@ -95,8 +95,8 @@ def measure(request: Request) -> Result:
         key = f"{subject.label}, seed {subject.seed}" if trained else subject.label
         names = {"key": key, "label": subject.label, "seed": subject.seed, "variant": variant(subject.label)}
         whole = subject.gates is None and bool(gates.all())
-        found.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
-        return Found(frames(found[-1]), {"key": key, "tasks": trained})
+        encoders.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
+        return Found(frames(encoders[-1]), {"key": key, "tasks": trained})
 
     result = survey("dissection", reading, request, one)
     request.on_status("comparing")
@@ -107,7 +107,7 @@ def measure(request: Request) -> Result:
         "sample": SAMPLE,
         "torch": torch.__version__,
     }
-    more = frames_of_pairs(side_by_side(found, request.seed), result)
+    more = frames_of_pairs(side_by_side(encoders, request.seed), result)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
 
 
@@ -228,12 +228,12 @@ def _missed(stack: Tensor, whole: Tensor, subject: Subject) -> float:
 
 def last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
     """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
-    found = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
+    terms = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
     for batch in passes(subject, sentences, request.device):
         *_, stack = maths.terms(batch.trace)
-        found[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
+        terms[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
         request.on_batch()
-    return found
+    return terms
 
 
 # -- masked words ------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ HEADS = (
     ("predictions",),
     ("lm_predictions",),
 )
-"""What masked-language-model heads are made of, in the order in which a model calls its parts."""
+"""Parts of masked-language-model heads, in the order in which a model calls them."""
 
 
 def masked_head(name: str, device: str = "cpu") -> list[Callable[[Tensor], Tensor]] | None:
@@ -297,9 +297,9 @@ def score_masked(
         sums = torch.einsum("sv,vmh->smh", maths.subset_masks(asked), asked)
         answers.append(torch.stack([reduce(lambda h, step: step(h), steps, part).argmax(-1) for part in sums]).cpu())
         gold.append(true[draw < CHOSEN].cpu())
-    told, wanted = torch.cat(answers, 1), torch.cat(gold)
+    predicted, wanted = torch.cat(answers, 1), torch.cat(gold)
     nothing = np.full(len(SUBSETS), np.nan)
     facts = {"task": MASKED, "train": 0, "test": len(wanted), "unseen": 0, "baseline": np.nan, "macro_f1": nothing}
-    right, alike = told == wanted, told[:, None] == told[None]
+    right, alike = predicted == wanted, predicted[:, None] == predicted[None]
     agreement = {"micro_agreement": alike.double().mean(-1).numpy(), "macro_agreement": [nothing] * len(SUBSETS)}
     return [{**facts, "score": right.double().mean(1).numpy(), **agreement}]

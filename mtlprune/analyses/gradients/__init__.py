@@ -6,7 +6,7 @@ from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
 HALVES = ("half 1", "half 2")
-"""Of the sentences, drawn by the seed: what differs between them is noise. They are not seeds of training."""
+"""Halves of the sentences, drawn by the seed: what differs between them is noise. They are no training seeds."""
 EVERY = "all tasks"
 """The map of the sum of a joint run's losses, beside those of its tasks."""
 

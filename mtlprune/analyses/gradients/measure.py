@@ -62,14 +62,14 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
     model = subject.model(request.device)
     kept = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in kept}
-    known = [(sentence, found) for sentence in reading.sentences if (found := _targets(tasks, sentence)) is not None]
+    known = [(sentence, labels) for sentence in reading.sentences if (labels := _targets(tasks, sentence)) is not None]
     if len(known) < 2:
         return (
             f"{len(known)} of the sentences have its layers ({', '.join(kept)}) with known labels; expected 2 or more"
         )
     chosen = [sentence for sentence, _ in known]
     pieces = model.encoder.tokenize_all([sentence.words for sentence in chosen])
-    targets = {name: [found[name] for _, found in known] for name in kept}
+    targets = {name: [labels[name] for _, labels in known] for name in kept}
     half = np.random.default_rng([request.seed, 8]).permutation(len(chosen)) % 2
     signed: dict[str, NDArray[np.float64]] = {}
     by_length = sorted(range(len(chosen)), key=lambda row: -len(pieces[row].ids))  # no time goes into padding
@@ -81,10 +81,10 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
             request.on_batch()
     if len(kept) > 1:
         signed[EVERY] = np.sum(list(signed.values()), axis=0)
-    there = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
+    present = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
     frames = []
     for task, each in signed.items():
-        sizes: NDArray[np.float64] = np.where(there | (each != 0).any(0), np.abs(each), np.nan)
+        sizes: NDArray[np.float64] = np.where(present | (each != 0).any(0), np.abs(each), np.nan)
         grids: dict[str, Grid] = {"": sizes.mean(0)}
         grids |= {name: sizes[half == place].mean(0) for place, name in enumerate(HALVES)}
         maps[subject.label, task, subject.seed] = grids
@@ -92,27 +92,27 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
             norm = np.sqrt(np.nansum(grid**2, axis=1, keepdims=True))
             rows = head_rows({"importance": grid, "relative": grid / np.where(norm > 0, norm, np.nan)})
             frames.append(rows.assign(task=task, mode=mode))
-    made = {"heads": pd.concat(frames, ignore_index=True)}
+    tables = {"heads": pd.concat(frames, ignore_index=True)}
     if len(kept) > 1:
-        told = agreement(model, pieces, targets, BATCH)
-        joint = {"cosine": told.mean(), "opposed": told.opposed()}
+        pulls = agreement(model, pieces, targets, BATCH)
+        joint = {"cosine": pulls.mean(), "opposed": pulls.opposed()}
         if len(chosen) > BATCH:  # with one batch there is no other half
-            joint["halves"] = told.halves.mean(0)
-        made["joint"] = head_rows(joint)
-        pairs = combinations(enumerate(told.tasks), 2)
-        made["cosines"] = pd.concat(
-            [head_rows({"cosine": told.cosines[i, j]}).assign(task=one, other=two) for (i, one), (j, two) in pairs],
+            joint["halves"] = pulls.halves.mean(0)
+        tables["joint"] = head_rows(joint)
+        pairs = combinations(enumerate(pulls.tasks), 2)
+        tables["cosines"] = pd.concat(
+            [head_rows({"cosine": pulls.cosines[i, j]}).assign(task=one, other=two) for (i, one), (j, two) in pairs],
             ignore_index=True,
         )
     left = len(reading.sentences) - len(chosen)
     notes = (
         [f"{subject.label}: {left} sentences without its layers, or with labels it was not trained on."] if left else []
     )
-    return Found(made, {"tasks": kept}, notes)
+    return Found(tables, {"tasks": kept}, notes)
 
 
 def _targets(tasks: Mapping[str, Task], sentence: Sentence) -> dict[str, Target] | None:
-    """Of all tasks; None where the sentence lacks a layer, or has a label that the run's vocabularies do not."""
+    """Targets for all tasks; None where the sentence lacks a layer, or has a label that the vocabularies lack."""
     if not all(task.known(sentence) for task in tasks.values()):
         return None
     try:
@@ -123,11 +123,11 @@ def _targets(tasks: Mapping[str, Task], sentence: Sentence) -> dict[str, Target]
 
 def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:
     def row(one: Key, other: Key, mode: str, first: Grid, second: Grid) -> dict[str, Any]:
-        found = layered_rank_test(first, second, request.options.permutations, (request.seed, 9))
+        test = layered_rank_test(first, second, request.options.permutations, (request.seed, 9))
         keys = dict(zip(("encoder", "task", "seed", "other", "other_task", "other_seed"), (*one, *other), strict=True))
-        return {**keys, "mode": mode, "spearman": found.value, "p": found.p, "n": found.heads}
+        return {**keys, "mode": mode, "spearman": test.value, "p": test.p, "n": test.heads}
 
-    for key, found in maps.items():
-        yield row(key, key, "halves", *(found[name] for name in HALVES))
+    for key, grids in maps.items():
+        yield row(key, key, "halves", *(grids[name] for name in HALVES))
     for one, other in combinations([key for key in maps if key[1] != EVERY], 2):
         yield row(one, other, "maps", maps[one][""], maps[other][""])

@@ -28,7 +28,7 @@ RESULT = ["encoder", "run", "seed", "mode", "task"]
 
 
 class ProbeOptions(Block):
-    """What is probed, and how."""
+    """Settings of probes."""
 
     mode: Literal["sound", "as-released", "both"] = Field(
         default="sound", description="sound: train makes centroids, dev chooses heads; as-released: test does both."
@@ -77,15 +77,15 @@ def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[
     probe, rest = best[best["control"] == TRUE], best[best["control"] != TRUE]
     reached = rest.pivot(index=keys, columns="control", values="test").reindex(columns=list(CONTROLS))
     distances = rest.loc[rest["control"] == OFFSET].set_index(keys)["distance"]
-    made = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached, on=keys)
-    made = made.join(distances, on=keys).assign(few=made["items"] < few)
-    made["gain"] = (made["test"] - made[list(CONTROLS)].max(axis=1)).round(4)
-    roots = made["task"].map(lambda task: kinds.get(task) == "tree") & (made["label"].str.lower() == "root")
-    there = accuracy.loc[accuracy["control"] == TRUE, keys].drop_duplicates()
-    lost = there[there.merge(probe[keys], how="left", indicator=True)["_merge"].to_numpy() == "left_only"]
+    chosen = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached, on=keys)
+    chosen = chosen.join(distances, on=keys).assign(few=chosen["items"] < few)
+    chosen["gain"] = (chosen["test"] - chosen[list(CONTROLS)].max(axis=1)).round(4)
+    roots = chosen["task"].map(lambda task: kinds.get(task) == "tree") & (chosen["label"].str.lower() == "root")
+    probed = accuracy.loc[accuracy["control"] == TRUE, keys].drop_duplicates()
+    lost = probed[probed.merge(probe[keys], how="left", indicator=True)["_merge"].to_numpy() == "left_only"]
     why = "no item to choose a head on, or none to test it on"
     notes = [
         f"{task.upper()}: left out are {', '.join(labels.unique())} ({why})."
         for task, labels in lost.groupby("task", sort=False)["label"]
     ]
-    return made.assign(apart=roots).reset_index(drop=True), notes
+    return chosen.assign(apart=roots).reset_index(drop=True), notes

@@ -1,5 +1,5 @@
-"""What there is to be known: the items of every task, as flat arrays that batches take their part of; and what could be
-had of them without an encoder: fixed offsets and chance.
+"""The items of every task that heads could know, as flat arrays that batches take their part of; and how many are had
+without an encoder: fixed offsets and chance.
 
 Letters for shapes: U items (of a task and split), K labels (of a task), n words of a sentence, D distances.
 """
@@ -93,7 +93,7 @@ def read_items(
             their height; ``each``, all, with the height in the label: NP@3 is a lowest one, as trees count from the
             words with tags at 1 and 2.
     """
-    found: dict[str, list[Items]] = {split: [] for split in splits}
+    by_split: dict[str, list[Items]] = {split: [] for split in splits}
     for task, kind in declared(sentence for content in splits.values() for sentence in content).items():
         items = _BY_KIND[kind_of(kind)]
         raw = {
@@ -109,7 +109,7 @@ def read_items(
             rows = [(*item[:-1], numbers[item[-1]]) for items in raw[split] for item in items]
             table = np.array(rows, np.int64).reshape(len(rows), len(columns) + 1)
             generator = np.random.default_rng([seed, SHUFFLE, _number(task), place])
-            found[split].append(
+            by_split[split].append(
                 Items(
                     task,
                     kind_of(kind),
@@ -121,11 +121,11 @@ def read_items(
                     lengths=np.repeat([len(sentence) for sentence in splits[split]], sizes),
                 )
             )
-    return found
+    return by_split
 
 
 def _number(task: str) -> int:
-    """What keeps the shuffles of tasks apart: 0 to 4 for the five layers, a digest of the name for any other."""
+    """A number that keeps the shuffles of tasks apart: 0 to 4 for the five layers, else a digest of the name."""
     return [*LAYERS].index(task) if task in LAYERS else len(LAYERS) + zlib.crc32(task.encode())
 
 

@@ -29,7 +29,7 @@ BOOTSTRAP = 11
 
 @dataclass(eq=False)
 class AttendedPlaces:
-    """What each place attends to most, in every head.
+    """The place that each place attends to most, in every head.
 
     Attributes:
         anywhere: (B · S, H) int64, of [CLS] and the words (place 0 and 1 on): candidates of DEP, where [CLS] is the
@@ -58,12 +58,12 @@ def choose(seen: Observation) -> AttendedPlaces:
     rows = (own / counts.clamp(min=1)[:, None]).to(seen.last).transpose(1, 2)  # (B, S, L)
     anywhere, words = [], []
     for attention in seen.attention:
-        found = rows[:, None] @ (attention.flatten(1, 2) @ columns).unflatten(1, attention.shape[1:3])  # (B, n, S, S)
-        word = found[..., 1:].argmax(-1, keepdim=True)  # (B, n, S, 1)
-        highest = found[..., 1:].gather(-1, word)
+        weights = rows[:, None] @ (attention.flatten(1, 2) @ columns).unflatten(1, attention.shape[1:3])  # (B, n, S, S)
+        word = weights[..., 1:].argmax(-1, keepdim=True)  # (B, n, S, 1)
+        highest = weights[..., 1:].gather(-1, word)
         word = word + 1
         words.append(word.squeeze(-1))
-        anywhere.append(torch.where(found[..., :1] >= highest, 0, word).squeeze(-1))
+        anywhere.append(torch.where(weights[..., :1] >= highest, 0, word).squeeze(-1))
     lay = [torch.cat(part, 1).transpose(1, 2).flatten(0, 1).contiguous() for part in (anywhere, words)]
     return AttendedPlaces(lay[0], lay[1], side)
 
@@ -97,28 +97,28 @@ def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Te
     """
     base = row * choices.side + 1  # of word 0
     chosen = choices.words[base + predicate] - 1  # (U, H), as words
-    found = (chosen >= start[:, None]) & (chosen < end[:, None])
+    inside = (chosen >= start[:, None]) & (chosen < end[:, None])
     sizes = end - start
     item = torch.repeat_interleave(sizes)  # (P,)
     word = torch.arange(len(item), device=row.device) - (sizes.cumsum(0) - sizes)[item] + start[item]
     back = choices.words[base[item] + word] - 1 == predicate[item, None]  # (P, H)
-    any_of_span = back.new_zeros(found.shape, dtype=torch.int32).index_add_(0, item, back.int()) > 0
-    return found | any_of_span
+    any_of_span = back.new_zeros(inside.shape, dtype=torch.int32).index_add_(0, item, back.int()) > 0
+    return inside | any_of_span
 
 
-def by_label(found: Tensor, label: Tensor, labels: int) -> Tensor:
+def by_label(hits: Tensor, label: Tensor, labels: int) -> Tensor:
     """Count hits: (U, H) bool to (K, H) float64."""
     if not len(label):
-        return found.new_zeros(labels, found.shape[1], dtype=torch.float64)
+        return hits.new_zeros(labels, hits.shape[1], dtype=torch.float64)
     one_hot = functional.one_hot(label, labels).float()  # (U, K); sums up to 2²⁴ are exact
-    return (one_hot.T @ found.float()).double()
+    return (one_hot.T @ hits.float()).double()
 
 
 # -- centroids ---------------------------------------------------------------------------------------------------------
 
 
 def head_vectors(seen: Observation) -> Tensor:
-    """What every head says of every word: (N, H, d), mean over sub-words."""
+    """Outputs of every head for every word: (N, H, d), mean over sub-words."""
     return torch.cat([seen.word_vectors(heads) for heads in seen.heads], 1)
 
 
@@ -173,7 +173,7 @@ class Centroids:
 
 
 def nearest_found(units: Tensor, label: Tensor, directions: Tensor, known: Tensor) -> Tensor:
-    """Whether the centroid of the own label is the nearest; of equally near ones the first label counts.
+    """True where the centroid of the own label is the nearest; of equally near ones the first label counts.
 
     A label without a centroid is never predicted, and a head that says nothing (all zero) predicts nothing.
 

@@ -99,7 +99,7 @@ class Data:
 
 @dataclass(eq=False)
 class Findings:
-    """What one encoder's heads found.
+    """Accuracies of one encoder's heads.
 
     Attributes:
         dev, test: by mode, labelling (``none``, ``shuffled_labels``) and task the accuracies in percent (K, L, A): on
@@ -136,9 +136,9 @@ class ProbeSurvey:
         self.shape = places.layers, places.heads
         self.bytes = -(-places.layers * places.heads // 8)
         self.width, self.count = places.width, sum(map(len, places.kept))
-        there = np.array([layer * places.heads + h for layer, kept in enumerate(places.kept) for h in kept], np.int64)
-        self.there = there  # (H,): places in L · A
-        self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[there] > OPEN
+        present = np.array([layer * places.heads + h for layer, kept in enumerate(places.kept) for h in kept], np.int64)
+        self.present = present  # (H,): places in L · A
+        self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[present] > OPEN
 
     def run(self, data: Data, modes: Sequence[str] = MODES) -> Findings:
         """Probe all tasks in some modes; sound needs the splits train, dev and test, as-released test only."""
@@ -148,16 +148,16 @@ class ProbeSurvey:
             learnt[SOUND] = self.learn(data.cut(self.encoder, "train"))
         if AS_RELEASED in modes:
             learnt[AS_RELEASED] = self.learn(test)
-        found = Findings()
-        found.test, found.bits = self.score(test, learnt)
+        findings = Findings()
+        findings.test, findings.bits = self.score(test, learnt)
         if SOUND in modes:
-            found.dev, _ = self.score(data.cut(self.encoder, "dev"), {SOUND: learnt[SOUND]}, keep=False)
-        found.dev |= {key: grid for key, grid in found.test.items() if key[0] == AS_RELEASED}
-        return found
+            findings.dev, _ = self.score(data.cut(self.encoder, "dev"), {SOUND: learnt[SOUND]}, keep=False)
+        findings.dev |= {key: grid for key, grid in findings.test.items() if key[0] == AS_RELEASED}
+        return findings
 
     def learn(self, split: Split) -> Learnt:
         """Centroids of all tasks, of the labels as they are and of shuffled ones, in one pass."""
-        made = {
+        centroids = {
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
             for items in split.items
             if items.kind in CENTROID
@@ -169,8 +169,8 @@ class ProbeSurvey:
                 if items.kind in CENTROID:
                     which, units = self._units(words, seen, items, rows)
                     for labelling in (TRUE, SHUFFLED):
-                        made[items.task, labelling].add(units, self._labels(items, labelling, which))
-        return made
+                        centroids[items.task, labelling].add(units, self._labels(items, labelling, which))
+        return centroids
 
     def score(
         self, split: Split, learnt: dict[str, Learnt], keep: bool = True
@@ -193,19 +193,19 @@ class ProbeSurvey:
             for items in split.items:
                 attended = items.kind in ATTENTION
                 if attended:
-                    which, found = self._attended(choices, items, rows)
+                    which, hits = self._attended(choices, items, rows)
                 else:
                     which, units = self._units(words, seen, items, rows)
                 for mode, labelling in product(learnt, (TRUE, SHUFFLED)):
                     key, labels = (mode, labelling, items.task), self._labels(items, labelling, which)
                     if not attended:
-                        found = nearest_found(units, labels, *ready[mode, items.task, labelling])
-                    part = by_label(found, labels, len(items.labels))
+                        hits = nearest_found(units, labels, *ready[mode, items.task, labelling])
+                    part = by_label(hits, labels, len(items.labels))
                     counts[key] = counts[key] + part if key in counts else part
                     if keep and labelling == TRUE:
                         room = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
-                        everywhere = np.zeros((len(found), self.shape[0] * self.shape[1]), bool)
-                        everywhere[:, self.there] = found.cpu().numpy()
+                        everywhere = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
+                        everywhere[:, self.present] = hits.cpu().numpy()
                         room[which] = np.packbits(everywhere, axis=1)
         tasks = {items.task: items for items in split.items}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
@@ -232,8 +232,8 @@ class ProbeSurvey:
     def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
         which, row = items.of(rows)
         columns = (self._tensor(column) for column in items.columns[which].T)
-        found = arcs_found if items.kind == "tree" else arguments_found
-        return which, found(choices, self._tensor(row), *columns)
+        finder = arcs_found if items.kind == "tree" else arguments_found
+        return which, finder(choices, self._tensor(row), *columns)
 
     def _units(
         self, words: Tensor, seen: Observation, items: Items, rows: Sequence[int]
@@ -248,7 +248,7 @@ class ProbeSurvey:
         grid = np.full((len(items), self.shape[0] * self.shape[1]), np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = 100 * counts.cpu().numpy() / items[:, None]
-        grid[:, self.there[self.open]] = shares[:, self.open]
+        grid[:, self.present[self.open]] = shares[:, self.open]
         return grid.reshape(len(items), *self.shape)
 
 
@@ -262,7 +262,7 @@ class Probed(NamedTuple):
     label: str
     run: str
     seed: int
-    found: Findings
+    findings: Findings
     untrained: Findings | None
 
 
@@ -302,9 +302,9 @@ def measure(request: Request) -> Result:
         for subject in source.open(request.device):
             first = first or (source.name, subject.size())
             _alike(first, (source.name, subject.size()))
-            found = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
+            findings = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
             untrained = _untrained(subject, source, request, data, modes, controls)
-            probed.append(Probed(subject.label, subject.name, subject.seed, found, untrained))
+            probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data.items, modes, longest))
             encoders.append(entry(subject, source.kind))
     kinds = {items.task: items.kind for items in data.items["test"]}
@@ -351,8 +351,8 @@ _PARTS = {"centroids": "train", "choice": "dev", "report": "test"}
 def _specials(kinds: Mapping[str, str]) -> str:
     """How the special tokens are treated."""
     names = {probe: [task for task, kind in kinds.items() if kind in of] for probe, of in _PROBES.items()}
-    told = [f"{', '.join(tasks)}: {probe}." for probe, tasks in names.items() if tasks]
-    return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *told])
+    sentences = [f"{', '.join(tasks)}: {probe}." for probe, tasks in names.items() if tasks]
+    return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *sentences])
 
 
 _PROBES = {
@@ -370,12 +370,12 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
             f"{corpus.path}: expected the splits {', '.join(wanted)}, found {', '.join(corpus.splits)}; centroids come "
             f"from train, heads are chosen on dev; with test alone there is --mode {AS_RELEASED}"
         )
-    found = {split: list(corpus[split]) for split in wanted}
-    if train_sentences is not None and "train" in found and train_sentences < len(found["train"]):
+    by_split = {split: list(corpus[split]) for split in wanted}
+    if train_sentences is not None and "train" in by_split and train_sentences < len(by_split["train"]):
         generator = np.random.default_rng([seed, 5])
-        rows = np.sort(generator.permutation(len(found["train"]))[:train_sentences])
-        found["train"] = [found["train"][row] for row in rows]
-    return found
+        rows = np.sort(generator.permutation(len(by_split["train"]))[:train_sentences])
+        by_split["train"] = [by_split["train"][row] for row in rows]
+    return by_split
 
 
 def _untrained(
@@ -402,11 +402,15 @@ def _rows(
     """The frame ``accuracy`` of one encoder, by mode and task: the probe, then its controls."""
     for mode, items in product(modes, splits["test"]):
         named = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
-        sources = [(probed.found, TRUE, TRUE), (probed.untrained, TRUE, RANDOM), (probed.found, SHUFFLED, SHUFFLED)]
-        for found, labelling, name in sources:
-            if found is not None:
+        sources = [
+            (probed.findings, TRUE, TRUE),
+            (probed.untrained, TRUE, RANDOM),
+            (probed.findings, SHUFFLED, SHUFFLED),
+        ]
+        for findings, labelling, name in sources:
+            if findings is not None:
                 key = mode, labelling, items.task
-                yield _table(name, items, found.dev[key], found.test[key]).assign(**named)[COLUMNS]
+                yield _table(name, items, findings.dev[key], findings.test[key]).assign(**named)[COLUMNS]
         parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
         if items.kind in ATTENTION:
             with np.errstate(invalid="ignore"):
@@ -429,7 +433,7 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
     of_heads = int(control not in (OFFSET, CHANCE))
-    made = pd.DataFrame({"control": control, "label": np.array(items.labels, object)[label]}).assign(
+    table = pd.DataFrame({"control": control, "label": np.array(items.labels, object)[label]}).assign(
         items=items.counts()[label],
         layer=(layer + 1) * of_heads,
         head=(head + 1) * of_heads,
@@ -438,7 +442,7 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
         best=layer * heads + head == chosen(dev)[label],
         distance=np.broadcast_to(distance, count)[label],
     )
-    return made[made["items"] > 0]
+    return table[table["items"] > 0]
 
 
 def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
@@ -469,20 +473,20 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
                 low, high = paired_interval(gap, sentence[here], int(k))
                 keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
                 counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
-                found = {"difference": float(gap.mean()), "low": low, "high": high}
-                percent = {key: round(100 * value, 4) for key, value in found.items()}
+                values = {"difference": float(gap.mean()), "low": low, "high": high}
+                percent = {key: round(100 * value, 4) for key, value in values.items()}
                 yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
 
 
 def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
     """(U of the task,): the share of the seeds whose chosen head finds the item; NaN where no head was chosen."""
-    found = np.zeros(len(items))
+    total = np.zeros(len(items))
     for one in probed:
-        dev = one.found.dev[mode, TRUE, items.task]
+        dev = one.findings.dev[mode, TRUE, items.task]
         best = chosen(dev)
         scores = np.full(len(items), np.nan)
         for place in np.unique(best[best >= 0]):
             here = np.isin(items.label, np.flatnonzero(best == place))
-            scores[here] = one.found.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
-        found += scores
-    return found / len(probed)
+            scores[here] = one.findings.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
+        total += scores
+    return total / len(probed)

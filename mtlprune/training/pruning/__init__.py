@@ -192,8 +192,8 @@ def check_rankings(run: Beginning) -> None:
     if settings.importance_of is not None:
         other = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
         check_same_labels(run.vocabularies, other, "pruning.importance_of")
-        held = other.gates() if other.gates_path.is_file() else {}
-        open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in held.values()]
+        sets = other.gates() if other.gates_path.is_file() else {}
+        open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in sets.values()]
         if open_heads and settings.keep is not None and min(open_heads) < settings.keep:
             raise ConfigError(
                 f"pruning.importance_of: expected a run with {settings.keep} open heads or more, found "

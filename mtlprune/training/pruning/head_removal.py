@@ -55,7 +55,7 @@ TOLERANCE = 1e-5
 
 @dataclass
 class RemovalRequest:
-    """What is asked for, checked as far as can be without a model.
+    """A request, checked as far as can be without a model.
 
     Attributes:
         source: a run with gates.
@@ -79,7 +79,7 @@ class RemovalRequest:
 
 @dataclass
 class Pruned:
-    """What came of it.
+    """A run without the removed heads, and the model before.
 
     Attributes:
         full: the transformer before, in evaluation mode, without the gates.
@@ -114,8 +114,8 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
         raise RunError(f"{source.path} has {each}; expected --task with one of {', '.join(config.tasks)}")
     if task is not None and task not in (config.tasks if cloned else sets):
         shared = "one gate set that all tasks share; leave --task out"
-        there = shared if SHARED in sets else f"gates of {', '.join(sets)}"
-        raise RunError(f"{source.path} has no gates of the task {task!r}: it has {there}")
+        available = shared if SHARED in sets else f"gates of {', '.join(sets)}"
+        raise RunError(f"{source.path} has no gates of the task {task!r}: it has {available}")
     layers, heads = next(iter(sets.values())).shape
     if most_open is not None and most_open > layers * heads:
         raise RunError(
@@ -187,8 +187,8 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     del encoder.places  # they knew the heads as they lay before
     sizes["after"] = left.sizes()
     write(asked, folder, out, left, sizes)
-    again = MultiTaskModel.load(folder.path, device=str(model.device))
-    removed = word_vectors(again, sentences, None)
+    reloaded = MultiTaskModel.load(folder.path, device=str(model.device))
+    removed = word_vectors(reloaded, sentences, None)
     difference = float((masked - removed).abs().max() / masked.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
@@ -196,7 +196,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
             f"differ by {difference:.1e} of the largest number in them, expected at most {TOLERANCE:.0e}; nothing is "
             "written. This is a defect: please report it with the encoder's name"
         )
-    return Pruned(full, gates, kept_before, again, encoder.head_map, sizes, difference)
+    return Pruned(full, gates, kept_before, reloaded, encoder.head_map, sizes, difference)
 
 
 def chosen_gates(model: MultiTaskModel, asked: RemovalRequest) -> Tensor:
@@ -277,12 +277,12 @@ def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus) -> Evaluatio
     config = build_config(folder.read_config(), str(folder.config_path))
     split, best = config.data.dev, folder.read_best()["joint"]
     dev = list(corpus[split])
-    found = evaluate(model, dev, hardware.dtype(config.train.precision))
-    scores = {"joint": found.joint(), **found.main()}
+    evaluation = evaluate(model, dev, hardware.dtype(config.train.precision))
+    scores = {"joint": evaluation.joint(), **evaluation.main()}
     folder.write_json("best.json", {key: {**best, "score": value} for key, value in scores.items()})
-    folder.write_results(split, found.scores, [s.id for s in dev], found.counts, found.predictions)
+    folder.write_results(split, evaluation.scores, [s.id for s in dev], evaluation.counts, evaluation.predictions)
     folder.write_end()
-    return found
+    return evaluation
 
 
 BATCHES = (1, 8, 32)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 32
 ROUNDING = 1e-12
-"""Of the trace of a layer's Fisher matrix: smaller gains do not move a head, so that rearranging comes to an end."""
+"""Gains below this part of the trace of a layer's Fisher matrix do not move a head, so that rearranging ends."""
 
 
 class Finished:
@@ -66,14 +66,14 @@ class Finished:
 
     @cached_property
     def _slopes(self) -> Tensor:
-        """Of all ``rows`` in one pass, by the number of the sentence."""
+        """Derivatives for all ``rows`` in one pass, by the number of the sentence."""
         places = self.model.encoder.places
-        found = torch.zeros(len(self.run.pieces), places.layers, places.heads)
+        slopes = torch.zeros(len(self.run.pieces), places.layers, places.heads)
         lengths = [self.run.lengths[row] for row in self.rows]
         for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
             some = [self.rows[place] for place in batch]
-            found[some] = sentence_derivatives(self.run, self.model, some, self.precision, self.means)
-        return found
+            slopes[some] = sentence_derivatives(self.run, self.model, some, self.precision, self.means)
+        return slopes
 
     def derivatives(self, rows: Sequence[int]) -> Tensor:
         """∂L(x) / ∂ξ for some of ``rows`` (see `sentence_derivatives`): whoever asks first pays the only pass.
@@ -198,7 +198,7 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
 
 
 def gates_config(config: Config, seed: int) -> Config:
-    """Of gates that are trained on one half."""
+    """The configuration of gates that are trained on one half."""
     trained = {"method": config.pruning.selector, "penalty": "exact", "noise": False}
     pruning = config.pruning.model_copy(update=trained)
     return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
@@ -247,7 +247,7 @@ def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
 def selections(
     select: Selector, finished: Finished, rows: Sequence[int], number: int, generator: np.random.Generator
 ) -> Tensor:
-    """What a selector chooses on each half of the sentences, with a seed of its own for each: (H, L, A)."""
+    """Masks that a selector chooses on each half of the sentences, with a seed of its own for each: (H, L, A)."""
     parts = list(halves(rows, number, generator))
     seeds = generator.integers(2**31, size=number).tolist()
     return torch.stack([select(finished, part, seed) for part, seed in zip(parts, seeds, strict=True)])
