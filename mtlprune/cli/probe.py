@@ -128,7 +128,9 @@ def _tables(
             "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
             "what they are compared with into one folder."
         )
-    for panel in shown if published is not None else ():
+    for panel in shown:
+        if published is None:
+            break
         if table := beside_paper(panel, published):
             grids.append(table)
         else:
