@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,9 +33,8 @@ from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.tasks.base import Target
 from mtlprune.training.mixing import MiniBatch, batches
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Run
+from mtlprune.training.pruning.gate_penalty import GatePenalty
+from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -360,8 +359,6 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     Encoder and decoders neither move nor drop out, so the seed's noise is that of gates and the order of sentences.
     Gates of the finished run play no part. From then on its weights take no gradients.
     """
-    from mtlprune.training.pruning import GatePenalty  # which imports this module
-
     settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
     encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
     encoder.head_means = finished.means  # not those of the finished run
@@ -380,10 +377,11 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
         with autocast(device, finished.precision):
             losses = model.losses(batch)
         torch.stack(list(losses.values())).sum().backward()
-        penalty.apply(set(losses), step)
+        penalty.before_update(step)
+        penalty.before_step(losses)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        penalty.end_update(step)
+        penalty.after_step(stepped=True)
         if gates.is_fixed():
             break
     return gates.evaluated().detach().cpu()
