@@ -1,5 +1,6 @@
 """Every shipped configuration, and every one the experiments' README derives on a command line, can be trained."""
 
+import itertools
 import os
 import re
 import shlex
@@ -50,6 +51,16 @@ def test_every_shipped_configuration_trains(path, ontonotes, tiny_encoder, tmp_p
     assert train(load_config(path, settings), run, stop=lambda: True).step == 1
     assert run.read_config()["name"] == path.stem
     assert run.checkpoint_path.is_file() or run.read_json("manifest.json")["finished"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_all_settings_with_their_explanations_are_the_same_run_again(path, mtlprune, tmp_path):
+    lines = mtlprune("check", path, "--all").done().out.splitlines()
+    (tmp_path / "whole.yaml").write_text("\n".join(lines), encoding="utf-8")
+    assert load_config(tmp_path / "whole.yaml") == load_config(path)
+    for above, line in itertools.pairwise(lines):
+        indent = len(line) - len(line.lstrip())
+        assert line.lstrip().startswith("#") or above.startswith(" " * indent + "# "), line  # each key is explained
 
 
 def test_every_training_of_the_readme_is_a_configuration_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

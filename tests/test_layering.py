@@ -16,7 +16,7 @@ STOREYS = [  # a room may import from those below; within a storey, as long as i
     {"errors"},
     {"sentence", "layers", "io"},
     {"corpora", "evaluation"},
-    {"encoder", "tasks", "config", "config/blocks"},
+    {"encoder", "tasks", "config"},
     {"runs", "model", "statistics"},
     {"training", "pretraining", "sweeps", "analyses"},
     {"figures"},
@@ -41,8 +41,6 @@ def room(parts: tuple[str, ...]) -> str:
     """Of a module's name below mtlprune; what shows stands above what measures."""
     if parts[:2] == ("analyses", "treatments"):  # compares columns of tables
         return "reports"
-    if parts[:2] == ("config", "blocks"):
-        return "config/blocks"
     return "analyses/show" if parts[0] == "analyses" and "show" in parts[:3] else parts[0]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.analyses import ANALYSES, COMMANDS
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 from mtlprune.io.plugins import PluginError, described
 
 log = logging.getLogger(__name__)

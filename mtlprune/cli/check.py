@@ -27,15 +27,25 @@ SHOWN = 8  # unseen labels named by name
 
 
 def check(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")], overrides: Overrides = None
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
+    overrides: Overrides = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print all settings, explained, as YAML to train by; check no data.")
+    ] = False,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
-    check_settings(config, overrides or ())
+    if not everything:
+        check_settings(config, overrides or ())
 
     from mtlprune.config.config import load_config
-    from mtlprune.training.inspection import inspect
 
     settings = load_config(config, overrides or [])
+    if everything:
+        typer.echo("\n".join(settings.commented()))
+        return
+
+    from mtlprune.training.inspection import inspect
+
     terminal = console()
     with console(stderr=True).status("checking …"):
         found = inspect(settings, load_corpus(Path(settings.data.path)))

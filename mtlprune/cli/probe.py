@@ -15,6 +15,7 @@ from mtlprune.figures.grid import Grid, latex_document, markdown_document
 from mtlprune.io.files import RunError, json_text, make_room, write_bytes, write_text
 
 if TYPE_CHECKING:
+    from mtlprune.analyses.probes.show.paper import PublishedProbes
     from mtlprune.analyses.probes.show.reading import ProbePanel
     from mtlprune.runs.results import Result
 
@@ -28,7 +29,8 @@ PLOTTED: dict[str, tuple[Any, Any]] = {
     "raw": (Annotated[bool, typer.Option("--raw", help="Plot accuracy, not the gain over the best control.")], False),
     "against": (
         Annotated[
-            str | None, typer.Option(help="Plot beside: paper, He and Choi's numbers (of BERT; or paper:RoBERTa ...).")
+            str | None,
+            typer.Option(help="Plot beside published numbers: a CSV table; FILE:ENCODER where it has several."),
         ],
         None,
     ),
@@ -69,14 +71,14 @@ def _plot(
 ) -> None:
     """Scatter of best layers, differences to STL, heat maps of labels, tables: of what heads know, beside controls."""
     from mtlprune.analyses.probes.show import modes, pictures
-    from mtlprune.analyses.probes.show.paper import named_encoder
+    from mtlprune.analyses.probes.show.paper import PublishedProbes
     from mtlprune.analyses.probes.show.reading import panels, read_probes
     from mtlprune.figures.charts import FORMATS, Style, render
 
     formats = chosen_formats(format_, FORMATS)
     if mode not in MODES:
         raise RunError(f"--mode: expected {' or '.join(MODES)}, found {mode!r}")
-    paper = named_encoder(against) if against is not None else None
+    published = PublishedProbes.read(against) if against is not None else None
     found = read_probes(results)
     shown = panels(found, mode, others)
     if not shown:
@@ -85,7 +87,7 @@ def _plot(
             "it with --mode"
         )
     drawn = list(pictures(found, shown, raw, _wanted(maps, shown), each=True))
-    tables, notes = _tables(found, shown, paper, others)
+    tables, notes = _tables(found, shown, published, others)
     make_room(out)
     entries = []
     for picture in drawn:
@@ -114,7 +116,9 @@ def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     return set(named)
 
 
-def _tables(found: Result, shown: list[ProbePanel], paper: str | None, others: bool) -> tuple[list[Grid], list[str]]:
+def _tables(
+    found: Result, shown: list[ProbePanel], published: PublishedProbes | None, others: bool
+) -> tuple[list[Grid], list[str]]:
     from mtlprune.analyses.probes.show import lacking, tables
     from mtlprune.analyses.probes.show.paper import beside_paper
 
@@ -124,11 +128,11 @@ def _tables(found: Result, shown: list[ProbePanel], paper: str | None, others: b
             "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
             "what they are compared with into one folder."
         )
-    for panel in shown if paper is not None else ():
-        if table := beside_paper(panel, str(paper)):
+    for panel in shown if published is not None else ():
+        if table := beside_paper(panel, published):
             made.append(table)
         else:
-            words = f"nothing to set beside the paper's {paper} (no label or no encoder in common)"
+            words = f"nothing to set beside the published {published.encoder} (no label or no encoder in common)"
             notes.append(f"{panel.task.upper()}: {words}.")
     return made, notes
 

@@ -4,53 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, Literal, TypeGuard, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mtlprune.errors import printable
+from mtlprune.io.block import Block, Only
 from mtlprune.io.plugins import Registry
 
 MOST_EPOCHS = 10_000
 """Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""
-
-
-LARGEST = 1e18
-"""Of settings that are no whole numbers: the square of more is infinite in float32."""
-
-
-class Block(BaseModel):
-    """A part of the configuration: frozen, no unknown keys, finite numbers; true and false are no numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """What pydantic lets pass: truth as a number, numbers no machine counts to, halves of characters."""
-        if value is None or isinstance(value, Block | float):  # checked already, or nothing to check; sweeps ask often
-            return value
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        inner = is_class(annotation) and issubclass(annotation, Block)  # it looks after itself
-        for part in () if inner else _parts(value):
-            if isinstance(part, bool) and bool not in (annotation, *get_args(annotation)):
-                raise PydanticCustomError("truth", "expected no truth value")
-            if isinstance(part, int) and abs(part) > 2**63:
-                raise PydanticCustomError("large", "expected a number below 2^63")
-            if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
-                raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")
-        return value
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _fits_float32(cls, value: Any) -> Any:
-        """Numbers are computed with, and squared, in float32."""
-        if any(isinstance(part, float) and abs(part) > LARGEST for part in _parts(value)):
-            raise PydanticCustomError("large", f"expected a number of at most {LARGEST:g}")
-        return value
 
 
 def as_folder_name(name: str) -> str:
@@ -61,20 +26,6 @@ def as_folder_name(name: str) -> str:
             f"found {name!r}"
         )
     return name
-
-
-def is_class(annotation: Any) -> TypeGuard[type]:
-    """True for a class; not for tuple[str, ...], which Python 3.10 takes for one."""
-    return isinstance(annotation, type) and get_origin(annotation) is None
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """A value, and what is in it."""
-    if isinstance(value, list | tuple | dict):
-        for part in value.items() if isinstance(value, dict) else value:
-            yield from _parts(part)
-    else:
-        yield value
 
 
 class DataConfig(Block):
@@ -269,6 +220,12 @@ class HeadsConfig(Block):
         return self
 
 
+LEARNT, RANKED, STEERED = "gates topk", "importance fisher stable", "target exact lagrangian"
+MASKED = f"{RANKED} random given"
+"""Methods whose gates are trained, that rank heads on a finished run, penalties that steer to a number of heads; and
+methods of fixed masks."""
+
+
 class PruningConfig(Block):
     """Which attention heads a run may use. See docs/gates.md."""
 
@@ -276,58 +233,62 @@ class PruningConfig(Block):
     """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
     step. Others fix a mask: importance and fisher choose it on a finished run, stable keeps what `selector` chooses on
     most halves of the data, given has those that `heads` names, random is the control."""
-    sets: Literal["shared", "per_task"] = "shared"
+    sets: Annotated[Literal["shared", "per_task"], Only(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    closed: Literal["zero", "mean"] = "zero"
+    closed: Annotated[Literal["zero", "mean"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
     """What a closed head contributes: nothing, or its mean over the sub-words of the training sentences (mean
     ablation), measured before the first update with all heads open."""
-    penalty: Literal["lambda", "target", "exact", "lagrangian"] = "lambda"
+    penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], Only(method="gates")] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
     lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
-    strength: float = Field(default=0.01, ge=0)
+    strength: Annotated[float, Only(penalty="lambda")] = Field(default=0.01, ge=0)
     """λ, of penalty: lambda."""
-    in_loss: bool = False
+    in_loss: Annotated[bool, Only(penalty="lambda")] = False
     """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""
-    multiplier_rate: float = Field(default=1.0, gt=0)
+    multiplier_rate: Annotated[float, Only(penalty="lagrangian")] = Field(default=1.0, gt=0)
     """lagrangian: rate of the multipliers' ascent (Adam)."""
-    keep: int | None = Field(default=None, ge=0)
+    keep: Annotated[int | None, Only(method=f"topk random {RANKED}", penalty=STEERED)] = Field(default=None, ge=0)
     """Heads to keep (of each set): for all penalties but lambda, topk and fixed masks; stable: on each half."""
-    warmup: float | None = Field(default=None, ge=0, le=1)
+    warmup: Annotated[float | None, Only(method=LEARNT, selector=LEARNT, noise="True")] = Field(
+        default=None, ge=0, le=1
+    )
     """Share of the updates over which λ rises (default 0), the wanted number of heads falls (default 0.4), or the
     temperature of topk falls (default 0.68)."""
-    settle: float | None = Field(default=None, ge=0, le=1)
+    settle: Annotated[float | None, Only(penalty=STEERED, selector="gates", noise="True run")] = Field(
+        default=None, ge=0, le=1
+    )
     """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
     noise 0.7, and the heads are fixed then."""
-    init: Literal["paper", "open"] = "paper"
+    init: Annotated[Literal["paper", "open"], Only(method=LEARNT, selector=LEARNT)] = "paper"
     """Where gates start: half open with some noise, as in the original, or fully open (default of stable)."""
-    rate: float = Field(default=1e-3, gt=0)
+    rate: Annotated[float, Only(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
     """Learning rate of the gates (Adam, constant); default of stable: 0.1."""
-    temperature: float = Field(default=0.33, gt=0)
+    temperature: Annotated[float, Only(method=LEARNT, selector=LEARNT, noise="True run")] = Field(default=0.33, gt=0)
     """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
-    anneal_from: float = Field(default=1000.0, gt=0)
+    anneal_from: Annotated[float, Only(method="topk", selector="topk")] = Field(default=1000.0, gt=0)
     """topk: temperature at the first update; it falls geometrically."""
-    overlap: float = Field(default=0.0, ge=0)
+    overlap: Annotated[float, Only(method="gates")] = Field(default=0.0, ge=0)
     """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
-    importance_of: str | None = None
+    importance_of: Annotated[str | None, Only(method=RANKED)] = None
     """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
-    importance_sentences: int = Field(default=1024, ge=1)
+    importance_sentences: Annotated[int, Only(method=RANKED)] = Field(default=1024, ge=1)
     """importance, fisher, stable: training sentences to choose by."""
-    heads: HeadsConfig | None = None
+    heads: Annotated[HeadsConfig | None, Only(method="given")] = None
     """given: the open heads, of all tasks together or, with sets: per_task, of each (sparse sharing)."""
-    layers_like: str | None = None
+    layers_like: Annotated[str | None, Only(method="random")] = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
-    selector: Literal["importance", "fisher", "gates", "topk"] = "fisher"
+    selector: Annotated[Literal["importance", "fisher", "gates", "topk"], Only(method="stable")] = "fisher"
     """stable: what chooses `keep` heads on each half; gates and topk are trained alone, gates with penalty: exact."""
-    selector_updates: int = Field(default=250, ge=1)
+    selector_updates: Annotated[int, Only(selector=LEARNT)] = Field(default=250, ge=1)
     """stable, selector: gates or topk: updates on each half."""
-    selector_sentences: int = Field(default=4, ge=1)
+    selector_sentences: Annotated[int, Only(selector=LEARNT)] = Field(default=4, ge=1)
     """stable, selector: gates or topk: sentences an update."""
-    halves: int = Field(default=64, ge=2, multiple_of=2)
+    halves: Annotated[int, Only(method="stable")] = Field(default=64, ge=2, multiple_of=2)
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
-    threshold: float = Field(default=0.9, gt=0.5, le=1)
+    threshold: Annotated[float, Only(method="stable")] = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
-    noise: bool | Literal["run"] = False
+    noise: Annotated[bool | Literal["run"], Only(method=MASKED)] = False
     """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
     with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on. run: every
     head has the gate of another one of its layer in `layers_like`, of those that it kept if it is kept."""
@@ -350,46 +311,22 @@ class PruningConfig(Block):
         return {"init": "open", "rate": 0.1, **tree} if alone else tree
 
     @model_validator(mode="after")
-    def _fits_the_method(self) -> PruningConfig:
-        """Nothing is ignored: a setting that has no effect on the method is refused."""
-        steered = self.method == "gates" and self.penalty != "lambda"
-        learnt = {"closed", "sets", "init", "rate", "temperature", "warmup"}
-        noisy = {"settle", "temperature"} if self.noise == "run" else {"settle", "temperature", "warmup"}
-        masked = {"closed", "keep", "noise"} | (noisy if self.noise else set())
-        ranked = masked | {"importance_of", "importance_sentences"}
-        alone = {"init", "rate", "temperature", "warmup", "selector_updates", "selector_sentences"}
-        trained = {"gates": alone | {"settle"}, "topk": alone | {"anneal_from"}}.get(self.selector, set())
-        effective = {
-            "gates": learnt
-            | {"penalty", "overlap"}
-            | ({"keep", "settle"} if steered else {"strength", "in_loss"})
-            | ({"multiplier_rate"} if self.penalty == "lagrangian" else set()),
-            "topk": learnt | {"keep", "anneal_from"},
-            "importance": ranked,
-            "fisher": ranked,
-            "stable": ranked | {"selector", "halves", "threshold"} | trained,
-            "random": masked | {"layers_like"},
-            "given": masked - {"keep"} | {"heads", "sets"},
-        }.get(self.method, set())
-        how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
-        for name, field in type(self).model_fields.items():
-            if name != "method" and name not in effective and getattr(self, name) != field.default:
-                other = ", or take penalty: exact" if name == "keep" and self.method == "gates" else ""
-                raise ValueError(f"{name} has no effect with {how}; leave it out{other}")
+    def _is_whole(self) -> PruningConfig:
+        """Refuse a method without what it needs, and settings that contradict each other."""
         if self.overlap and self.sets == "shared":
             raise ValueError("overlap has an effect only with sets: per_task")
         if self.overlap and self.in_loss:
             raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
         if self.noise == "run" and self.layers_like is None:
             raise ValueError("noise: run needs method: random and layers_like, the run whose gates are taken")
-        needs_keep = (steered or self.method not in ("none", "gates", "given")) and self.layers_like is None
-        if needs_keep and self.keep is None:
+        how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
+        if self.counts("keep") and self.keep is None and self.layers_like is None:
             raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
         if self.keep is not None and self.layers_like is not None:
             raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
         if self.method == "given" and self.heads is None:
             raise ValueError("heads: expected the heads that are open (needed with method: given), found nothing")
-        if "importance_of" in effective and self.importance_of is None:
+        if self.counts("importance_of") and self.importance_of is None:
             raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
         return self
 
@@ -401,7 +338,7 @@ class SyntaxConfig(Block):
     """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
     variant: Literal["max", "norm"] = "max"
     """What an arc costs: the largest weight that any head puts on it, or the p-norm over all heads."""
-    norm: float = Field(default=1.0, ge=1)
+    norm: Annotated[float, Only(variant="norm")] = Field(default=1.0, ge=1)
     """p, for variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
     """sum over the arcs of a batch, both directions, as published: λ then depends on its size. mean does not."""
@@ -417,8 +354,6 @@ class SyntaxConfig(Block):
         given = [n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default]
         if not self.strength and given:
             raise ValueError(f"{given[0]} has no effect with strength: 0; leave it out, or give a strength (λ)")
-        if self.norm != 1.0 and self.variant != "norm":
-            raise ValueError("norm has an effect only with variant: norm; leave it out")
         return self
 
 
@@ -468,14 +403,8 @@ class ProjectConfig(Block):
 
     at: Literal["features", "heads"] = "features"
     """Gradients by the encoder's output, or by the weights of each head."""
-    heads: HeadsConfig = HeadsConfig(rule="all")
+    heads: Annotated[HeadsConfig, Only(at="heads")] = HeadsConfig(rule="all")
     """at: heads: which ones."""
-
-    @model_validator(mode="after")
-    def _has_heads(self) -> ProjectConfig:
-        if self.at == "features" and self.heads.rule != "all":
-            raise ValueError("heads has an effect only with at: heads")
-        return self
 
 
 class MergeConfig(Block):
@@ -485,20 +414,12 @@ class MergeConfig(Block):
     """Task → a finished run of it, for each task."""
     method: Literal["fisher", "arithmetic", "ties"] = "fisher"
     """fisher: heads by how much each task's loss hangs on them; arithmetic: changes added; ties: of one sign only."""
-    scale: float | None = Field(default=None, gt=0)
+    scale: Annotated[float | None, Only(method="arithmetic ties")] = Field(default=None, gt=0)
     """Factor of the changes (arithmetic: one by the number of tasks; ties: 1)."""
-    keep: float = Field(default=0.2, gt=0, le=1)
+    keep: Annotated[float, Only(method="ties")] = Field(default=0.2, gt=0, le=1)
     """ties: share of each task's changes that is kept, the largest ones."""
-    sentences: int = Field(default=512, ge=1)
+    sentences: Annotated[int, Only(method="fisher")] = Field(default=512, ge=1)
     """fisher: training sentences to measure by."""
-
-    @model_validator(mode="after")
-    def _fits_the_method(self) -> MergeConfig:
-        effective = {"fisher": {"sentences"}, "arithmetic": {"scale"}, "ties": {"scale", "keep"}}[self.method]
-        for name in {"scale", "keep", "sentences"} - effective:
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} has no effect with method: {self.method}; leave it out")
-        return self
 
 
 def _no_treatment(point: EntryPoint) -> Any:

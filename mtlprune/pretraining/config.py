@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from mtlprune.config.blocks import Block, SyntaxConfig, as_folder_name
+from mtlprune.config.blocks import SyntaxConfig, as_folder_name
 from mtlprune.config.config import ConfigError, apply_override, digest, read_tree, validated
+from mtlprune.io.block import Block
 
 
 class SourceConfig(Block):

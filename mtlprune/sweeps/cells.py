@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from mtlprune.config.blocks import Block, TrainConfig, TreatmentConfig, is_class
+from mtlprune.config.blocks import TrainConfig, TreatmentConfig
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
 from mtlprune.corpora.tables import collector_paused
+from mtlprune.io.block import Block, is_class
 from mtlprune.io.files import write_text
 from mtlprune.runs.folder import RunFolder, flat
 from mtlprune.sweeps.folder import Place, find_label, labels, write_index

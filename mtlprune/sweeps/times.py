@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 from mtlprune.io.files import RunError, read_json, write_json
 from mtlprune.sweeps.cells import LETTERS, REFERENCES, Cell, Known, whole_digest
 from mtlprune.sweeps.folder import ASIDE, State

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune.config.blocks import Block
 from mtlprune.encoder.batch import HOST, Encoded, moved
+from mtlprune.io.block import Block
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 

@@ -1,4 +1,4 @@
-"""Heads that a configuration names, and the weights that are a head's own."""
+"""Heads that a configuration names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtlprune.config.blocks import HeadsConfig
@@ -137,49 +137,3 @@ def check_own_weights(encoder: Encoder) -> None:
         why = "some of its heads were removed"
     if why:
         raise EncoderError(f"treatment: heads of this encoder ({kind}) cannot be treated one by one, because {why}")
-
-
-class Owned:
-    """A parameter whose rows (dimension 0) or columns (1) belong to heads of one layer.
-
-    Attributes:
-        owner: the head of each row or column, (n,) int64; −1 where none is.
-    """
-
-    def __init__(self, parameter: nn.Parameter, layer: int, name: str, dim: int) -> None:
-        self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
-        self.owner = torch.full((parameter.shape[dim],), -1, device=parameter.device)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """(A,), a number for each head, to a shape that multiplies the parameter; 1 where no head owns a row."""
-        padded = torch.cat([values.to(self.parameter), self.parameter.new_ones(1)])  # −1 is the last
-        each = padded[self.owner.to(padded.device)]
-        shape = [1] * self.parameter.dim()
-        shape[self.dim] = len(each)
-        return each.view(shape)
-
-    def is_owned(self) -> Tensor:
-        """True where a head owns the row, of a shape that goes with the parameter."""
-        return self.spread(torch.zeros(int(self.owner.max()) + 1)) == 0
-
-
-def owned(encoder: Encoder) -> list[Owned]:
-    """All weights and biases that heads own, of an encoder that `check_own_weights` lets pass."""
-    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
-    family, width, count = places.family, places.width, places.heads
-    modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
-    parameters = []
-    for layer, (attention, output) in enumerate(modules):
-        parts: dict[tuple[str, str], Owned] = {("output", "weight"): Owned(output.weight, layer, "output", 1)}
-        for head in range(count):
-            parts["output", "weight"].owner[family.columns([head], width)] = head
-            for name, rows in family.keep([head], count, width, places.group).items():
-                part = getattr(attention, name, None)
-                if part is None:
-                    continue
-                whole = {"": part} if isinstance(part, nn.Parameter) else dict(part.named_parameters())
-                for which, parameter in whole.items():
-                    entry = parts.setdefault((name, which), Owned(parameter, layer, f"{name}.{which}", 0))
-                    entry.owner[rows] = head
-        parameters += list(parts.values())
-    return parameters

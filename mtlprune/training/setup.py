@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune import __version__
-from mtlprune.config.blocks import Block
 from mtlprune.config.config import Config, ConfigError, validated
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.sources import load_config, load_tokenizer
+from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunError, RunFolder, flat

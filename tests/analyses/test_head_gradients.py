@@ -18,7 +18,7 @@ from mtlprune.encoder.removal import remove_heads
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.model import MultiTaskModel
 from mtlprune.tasks import TASKS
-from mtlprune.training.pruning.selectors import agreement, derivatives, head_weights
+from mtlprune.training.head_gradients import agreement, derivatives, owned
 
 SENTENCES = list(build_grammar(12, 1, 1, seed=9)["train"])
 
@@ -68,8 +68,9 @@ def test_cosines_are_those_of_whole_gradients(made):
     for loss in model.losses(batch).values():
         model.zero_grad()
         loss.backward(retain_graph=True)
-        owned = [w.grad.index_select(d, rows).flatten() for w, rows, d in head_weights(model)[1][2]]
-        vectors.append(torch.nn.functional.normalize(torch.cat(owned), dim=0))
+        parts = [part for part in owned(model.encoder, weights_only=True) if part.layer == 1]
+        own = [part.parameter.grad.movedim(part.dim, 0)[part.owners[2]].flatten() for part in parts]
+        vectors.append(torch.nn.functional.normalize(torch.cat(own), dim=0))
     expected = torch.stack(vectors) @ torch.stack(vectors).T
     assert told.tasks == tuple(targets) and np.allclose(told.cosines[:, :, 1, 2], expected, atol=1e-5)
     pairs = told.cosines[np.triu_indices(3, 1)]
@@ -80,17 +81,15 @@ def test_cosines_are_those_of_whole_gradients(made):
 
 def test_heads_own_all_attention_weights_once(made):
     model, _, _ = made
+    parts = owned(model.encoder, weights_only=True)
     if model.encoder.config.model_type == "bert":
         block = model.encoder.transformer.encoder.layer[1].attention
         named = {"q": block.self.query, "k": block.self.key, "v": block.self.value, "o": block.output.dense}
-        owned = {id(w): (rows.tolist(), dim) for w, rows, dim in head_weights(model)[1][2] if w.ndim == 2}
-        expected = {id(part.weight): ([*range(16, 24)], int(name == "o")) for name, part in named.items()}
-        assert owned == expected
-    for heads in head_weights(model):
-        for weight in {id(w): w for parts in heads.values() for w, _, _ in parts}.values():
-            dims = {d for parts in heads.values() for w, _, d in parts if w is weight}
-            rows = torch.cat([r for parts in heads.values() for w, r, _ in parts if w is weight])
-            assert len(dims) == 1 and sorted(rows.tolist()) == list(range(weight.shape[dims.pop()]))
+        own = {id(p.parameter): (p.owners[2].nonzero().flatten().tolist(), p.dim) for p in parts if p.layer == 1}
+        assert own == {id(part.weight): ([*range(16, 24)], int(name == "o")) for name, part in named.items()}
+    assert len({id(part.parameter) for part in parts}) == len(parts) and all(
+        (p.owners.sum(0) == 1).all() for p in parts
+    )
 
 
 def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder):

@@ -17,12 +17,12 @@ import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.reading import Found, read_request, survey
 from mtlprune.cli.bench import ANALYSES_MEASURED, AnalysisCost, alone, total
-from mtlprune.config.blocks import Block
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.figures.grid import Grid
+from mtlprune.io.block import Block
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result

@@ -14,10 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mtlprune.config.config import build_config, first_digest, load_config
 from mtlprune.io.files import one_writer, replacing_folder
 from mtlprune.model import MultiTaskModel
-from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training.setup import processor
@@ -79,16 +77,6 @@ def test_emptied_files_are_refused_though_no_hash_is_known(mtlprune, here, name)
             Path("half-pos/checkpoint.safetensors").unlink()
         answer = mtlprune("train", "half-pos/config.yaml", "--out", "half-pos")
         assert answer.code == 2 and "half-pos/" + name.partition("/")[0] in answer.err, answer.err
-
-
-def test_folders_named_by_the_letters_of_then_are_found(mtlprune, here):
-    weights = build_config({"data": {"path": "x"}, "train": {"balance": "fixed", "weights": {"pos": 2}}})
-    assert first_digest(weights) == "8205d67d"
-    assert first_digest(PretrainConfig.model_validate({"data": {"corpora": ["x"]}})) == "00bed514"
-    then = load_config("finished-pos/config.yaml")
-    Path("runs").mkdir()
-    Path("finished-pos").rename(f"runs/pos-{first_digest(then)}")
-    assert "was finished already" in mtlprune("train", f"runs/pos-{first_digest(then)}/config.yaml").done().out
 
 
 def _command(words: list[str], folder: Path, together: Any) -> None:

@@ -60,6 +60,9 @@ WRONG = [
     ({"train": {"encoder_rate": 1e300}}, "train.encoder_rate: expected a number of at most 1e+18"),
     ({"train": {"balance": "fixed", "weights": {"pos": "1e200"}}}, "expected a number of at most 1e+18"),
     ({"pruning": {"method": "gates", "strength": 1e40}}, "pruning.strength: expected a number of at most 1e+18"),
+    ({"pruning": {"strength": 1}}, "pruning.strength has an effect only with penalty: lambda (method: gates); leave"),
+    ({"pruning": {"method": "gates", "penalty": "exact"}}, "keep (needed with method: gates, penalty: exact), found"),
+    ({"pruning": {"method": "random", "keep": 1, "warmup": 0.2}}, "noise: True (method: importance, fisher, stable, "),
 ]
 
 

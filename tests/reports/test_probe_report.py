@@ -14,7 +14,7 @@ from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 import mtlprune
 from mtlprune.analyses.probes import labels_of
 from mtlprune.analyses.probes.show import differences_figure, layers_figure, pictures, tables
-from mtlprune.analyses.probes.show.paper import beside_paper, named_encoder
+from mtlprune.analyses.probes.show.paper import PublishedProbes, beside_paper
 from mtlprune.analyses.probes.show.reading import ProbePanel, kind, known, panels, read_probes, shape
 from mtlprune.figures.grid import Grid, Strong
 from mtlprune.io.files import RunError
@@ -177,16 +177,21 @@ def test_intervals_mark_differences_of_these_seeds_only(tmp_path):
             read_probes([tmp_path])
 
 
+PUBLISHED = str(Path(__file__).parents[2] / "experiments/he-choi-2021/probes.csv")
+
+
 def test_beside_the_paper_defects_are_marked_and_labels_matched(found):
-    table = beside_paper(panel_of(found, "dep"), "BERT")
-    assert table is not None and table.header[2] == "pretrained, paper†" and "STL, paper" in table.header
+    table = beside_paper(panel_of(found, "dep"), PublishedProbes.read(PUBLISHED))
+    assert table is not None and table.header[2] == "pretrained, paper" and "STL, paper" in table.header
     cells = next(row for row in table.rows if row[0] == "nsubj")
-    assert cells[2] == "76.36" and cells[4] == "76.92 ± 3.26" and "Only ours: " in table.caption
-    damaged = beside_paper(panel_of(found, "pos"), "RoBERTa")
-    assert damaged is not None and all(f"{t}, paper†" in damaged.header for t in ("pretrained", "STL", "MTL-5"))
-    assert named_encoder("paper") == "BERT" and named_encoder("paper:electra") == "ELECTRA"
-    with pytest.raises(RunError, match="--against: expected paper"):
-        named_encoder("paper:minilm")
+    assert cells[2] == "76.36†" and cells[4] == "76.92 ± 3.26"
+    assert "Only ours: " in table.caption and "† (DEP of BERT, pretrained): " in table.caption
+    damaged = beside_paper(panel_of(found, "pos"), PublishedProbes.read(f"{PUBLISHED}:roberta"))
+    columns = [place for place, title in enumerate(damaged.header) if title.endswith(" paper") and "−" not in title]
+    assert len(columns) >= 3 and all(row[place].endswith("†") for row in damaged.rows for place in columns)
+    for wrong in ("paper", f"{PUBLISHED}:minilm", __file__):
+        with pytest.raises(RunError, match="expected"):
+            PublishedProbes.read(wrong)
 
 
 def test_dots_are_gains_and_ticks_differences_to_stl(found):

@@ -213,7 +213,7 @@ def test_projection_at_heads_is_that_of_each_heads_gradients(places, plain: Sett
 
     def own(gradient: dict[str, Tensor], layer: int, head: int) -> Tensor:
         parts = [(gradient[name], part) for name, part in head_slices(made) if part.layer == layer]
-        rows = [value.index_select(part.dim, (part.owner == head).nonzero()[:, 0]) for value, part in parts]
+        rows = [value.index_select(part.dim, part.owners[head].nonzero()[:, 0]) for value, part in parts]
         return torch.cat([row.double().flatten() for row in rows])
 
     for place in places:
@@ -267,7 +267,7 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
         if key not in encoder.clones.deltas:
             continue
         mask = torch.tensor([[False, True, False, False], [True, False, False, True]])[part.layer]
-        rows = torch.cat([(part.owner == head).nonzero().flatten() for head in mask.nonzero().flatten().tolist()])
+        rows = torch.cat([part.owners[head].nonzero().flatten() for head in mask.nonzero().flatten().tolist()])
         if kind != "output":
             rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
         part.parameter.data.index_add_(part.dim, rows, encoder.clones.delta(key, [1])[0].detach())

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 
 Axis = Literal["step", "log"]
 """How far steps lie apart."""

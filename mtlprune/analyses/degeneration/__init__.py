@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis, Column
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 
 
 class DegenerationOptions(Block):

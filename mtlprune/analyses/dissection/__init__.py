@@ -5,7 +5,7 @@ from itertools import combinations
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis, Column
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 from mtlprune.layers import LAYERS
 
 TERMS = ("i", "h", "f", "c")

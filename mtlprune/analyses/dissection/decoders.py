@@ -9,13 +9,14 @@ Senses (``wsd``): PropBank rolesets stand in for SemCor's. Answers are restricte
 those of the training items, and lemmas with one sense there are dropped; a test item whose sense was never seen counts
 as wrong for everybody. Beside the learned net and the nearest neighbours stands the most frequent sense of the lemma.
 
-Letters for shapes: U items, k spans an item, D features an item has, b items of a batch, S = 16 subsets, C classes, K
-hidden units, W words of all sentences one after another, H hidden size, X sentences.
+Letters for shapes: U items, k spans an item, D features an item has, S = 16 subsets, C classes, W words of all
+sentences one after another, H hidden size, X sentences.
 
 Source: Mickus, Paperno and Constant (2022), section 5: macro F1 over tags, O included, is their score of NER; senses by
-k = 5 neighbours (cosine), and by a two-layer net without a bias of its output.
+k = 5 neighbours (cosine), and by a two-layer net.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,23 +24,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import f1_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 from torch.nn import functional
 
-from mtlprune.analyses.dissection import NEAREST, SENSES
-from mtlprune.analyses.dissection.comparison import f1
-from mtlprune.analyses.dissection.maths import subset_masks
+from mtlprune.analyses.dissection import NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.analyses.dissection.comparison import Floats, f1
 from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
 Ints = NDArray[np.int64]
-CLOSED = -1e9
-"""Added to the logits of classes that an item may not get."""
 NEIGHBOURS = 5
 UNSEEN = -1
-
-# -- items -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,120 +139,42 @@ _ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
 """By kind: k, and spans of words and a label for each item of a value."""
 
 
-# -- nets --------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class NetSettings:
-    """How nets are trained: ``hidden`` is K; ``epochs`` passes over the training items, in which the rate of Adam falls
-    linearly to 0; ``batch`` items a step; ``dropout`` of hidden units; ``seed`` of weights, order and dropout."""
+    """How nets are trained: ``hidden`` units; ``epochs`` passes over the training items; ``batch`` items a step of Adam
+    at a ``rate``; ``seed`` of weights and order."""
 
     hidden: int = 64
     epochs: int = 8
     batch: int = 256
     rate: float = 3e-3
-    dropout: float = 0.1
     seed: int = 0
 
 
-class SubsetNets(nn.Module):
-    """Sixteen two-layer nets (ReLU, dropout), each reading Σ_{v in S} v for its subset S: D → K → C.
-
-    They begin with the same weights, see the same batches with the same dropped units, and share nothing else: their
-    layers are one batched product. Features are z-scored with the mean and the variance of each subset on the training
-    items, so that a small term (c) is not at a disadvantage against a large one; the variance of a sum follows from the
-    covariances of the terms.
+def net_answers(
+    known: Floats, learned: Ints, asked: Floats, allowed: NDArray[np.bool_] | None, settings: NetSettings
+) -> Ints:
+    """The class of every item by a two-layer net on z-scored features, (U', D) → (U',).
 
     Args:
-        parts: (4, U, D), terms of the training items.
-        classes: C.
-        output_bias: whether the output has a bias.
+        known: (U, D), features of the training items.
+        learned: (U,), their classes, 0 to C − 1, each of which occurs.
+        asked: (U', D).
+        allowed: (U', C), classes that an item may get; all, if not given.
     """
-
-    def __init__(self, parts: Tensor, classes: int, settings: NetSettings, output_bias: bool = True) -> None:
-        super().__init__()
-        self.masks = subset_masks(parts)
-        means = parts.mean(1)  # (4, D)
-        centred = parts - means[:, None]
-        covariance = torch.einsum("uid,vid->uvd", centred, centred) / parts.shape[1]  # (4, 4, D)
-        variance = torch.einsum("su,sv,uvd->sd", self.masks, self.masks, covariance)
-        scale = torch.einsum(
-            "sv,vd->sd", self.masks, covariance.diagonal().T.clamp(min=0)
-        )  # rounding is relative to it
-        moving = variance > 1e-6 * scale.clamp(min=1e-12)
-        self.mean, self.factor = self.masks @ means, torch.where(moving, variance.clamp(min=1e-30).rsqrt(), 0.0)
-        generator = torch.Generator().manual_seed(settings.seed)
-
-        def begun(rows: int, columns: int) -> nn.Parameter:
-            bound = rows**-0.5
-            one = torch.empty(rows, columns).uniform_(-bound, bound, generator=generator)
-            return nn.Parameter(one.expand(len(self.masks), rows, columns).contiguous())
-
-        self.inner = begun(parts.shape[2], settings.hidden)
-        # without a bias of the output a net that reads nothing could say nothing: relu(0) = 0
-        self.inner_bias = nn.Parameter(torch.full((len(self.masks), 1, settings.hidden), 0.0 if output_bias else 0.1))
-        self.outer = begun(settings.hidden, classes)
-        self.outer_bias = nn.Parameter(torch.zeros(len(self.masks), 1, classes)) if output_bias else None
-        self.to(parts.device)
-
-    def scaled(self, parts: Tensor) -> Tensor:
-        """(4, b, D) to features (S, b, D); 0 where one is constant in training."""
-        sums = torch.einsum("sv,vid->sid", self.masks, parts)
-        return (sums - self.mean[:, None]) * self.factor[:, None]
-
-    def forward(self, parts: Tensor, allowed: Tensor | None = None, kept: Tensor | None = None) -> Tensor:
-        """(4, b, D) to logits (S, b, C); ``allowed`` (b, C) classes; ``kept`` (b, K) factors of hidden units."""
-        hidden = functional.relu(torch.baddbmm(self.inner_bias, self.scaled(parts), self.inner))
-        if kept is not None:
-            hidden = hidden * kept
-        bias = self.outer_bias
-        logits = hidden @ self.outer if bias is None else torch.baddbmm(bias, hidden, self.outer)
-        return logits if allowed is None else logits.masked_fill(~allowed, CLOSED)
-
-
-def train_nets(
-    parts: Tensor,
-    labels: Tensor,
-    classes: int,
-    settings: NetSettings,
-    allowed: Tensor | None = None,
-    output_bias: bool = True,
-) -> SubsetNets:
-    """Train all sixteen nets.
-
-    Args:
-        parts: (4, U, D), the terms of the items.
-        labels: (U,) int64.
-        allowed: (U, C) bool, classes that an item may get; all, if not given.
-    """
-    nets = SubsetNets(parts, classes, settings, output_bias)
-    generator = torch.Generator().manual_seed(settings.seed + 1)
-    steps = settings.epochs * -(-len(labels) // settings.batch)
-    optimizer = torch.optim.Adam(nets.parameters(), settings.rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / max(1, steps)))
-    for _ in range(settings.epochs):
-        for chosen in torch.randperm(len(labels), generator=generator).split(settings.batch):
-            drawn = torch.rand(len(chosen), settings.hidden, generator=generator) >= settings.dropout
-            at = chosen.to(parts.device)
-            kept = (drawn / (1 - settings.dropout)).to(parts)
-            logits = nets(parts[:, at], None if allowed is None else allowed[at], kept)
-            wanted = labels[at].expand(len(logits), -1)
-            loss = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()) * len(logits)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-    return nets
-
-
-@torch.no_grad()
-def predict(nets: SubsetNets, parts: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """(4, U, D), U > 0, to the class of every item by every subset, (S, U) int64."""
-    cuts = [slice(start, start + 2048) for start in range(0, parts.shape[1], 2048)]
-    return torch.cat([nets(parts[:, cut], None if allowed is None else allowed[cut]).argmax(-1) for cut in cuts], 1)
-
-
-# -- neighbours --------------------------------------------------------------------------------------------------------
+    net = MLPClassifier(
+        settings.hidden,
+        batch_size=min(settings.batch, len(known)),
+        learning_rate_init=settings.rate,
+        max_iter=settings.epochs,
+        n_iter_no_change=settings.epochs,
+        random_state=settings.seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # passes are counted, not waited for
+        model = make_pipeline(StandardScaler(), net).fit(known, learned)
+    shares = model.predict_proba(asked)
+    return (shares if allowed is None else np.where(allowed, shares, -1.0)).argmax(1)
 
 
 def lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
@@ -258,46 +182,28 @@ def lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
     return np.array([roleset.rpartition(".")[0] or roleset for roleset in rolesets.tolist()], np.str_)
 
 
-@torch.no_grad()
 def nearest(
-    train: Tensor, train_labels: NDArray[np.str_], train_gold: Ints, test: Tensor, test_labels: NDArray[np.str_]
-) -> Tensor:
-    """The sense that most of the nearest training items of the same lemma have, for every subset of terms.
-
-    Of senses with equally many neighbours the one whose neighbours are nearer in sum; fewer neighbours where the lemma
-    has fewer items. A vector of zeros (the empty subset) is as near to all, so that all items vote.
+    known: Floats, known_labels: NDArray[np.str_], learned: Ints, asked: Floats, asked_labels: NDArray[np.str_]
+) -> Ints:
+    """The sense that most of the nearest training items of the same lemma have (cosine); of senses with equally many
+    neighbours the one whose neighbours are nearer in sum. Fewer neighbours where the lemma has fewer items.
 
     Args:
-        train, test: terms, (4, U, D) and (4, U', D).
-        train_labels, test_labels: rolesets, whose lemma decides who may be a neighbour.
-        train_gold: (U,), numbers of senses.
-
-    Returns:
-        (S, U') int64.
+        known_labels, asked_labels: rolesets, whose lemma decides who may be a neighbour.
     """
-    masks, found = subset_masks(train), torch.zeros(16, len(test_labels), dtype=torch.int64)
-    pools, asked = lemmas_of(train_labels), lemmas_of(test_labels)
-    for lemma in np.unique(asked):
-        pool, rows = np.flatnonzero(pools == lemma), np.flatnonzero(asked == lemma)
-        known = functional.normalize(torch.einsum("sv,vid->sid", masks, train[:, pool]), dim=-1)
-        query = functional.normalize(torch.einsum("sv,vid->sid", masks, test[:, rows]), dim=-1)
-        found[:, rows] = _votes(query @ known.transpose(1, 2), torch.from_numpy(train_gold[pool]))
-    return found
+    pools, lemmas = lemmas_of(known_labels), lemmas_of(asked_labels)
+    answers = np.zeros(len(asked), np.int64)
+    for lemma in np.unique(lemmas):
+        pool, rows = pools == lemma, lemmas == lemma
+        number = min(NEIGHBOURS, int(pool.sum()))
+        neighbours = KNeighborsClassifier(number, metric="cosine", weights=_votes)
+        answers[rows] = neighbours.fit(known[pool], learned[pool]).predict(asked[rows])
+    return answers
 
 
-def _votes(cosine: Tensor, gold: Tensor) -> Tensor:
-    """(S, q, p) likeness to p items with their senses (p,) → (S, q)."""
-    near, which = cosine.topk(min(NEIGHBOURS, cosine.shape[2]), dim=-1)
-    senses, place = gold.unique(return_inverse=True)
-    chosen = place[which]  # (S, q, k)
-    weight = 1 + 1e-3 * near.float()  # votes first, then nearness: k ≤ 5 cosines never make up for a vote
-    votes = torch.zeros(*chosen.shape[:2], len(senses)).scatter_add_(2, chosen, weight)
-    blind = cosine.abs().amax(-1) == 0  # (S, q): nothing to go by
-    every = torch.bincount(place, minlength=len(senses)).to(votes)
-    return senses[torch.where(blind[..., None], every, votes).argmax(-1)]
-
-
-# -- scores ------------------------------------------------------------------------------------------------------------
+def _votes(distances: Floats) -> Floats:
+    """Votes first, then nearness: k ≤ 5 cosines never make up for a vote."""
+    return 1 + 1e-3 * (1 - distances)
 
 
 class Material(NamedTuple):
@@ -308,7 +214,7 @@ class Material(NamedTuple):
 
 
 def score(task: str, train: Material, test: Material, settings: NetSettings) -> list[dict[str, Any]]:
-    """Train sixteen decoders of a task and score them; nothing where either side has no items.
+    """Train a decoder of a task for each subset of terms and score it; nothing where either side has no items.
 
     Args:
         task: the name of a layer, or SENSES, which is also scored by nearest neighbours; nothing where no lemma has two
@@ -335,16 +241,16 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     learned, gold = (
         np.array([number.get(label, UNSEEN) for label in items.labels.tolist()], np.int64) for items in (known, asked)
     )
-    may = might = None
-    frequent = np.full(len(asked), times.argmax())
-    if senses:
-        may, might = (torch.from_numpy(lemmas_of(items.labels)[:, None] == lemmas) for items in (known, asked))
-        frequent = (might.numpy() * times).argmax(1)
-    parts, others = known.features(train.terms), asked.features(test.terms)
-    nets = train_nets(parts, torch.from_numpy(learned), len(names), settings, may, not senses)
-    answers = {task: predict(nets, others, might).numpy()}
-    if senses:
-        answers[NEAREST] = nearest(parts, known.labels, learned, others, asked.labels).numpy()
+    allowed = lemmas_of(asked.labels)[:, None] == lemmas if senses else None
+    frequent = np.full(len(asked), times.argmax()) if allowed is None else (allowed * times).argmax(1)
+    terms = [np.asarray(items.features(part.terms)) for items, part in ((known, train), (asked, test))]
+    answers: dict[str, list[Ints]] = {task: [frequent]} | ({NEAREST: [frequent]} if senses else {})
+    for subset in SUBSETS[1:]:  # the empty one has nothing to go by
+        given, wanted = (part[[TERMS.index(term) for term in subset]].sum(0) for part in terms)
+        alone = len(names) == 1
+        answers[task].append(frequent if alone else net_answers(given, learned, wanted, allowed, settings))
+        if senses:
+            answers[NEAREST].append(nearest(given, known.labels, learned, wanted, asked.labels))
     spans = not senses and kind_of(declared(train.sentences)[task]) == "spans"
 
     def counted(row: Ints) -> Ints:
@@ -357,7 +263,8 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
     about["baseline"] = float(f1(counted(frequent).sum(0)))
     found = []
-    for name, told in answers.items():
+    for name, rows in answers.items():
+        told = np.stack(rows)
         counts = np.stack([counted(row) for row in told])
         each = {"counts": counts, "score": f1(counts.sum(1)), "macro_f1": [macro_f1(row, gold) for row in told]}
         alike = {
@@ -381,8 +288,4 @@ def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> 
 
 def macro_f1(answers: Ints, gold: Ints) -> float:
     """Mean F1 over the labels that occur on either side."""
-    size = int(max(answers.max(initial=0), gold.max(initial=0))) + 2
-    told, there = np.bincount(answers + 1, minlength=size), np.bincount(gold + 1, minlength=size)
-    right = np.bincount(gold[answers == gold] + 1, minlength=size)
-    used = (told + there) > 0
-    return float((2 * right[used] / (told + there)[used]).mean()) if used.any() else 0.0
+    return float(f1_score(gold, answers, average="macro", zero_division=0))

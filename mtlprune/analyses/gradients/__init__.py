@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 
 HALVES = ("half 1", "half 2")
 """Of the sentences, drawn by the seed: what differs between them is noise. They are not seeds of training."""

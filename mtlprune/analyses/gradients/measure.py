@@ -21,7 +21,7 @@ from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.tasks.base import Target, Task
-from mtlprune.training.pruning.selectors import agreement, derivatives
+from mtlprune.training.head_gradients import agreement, derivatives
 
 BATCH = 32
 """Sentences of a mini-batch."""

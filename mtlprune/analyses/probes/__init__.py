@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 
 if TYPE_CHECKING:
     from pandas import DataFrame

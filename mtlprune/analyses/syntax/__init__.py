@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis, Column
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 
 
 class SyntaxOptions(Block):

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
-from mtlprune.config.blocks import Block
+from mtlprune.io.block import Block
 
 
 class TreatmentsOptions(Block):

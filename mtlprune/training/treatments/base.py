@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mtlprune.config.blocks import Block, HeadsConfig
+from mtlprune.config.blocks import HeadsConfig
+from mtlprune.io.block import Block
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.callbacks import Callback
-from mtlprune.training.heads import Owned, Sets, check_own_weights, owned
+from mtlprune.training.head_gradients import Owned, owned, products
+from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.parallel import ProcessGroup
 from mtlprune.training.run import NewRun, Run
 
@@ -173,11 +175,4 @@ class HeadGradients(Callback):
 
     def gram(self, gradients: Mapping[int, Sequence[Tensor]], tasks: int) -> Tensor:
         """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights, of these parts."""
-        layers, heads = self.size
-        total = torch.zeros(layers, heads + 1, tasks, tasks, dtype=torch.float64)  # the last is nobody's
-        for place, of_tasks in gradients.items():
-            part = self.parts[place]
-            rows = [own.movedim(part.dim, 0).reshape(len(part.owner), -1) for own in of_tasks]
-            each = torch.stack(rows, 1).double()  # (n, T, weights)
-            total[part.layer].index_add_(0, part.owner.cpu() % (heads + 1), (each @ each.mT).cpu())
-        return total[:, :heads]
+        return products(((self.parts[n], each) for n, each in gradients.items()), *self.size, tasks)

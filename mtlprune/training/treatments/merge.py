@@ -21,8 +21,8 @@ from mtlprune.config.blocks import MergeConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
-from mtlprune.training.heads import check_own_weights, owned
-from mtlprune.training.pruning.selectors import derivatives
+from mtlprune.training.head_gradients import derivatives, owned
+from mtlprune.training.heads import check_own_weights
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import check_compatible, check_same_labels
 from mtlprune.training.treatments.base import Treatment

@@ -1,98 +1,101 @@
-"""Our numbers beside those of He and Choi (2021), which are constants in the authors' code; their defects are marked.
+"""Our numbers beside published ones: a table such as experiments/he-choi-2021/probes.csv, with its own remarks."""
 
-table = beside_paper(panel, "BERT")
-"""
-
-import json
+import csv
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 from mtlprune.analyses.probes.show import FEW, signed
 from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel
-from mtlprune.figures.grid import Grid, mean_sd, number
+from mtlprune.figures.grid import Grid, mean_sd
 from mtlprune.io.files import RunError
 
-ENCODERS = ("BERT", "RoBERTa", "ELECTRA", "DeBERTa")
-DEFECT = "†"
+KEYS = ("encoder", "task", "label")
 
 
-@cache
-def read_published() -> dict[str, Any]:
-    """The constants, which come with the package.
+@dataclass(frozen=True)
+class PublishedProbes:
+    """Published numbers of one encoder.
 
-    Returns:
-        ``origin``; ``units``; ``defects``, number → what is wrong; those that bear on ``everywhere``; and ``tables``:
-        task and encoder → ``columns``, ``defects`` (number → columns they bear on), ``values`` (label → column → one
-        run's number, or a mean and its sample standard deviation over three; labels by falling frequency in their test
-        set) and ``layers`` (label → that of the best head of the pretrained encoder, where a picture showed it).
+    Attributes:
+        encoder: its name.
+        remarks: what the lines that begin with # say.
+        rows: by task and label, cells by the title of their column, as they were written; ``layer`` is that of the best
+            head of the pretrained encoder.
     """
-    tree = json.loads((files(__package__) / "paper_probes.json").read_text(encoding="utf-8"))
-    layers = {(one["task"], one["encoder"]): one["best"] for one in tree["layers"]}
-    tables = {}
-    for one in tree["tables"]:
-        rows = {label: [cell if isinstance(cell, list) else [cell] for cell in cells] for label, *cells in one["rows"]}
-        values = {label: dict(zip(one["columns"], cells, strict=True)) for label, cells in rows.items()}
-        key = one["task"], one["encoder"]
-        tables[key] = {**one, "values": values, "layers": layers.get(key, {})}
-    return {**tree, "tables": tables}
+
+    encoder: str
+    remarks: str
+    rows: dict[tuple[str, str], dict[str, str]]
+
+    @classmethod
+    def read(cls, against: str) -> "PublishedProbes":
+        """Read FILE, or FILE:ENCODER of a file of several encoders (else its first one). Raises RunError."""
+        path, encoder = Path(against), ""
+        if not path.is_file():
+            name, _, encoder = against.rpartition(":")
+            path = Path(name)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise RunError(
+                f"--against: expected a table of published numbers such as experiments/he-choi-2021/probes.csv, or "
+                f"FILE:ENCODER, found {against!r}"
+            ) from None
+        remarks = [line.lstrip("# ") for line in lines if line.startswith("# ")]
+        rows = list(csv.DictReader(lines[len(remarks) :]))
+        if not rows or not rows[0].keys() >= set(KEYS):
+            raise RunError(f"{path}: expected a CSV table with the columns {', '.join(KEYS)}, found no such table")
+        names = list(dict.fromkeys(row["encoder"] for row in rows))
+        chosen = next((name for name in names if name.lower() == (encoder or names[0]).lower()), None)
+        if chosen is None:
+            raise RunError(f"{path}: expected one of {', '.join(names)}, found {encoder!r}")
+        own = {(row["task"], row["label"]): row for row in rows if row["encoder"] == chosen}
+        return cls(chosen, " ".join(remarks), own)
 
 
-def named_encoder(against: str) -> str:
-    """The published encoder that ``paper`` or ``paper:ROBERTA`` asks for. Raises RunError."""
-    name, _, encoder = against.partition(":")
-    found = next((one for one in ENCODERS if one.lower() == (encoder or ENCODERS[0]).lower()), None)
-    if name != "paper" or found is None:
-        raise RunError(
-            f"--against: expected paper, or paper: and one of {', '.join(ENCODERS)}, such as paper:RoBERTa; "
-            f"found {against!r}"
-        )
-    return found
-
-
-def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
+def beside_paper(panel: ProbePanel, published: PublishedProbes) -> Grid | None:
     """Published and own numbers in pairs of columns; None where labels or columns have nothing in common."""
-    constants = read_published()["tables"].get((panel.task, encoder))
-    if constants is None:
+    rows = {label: row for (task, label), row in published.rows.items() if task == panel.task}
+    every = [label for label in (*panel.labels, *panel.apart) if label in rows]
+    theirs = [rows[label] for label in every]
+    titles = [title for title in panel.titles if any(row.get(title) for row in theirs)]
+    if not titles:
         return None
-    every = [label for label in (*panel.labels, *panel.apart) if label in constants["values"]]
-    titles = [title for title in constants["columns"] if title in panel.titles]
-    if not every or not titles:
-        return None
-    theirs = [constants["values"][label] for label in every]
-    pairs: list[tuple[str, list[str], list[str]]] = []  # heading, published, ours
-    for title in titles:
-        mark = DEFECT * any(title in named for named in constants["defects"].values())
-        published = [" ± ".join(map(number, row[title])) for row in theirs]
-        pairs.append((f"{title}, paper{mark}", published, [mean_sd(panel.values(title, label)) for label in every]))
+    pairs = [  # heading, published, ours
+        (f"{title}, paper", [row[title] for row in theirs], [mean_sd(panel.values(title, one)) for one in every])
+        for title in titles
+    ]
     if {PRETRAINED, STL} <= set(titles):
         gaps = [signed(panel.mean(PRETRAINED, label) - panel.mean(STL, label)) for label in every]
-        pairs.append(("pretrained − STL, paper", [signed(row[PRETRAINED][0] - row[STL][0]) for row in theirs], gaps))
-    if constants["layers"] and PRETRAINED in panel.titles:
+        pairs.append(
+            ("pretrained − STL, paper", [signed(_value(r[PRETRAINED]) - _value(r[STL])) for r in theirs], gaps)
+        )
+    if any(row.get("layer") for row in theirs) and PRETRAINED in panel.titles:
         layers = [f"{panel.mean(PRETRAINED, label, 'layer'):g}".replace("nan", "–") for label in every]
-        pairs.append(("best layer, paper", [str(constants["layers"].get(label, "–")) for label in every], layers))
+        pairs.append(("best layer, paper", [row["layer"] or "–" for row in theirs], layers))
     header = ["label", "items", *(part for heading, *_ in pairs for part in (heading, "ours"))]
     named = [label + FEW * (label in panel.few) for label in every]
     cells = [named, [str(panel.items[label]) for label in every], *(part for _, *pair in pairs for part in pair)]
-    title = f"{panel.task.upper()}: beside He and Choi (2021), {encoder}"
-    return Grid(header, [*zip(*cells, strict=True)], 1, title, _legend(panel, constants, every), f"{panel.task}-paper")
+    title = f"{panel.task.upper()}: beside the published numbers of {published.encoder}"
+    legend = _legend(panel, published, rows, every)
+    return Grid(header, [*zip(*cells, strict=True)], 1, title, legend, f"{panel.task}-paper")
 
 
-def _legend(panel: ProbePanel, constants: Mapping[str, Any], shared: Sequence[str]) -> str:
-    published = read_published()
-    told, defects = published["defects"], constants["defects"]
-    everywhere = [key for key in published["everywhere"] if key != "10" or panel.apart]  # 10 is about the root
+def _value(cell: str) -> float:
+    """The number that a cell such as "91.44 ± 0.89†" begins with."""
+    return float(cell.partition(" ")[0].rstrip("†"))
+
+
+def _legend(panel: ProbePanel, published: PublishedProbes, rows: Mapping[str, object], shared: Sequence[str]) -> str:
     parts = [
-        f"Paper: {published['units']}; from {published['origin']}.",
-        *(f"{DEFECT} ({', '.join(defects[key])}): {told[key]}." for key in sorted(defects, key=int)),
-        *(f"All of the paper's: {told[key]}." for key in everywhere),
+        published.remarks,
         "Ours: sound (head chosen on dev); --mode as-released is what the paper's numbers can be held against."
         * (panel.mode == "sound"),
         "Corpora, label sets and encoders differ: a label of the same name need not mean the same, so compare the "
         "pattern, not the numbers.",
     ]
-    only = {"Only ours": [label for label in panel.labels if label not in constants["values"]]}
-    only["Only the paper's"] = [label for label in constants["values"] if label not in shared]
+    only = {"Only ours": [label for label in panel.labels if label not in rows]}
+    only["Only the paper's"] = [label for label in rows if label not in shared]
     parts += [f"{whose}: {', '.join(labels)}." for whose, labels in only.items() if labels]
     return " ".join(filter(None, parts))

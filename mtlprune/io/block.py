@@ -1,0 +1,145 @@
+"""Blocks of settings: frozen models that are as strict as their YAML, and say which settings count when."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Iterator
+from typing import Any, TypeGuard, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+LARGEST = 1e18
+"""The largest setting that is no whole number: the square of more is infinite in float32."""
+WIDTH = 116
+"""Letters of a line of commented YAML."""
+
+
+class Only:
+    """Mark of a setting that counts only where another one, which counts itself, has one of some values.
+
+    Only(method="topk random", penalty="exact"): with method topk or random, or where a penalty counts and is exact.
+    """
+
+    def __init__(self, **values: str) -> None:
+        self.values = {name: words.split() for name, words in values.items()}
+
+
+class Block(BaseModel):
+    """A part of the configuration: frozen, no unknown keys, finite numbers; true and false are no numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic lets pass: truth as a number, numbers no machine counts to, halves of characters."""
+        if value is None or isinstance(value, Block | float):  # checked already, or nothing to check; sweeps ask often
+            return value
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        inner = is_class(annotation) and issubclass(annotation, Block)  # it looks after itself
+        for part in () if inner else _parts(value):
+            if isinstance(part, bool) and bool not in (annotation, *get_args(annotation)):
+                raise PydanticCustomError("truth", "expected no truth value")
+            if isinstance(part, int) and abs(part) > 2**63:
+                raise PydanticCustomError("large", "expected a number below 2^63")
+            if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
+                raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _fits_float32(cls, value: Any) -> Any:
+        """Refuse numbers that cannot be squared in float32."""
+        if any(isinstance(part, float) and abs(part) > LARGEST for part in _parts(value)):
+            raise PydanticCustomError("large", f"expected a number of at most {LARGEST:g}")
+        return value
+
+    @model_validator(mode="after")
+    def _ignores_nothing(self) -> Block:
+        """Refuse a setting that has no effect, unless it has its default."""
+        for name in _marks(type(self)):
+            if not self.counts(name) and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} has an effect only with {_cases(type(self), name)}; leave it out")
+        return self
+
+    def counts(self, name: str) -> bool:
+        """True for a setting that has an effect beside the others."""
+        only = _marks(type(self)).get(name)
+        return only is None or any(
+            str(getattr(self, other)) in values and self.counts(other) for other, values in only.items()
+        )
+
+    def commented(self) -> Iterator[str]:
+        """Lines of YAML: all settings, each below its explanation; those without effect are commented out."""
+        tree, about = self.model_dump(mode="json"), explanations(type(self))
+        for name, value in tree.items():
+            block = getattr(self, name)
+            about_block = (inspect.getdoc(block) or "").partition("\n\n")[0] if isinstance(block, Block) else ""
+            text = about.get(name, about_block)
+            yield from textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
+            if isinstance(block, Block) and value:
+                yield f"{name}:"
+                yield from (f"  {line}" for line in block.commented())
+            else:
+                written = yaml.safe_dump([value], allow_unicode=True, default_flow_style=True, width=10**6)
+                yield f"{'' if self.counts(name) else '# '}{name}: {written.strip()[1:-1]}"
+
+
+@functools.cache
+def _marks(block: type[Block]) -> dict[str, dict[str, list[str]]]:
+    """Setting → other setting → values with which it counts, of those that carry a mark."""
+    marked = {name: [m for m in field.metadata if isinstance(m, Only)] for name, field in block.model_fields.items()}
+    return {name: marks[0].values for name, marks in marked.items() if marks}
+
+
+def _cases(block: type[Block], name: str) -> str:
+    """The cases in which a setting counts, in words."""
+    marks = _marks(block)
+    parts = []
+    for other, values in marks[name].items():
+        above = f" ({_cases(block, other)})" if other in marks else ""
+        parts.append(f"{other}: {', '.join(values)}{above}")
+    return " or ".join(parts)
+
+
+@functools.cache
+def explanations(block: type[BaseModel]) -> dict[str, str]:
+    """Setting → the docstring below it, or its description."""
+    texts = {name: field.description for name, field in block.model_fields.items() if field.description}
+    for kind in reversed(block.__mro__[: block.__mro__.index(BaseModel)]):
+        texts = {**_docstrings(kind), **texts}
+    return texts
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """Setting → the docstring below it in the source of a class; nothing of a class that has no source."""
+    try:
+        [written] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    except (OSError, TypeError):
+        return {}
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in itertools.pairwise(written.body)  # type: ignore[attr-defined]
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+
+
+def is_class(annotation: Any) -> TypeGuard[type]:
+    """True for a class; not for tuple[str, ...], which Python 3.10 takes for one."""
+    return isinstance(annotation, type) and get_origin(annotation) is None
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A value, and what is in it."""
+    if isinstance(value, list | tuple | dict):
+        for part in value.items() if isinstance(value, dict) else value:
+            yield from _parts(part)
+    else:
+        yield value

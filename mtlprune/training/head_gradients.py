@@ -1,0 +1,236 @@
+"""Gradients at heads: how much a task's loss hangs on each head, and by the weights that each head owns.
+
+Letters for shapes: S sentences, L layers, A heads a layer before any was removed, n heads a layer has now, d values a
+head has, T tasks, R rows of a batch (long sentences have several).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.encoder.batch import Encoded, EncoderBatch
+from mtlprune.encoder.heads import by_layer
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import Pieces
+from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.tasks.base import Target
+
+Floats = NDArray[np.float64]
+Targets = Mapping[str, Sequence[Target | None]]
+"""Task → targets of each sentence, None where its layer is unknown."""
+
+
+def derivatives(
+    model: MultiTaskModel,
+    pieces: Sequence[Pieces],
+    targets: Targets,
+    precision: torch.dtype = torch.float32,
+    means: Tensor | None = None,
+) -> Tensor:
+    """∂L(x) / ∂ξ of each sentence x, with ξ_h a factor of a head's output (Michel, Levy and Neubig 2019, equation 5).
+
+    L(x) is the loss of the sentence alone, added over the tasks, times its words, so that as in training long sentences
+    count more. Sentences do not meet in the encoder, so one backward pass serves them all: ∂L / ∂ξ_h = Σ O · ∂L / ∂O
+    over the values O of head h in the sentence's rows. In the decoders each stands alone, because means over a batch
+    have other denominators.
+
+    Args:
+        model: in evaluation mode.
+        targets: of the tasks whose losses are added.
+        means: (L, A, d), what heads contribute at ξ = 0 instead of nothing: then O − mean stands in the place of O.
+
+    Returns:
+        (S, L, A) float32, on the CPU.
+    """
+    batch = model.encoder.collate(list(pieces)).to(model.device)
+    owner = row_owners(batch)
+    places = model.encoder.places
+    total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
+    with places.watched() as outputs, autocast(model.device, precision):
+        for encoded, names in model.encodings(batch, list(targets)):
+            losses = [
+                alone(model.tasks[name], encoded.select([place]), target)
+                for name in names
+                for place, target in enumerate(targets[name])
+                if target is not None
+            ]
+            if not losses:
+                continue
+            slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
+            for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
+                kept = list(places.kept[layer])
+                change = output.detach().float() - (0 if means is None else means[layer, kept])
+                each = (change * slope.float()).sum((1, 3))  # (R, n)
+                total[:, layer, kept] += each.new_zeros(len(pieces), len(kept)).index_add(0, owner, each)
+    return total.cpu()
+
+
+def alone(task: Any, encoded: Encoded, target: Target) -> Tensor:
+    """The loss of one sentence, times its words."""
+    joined = task.collate([target], encoded.sizes)
+    return task.loss(encoded, {key: value.to(encoded.words.device) for key, value in joined.items()}) * encoded.sizes[0]
+
+
+def row_owners(batch: EncoderBatch) -> Tensor:
+    """Which sentence each row of a batch belongs to: long sentences have several. (R,)"""
+    rows, length = batch.input_ids.shape
+    word = torch.zeros(rows, dtype=torch.int64, device=batch.input_ids.device)
+    word[batch.piece_slot // length] = batch.piece_word  # every row has a piece that is read there
+    sentence = torch.repeat_interleave(batch.lengths)  # (N,)
+    return sentence[word]
+
+
+class Owned:
+    """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer.
+
+    Attributes:
+        owners: (A, rows) of bool, which head owns which row or column; several do where they share keys and values.
+    """
+
+    def __init__(self, parameter: nn.Parameter, layer: int, name: str, dim: int, heads: int) -> None:
+        self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
+        self.owners = torch.zeros(heads, parameter.shape[dim], dtype=torch.bool, device=parameter.device)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(A,), a number for each head, to a shape that multiplies the parameter; 1 where no head owns a row.
+
+        No row may have two owners.
+        """
+        each = self.parameter.new_ones(self.owners.shape[1])
+        head, row = self.owners.nonzero(as_tuple=True)
+        each[row] = values.to(each)[head]
+        shape = [1] * self.parameter.dim()
+        shape[self.dim] = len(each)
+        return each.view(shape)
+
+    def is_owned(self) -> Tensor:
+        """True where a head owns the row, of a shape that goes with the parameter."""
+        return self.spread(torch.zeros(len(self.owners))) == 0
+
+
+def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
+    """What heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
+
+    Args:
+        weights_only: leave out biases and projections of positions.
+    """
+    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    family, width = places.family, places.width
+    modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
+    every: list[Owned] = []
+    for layer, (attention, output) in enumerate(modules):
+        parts = {("output", "weight"): Owned(output.weight, layer, "output", 1, places.heads)}
+        kept = places.kept[layer]
+        for place, head in enumerate(kept):
+            parts["output", "weight"].owners[head, family.columns([place], width)] = True
+            for name, rows in family.keep([place], len(kept), width, places.group).items():
+                part = getattr(attention, name, None)
+                if part is None or (weights_only and name not in family.qkv):
+                    continue
+                whole = {"": part} if isinstance(part, nn.Parameter) else dict(part.named_parameters())
+                for which, parameter in whole.items():
+                    if which == "weight" or not weights_only:
+                        entry = Owned(parameter, layer, f"{name}.{which}", 0, places.heads)
+                        parts.setdefault((name, which), entry).owners[head, rows] = True
+        every += parts.values()
+    return every
+
+
+def products(gradients: Iterable[tuple[Owned, Sequence[Tensor]]], layers: int, heads: int, number: int) -> Tensor:
+    """Scalar products of gradients by the weights of each head.
+
+    Args:
+        gradients: of each part, ``number`` gradients by its parameter.
+
+    Returns:
+        (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts.
+    """
+    total = torch.zeros(layers, heads, number, number, dtype=torch.float64)
+    for part, each in gradients:
+        rows = torch.stack([own.movedim(part.dim, 0).reshape(part.owners.shape[1], -1) for own in each], 1).double()
+        head, row = part.owners.cpu().nonzero(as_tuple=True)
+        total[part.layer].index_add_(0, head, (rows @ rows.mT).cpu()[row])
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """How tasks' gradients on the weights of each head lie to each other.
+
+    Attributes:
+        tasks: T.
+        cosines: (T, T, L, A); NaN where a head is gone or a gradient is 0.
+        halves: (T, L, A), of a task's own gradients in two halves of the batch: what noise leaves of 1.
+    """
+
+    tasks: tuple[str, ...]
+    cosines: Floats
+    halves: Floats
+
+    def mean(self) -> Floats:
+        """(L, A): mean cosine over the pairs of tasks."""
+        first, second = np.triu_indices(len(self.tasks), 1)
+        return self.cosines[first, second].mean(0)
+
+    def opposed(self) -> Floats:
+        """(L, A): share of the pairs of tasks that pull against each other; NaN where there is no cosine."""
+        first, second = np.triu_indices(len(self.tasks), 1)
+        pairs = self.cosines[first, second]
+        return np.where(np.isnan(pairs).any(0), np.nan, (pairs < 0).mean(0))
+
+
+def agreement(
+    model: MultiTaskModel,
+    pieces: Sequence[Pieces],
+    targets: Targets,
+    size: int = 32,
+    precision: torch.dtype = torch.float32,
+) -> Agreement:
+    """One joint batch, one backward pass a task; in mini-batches of ``size`` whose losses weigh by their words.
+
+    A head's weights are its rows of queries, keys and values and its columns of the output projection (biases left out;
+    with grouped queries the shared key and value rows too). Layers that share weights (ALBERT) have one gradient.
+
+    Args:
+        model: in evaluation mode, so that no dropout blurs the directions.
+    """
+    places, parts = model.encoder.places, owned(model.encoder, weights_only=True)
+    parameters = list(dict.fromkeys(part.parameter for part in parts))
+    tasks = tuple(targets)
+    sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2 * len(tasks))]  # half by half
+    for number, start in enumerate(range(0, len(pieces), size)):
+        rows = range(start, min(start + size, len(pieces)))
+        batch = model.collate([pieces[row] for row in rows], {t: [targets[t][row] for row in rows] for t in tasks})
+        with autocast(model.device, precision):
+            losses = model.losses(batch)
+        for place, (task, loss) in enumerate(losses.items()):
+            more = place + 1 < len(losses)
+            gradients = torch.autograd.grad(loss * batch.words, parameters, retain_graph=more, allow_unused=True)
+            own = sums[number % 2 * len(tasks) + tasks.index(task)]
+            for total, gradient in zip(own, gradients, strict=True):
+                if gradient is not None:
+                    total += gradient
+    of_parameter = dict(zip(parameters, zip(*sums, strict=True), strict=True))
+    by_part = ((part, of_parameter[part.parameter]) for part in parts)
+    gram = products(by_part, places.layers, places.heads, len(sums)).permute(2, 3, 0, 1).numpy()
+    (one, between), (across, other) = ([rows[:, : len(tasks)], rows[:, len(tasks) :]] for rows in np.split(gram, 2))
+    whole = one + between + across + other
+    lengths, halves = np.sqrt(_diagonal(whole).clip(min=0)), np.sqrt(_diagonal(one) * _diagonal(other))
+    return Agreement(tasks, _over(whole, lengths[:, None] * lengths), _over(_diagonal(between), halves))
+
+
+def _diagonal(gram: Floats) -> Floats:
+    """(T, T, L, A) → (T, L, A)."""
+    return np.moveaxis(np.diagonal(gram), -1, 0)
+
+
+def _over(scalar: Floats, sizes: Floats) -> Floats:
+    return np.divide(scalar, sizes, out=np.full_like(scalar, np.nan), where=sizes > 0)
