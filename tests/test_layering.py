@@ -76,11 +76,39 @@ def test_nobody_imports_upwards_or_in_circles():
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {other}")
     assert not wrong
     assert graph["tasks"] >= {"encoder"} and graph["model"] >= {"tasks", "config"}  # the reading works
+    assert_no_circle(graph)
+
+
+def assert_no_circle(graph: dict[str, set[str]]) -> None:
     while graph:
-        free = [room for room, needs in graph.items() if not needs & graph.keys()]
+        free = [name for name, needs in graph.items() if not needs & graph.keys()]
         assert free, f"these import each other: {graph}"
-        for room in free:
-            del graph[room]
+        for name in free:
+            del graph[name]
+
+
+def modules_imported(path: Path, modules: set[str]) -> set[str]:
+    """Those of the modules that a file imports, and packages around them but its own, which Python runs first."""
+    mine = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    named = {name if name in modules else name.rpartition(".")[0] for _, name in imported(path)}
+    around = {part.rpartition(".")[0] for part in named}
+    return (named | {name for name in around if not mine.startswith(f"{name}.")}) & modules
+
+
+def test_no_circle_within_training():
+    """Also inside functions, and for types alone."""
+    files = {
+        path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) == "training"
+    }
+    modules = {path: name.removesuffix(".__init__") for path, name in files.items()}
+    graph = {name: modules_imported(path, {*modules.values()}) for path, name in modules.items()}
+    training = "mtlprune.training"
+    assert len(graph) > 20 and graph[f"{training}.loop"] >= {f"{training}.setup", f"{training}.pruning"}
+    assert f"{training}.treatments" in graph[f"{training}.setup"]  # the reading works
+    assert {f"{training}.loop", f"{training}.inspection"} >= {
+        n for n, needs in graph.items() if f"{training}.setup" in needs
+    }
+    assert_no_circle(graph)
 
 
 def test_layers_know_errors_alone_and_tasks_nothing_of_each_other():

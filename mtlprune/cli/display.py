@@ -179,8 +179,7 @@ def _one_line(outer: Span, inner: list[Span], leaves: list[str]) -> str:
 
 if TYPE_CHECKING:
     from mtlprune.config.blocks import TrainConfig
-    from mtlprune.pretraining.loop import PretrainingEvent as PretrainingEvent
-    from mtlprune.training.loop import Event
+    from mtlprune.training.updates import Event
 
 SMOOTHING = 0.95  # the share of the past in a shown loss
 
@@ -214,7 +213,7 @@ class Pace:
         self._seconds = self._evaluation_seconds = 0.0
         self._sentences = self._updates = self._evaluations = 0
 
-    def see(self, event: Event | PretrainingEvent, evaluated: bool) -> None:
+    def see(self, event: Event, evaluated: bool) -> None:
         """Take one update, or an evaluation, in."""
         now = time.monotonic()
         passed, self._last = now - self._last, now
@@ -277,7 +276,7 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def _move(self, event: Event | PretrainingEvent, description: str, status: str) -> None:
+    def _move(self, event: Event, description: str, status: str) -> None:
         step = event.progress.step
         self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status)
 
@@ -315,7 +314,7 @@ class TrainingWatch(Watch):
 class PretrainingWatch(Watch):
     """Of a pretraining: a line an evaluation; speed, time left without evaluations and losses beside the bar."""
 
-    def __call__(self, event: PretrainingEvent) -> None:
+    def __call__(self, event: Event) -> None:
         step = event.progress.step
         self.pace.see(event, event.line is not None)
         if event.line is not None:

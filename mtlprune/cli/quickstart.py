@@ -67,7 +67,7 @@ def quickstart(
     from mtlprune.reports.scores.tests import with_tests
     from mtlprune.sweeps.cells import Cell
     from mtlprune.sweeps.folder import ASIDE, Place
-    from mtlprune.training.setup import decide
+    from mtlprune.training.hardware import decide
 
     began = time.monotonic()
     terminal = console()

@@ -1,4 +1,4 @@
-"""Hard Concrete gates: one number in [0, 1] a head, that training can closed exactly.
+"""Hard Concrete gates: one number in [0, 1] a head, that training can close exactly.
 
 Louizos, Welling and Kingma (2018), "Learning Sparse Neural Networks through L0 Regularization", section 2.2; values and
 evaluation as in the code of He and Choi (2021). With a the logit, u uniform in (0, 1), T the temperature, l and r the
@@ -25,9 +25,9 @@ OPEN = 1e-3
 """A head is open when its evaluated gate exceeds this (He and Choi 2021)."""
 
 OPEN_LOGIT = 2.5
-"""Where `open` gates start. The evaluated gate is 1 from 2.398 on. Just above that, a sample is 1 with probability 0.85
-and 0 with 0.04, and every ninth draw carries a gradient; at 5 it would be one draw in 93, and a rate of 0.1 would
-need 25 more updates to closed the head."""
+"""The logit at which `open` gates start. The evaluated gate is 1 from 2.398 on. Just above that, a sample is 1 with
+probability 0.85 and 0 with 0.04, and every ninth draw carries a gradient; at 5 it would be one draw in 93, and a rate
+of 0.1 would need 25 more updates to close the head."""
 
 Init = Literal["paper", "open"]
 
@@ -193,7 +193,7 @@ class Gates(nn.Module):
         return self.evaluated() > OPEN
 
     def open_count(self) -> int:
-        """How many heads are open."""
+        """The number of open heads."""
         return int(self.open_mask().sum())
 
     def expected_open(self) -> Tensor:
@@ -204,7 +204,7 @@ class Gates(nn.Module):
             return probability_open(self.logits, self.law).sum()
 
     def is_fixed(self) -> bool:
-        """Whether the gates are a mask now."""
+        """True where the gates are a mask now."""
         return bool(self.fixed)  # on the CPU wherever the gates are, so that nobody waits
 
     @torch.no_grad()
@@ -229,13 +229,13 @@ class Gates(nn.Module):
         self.fixed.fill_(True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":
-        """What ``.to``, ``.half`` and the like call: moves, but never rounds."""
+        """Move, but never round: ``.to``, ``.half`` and the like call this."""
 
         def moved(tensor: Tensor) -> Tensor:
             if tensor is self.fixed:
                 return tensor
-            there = fn(tensor)
-            return there if there.dtype == tensor.dtype else tensor.to(there.device)
+            cast = fn(tensor)
+            return cast if cast.dtype == tensor.dtype else tensor.to(cast.device)
 
         return super()._apply(moved, recurse)
 

@@ -1,4 +1,4 @@
-"""What a pretraining is told: frozen models, one sentence under every field."""
+"""Settings of a pretraining: frozen models, one sentence under every field."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from mtlprune.io.block import Block
 
 
 class SourceConfig(Block):
-    """Which sentences."""
+    """The sentences."""
 
     corpora: tuple[str, ...] = Field(min_length=1)
     """Folders of stored corpora, as `mtlprune data build` writes them; several with commas."""
@@ -32,7 +32,7 @@ class SourceConfig(Block):
 
 
 class ModelConfig(Block):
-    """Which model. With `start`, the sizes below are the started one's and may not be given."""
+    """The model. With `start`, the sizes below are the started one's and may not be given."""
 
     start: str | None = None
     """A name or folder to go on from, its tokenizer with it (from scratch, if not given)."""
@@ -73,7 +73,7 @@ class ModelConfig(Block):
 
 
 class MaskConfig(Block):
-    """What is to be predicted (Devlin et al. 2019)."""
+    """The pieces to be predicted (Devlin et al. 2019)."""
 
     share: float = Field(default=0.15, gt=0, lt=1)
     """Of the pieces, chosen one by one."""
@@ -90,7 +90,7 @@ class MaskConfig(Block):
 
 
 class StepsConfig(Block):
-    """How to train."""
+    """Updates."""
 
     steps: int = Field(default=10_000, ge=1, le=10_000_000)
     """Updates; the rate reaches 0 after the last."""
@@ -103,7 +103,9 @@ class StepsConfig(Block):
     weight_decay: float = Field(default=0.01, ge=0)
     """AdamW's weight decay, of matrices only."""
     warmup: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the updates in which the rate rises; then it falls linearly."""
+    """Share of the updates in which the rate rises; then `schedule` says."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """The way the rate falls to 0 after the warm-up, or that it stays."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
@@ -119,7 +121,7 @@ class StepsConfig(Block):
 
 
 class WatchConfig(Block):
-    """What is measured on the way, and when."""
+    """Measurements on the way, and their schedule."""
 
     points: int = Field(default=20, ge=2, le=10_000)
     """Evaluations and checkpoints, on a log schedule from `first` to the last update; one before the first beside."""
@@ -148,21 +150,21 @@ class PretrainConfig(Block):
     """One pretraining."""
 
     name: str = "pretraining"
-    """What figures and folders call it."""
+    """Its name in figures and folders."""
     data: SourceConfig
-    """Which sentences."""
+    """The sentences."""
     model: ModelConfig = ModelConfig()
-    """Which model."""
+    """The model."""
     mask: MaskConfig = MaskConfig()
-    """What is to be predicted."""
+    """The pieces to be predicted."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg on the tied embeddings (Gao et al. 2019: 1); 0 leaves them alone."""
     train: StepsConfig = StepsConfig()
-    """How to train."""
+    """Updates."""
     watch: WatchConfig = WatchConfig()
-    """What is measured on the way."""
+    """Measurements on the way."""
 
     _name = field_validator("name")(as_folder_name)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,14 +32,10 @@ from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.heads import by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.io.files import plain
-from mtlprune.model import MultiTaskModel
+from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.training.checkpoint import Progress
-from mtlprune.training.pruning import gate_sets
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Beginning
-
+from mtlprune.training.callbacks import Callback, Losses
+from mtlprune.training.run import NewRun, gate_sets
 
 Masks = list[tuple[int, ...]]
 """For each layer the places of the heads that count."""
@@ -106,7 +102,7 @@ def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> Dir
 
 
 def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks | None = None) -> Tensor:
-    """What every head puts on every directed arc, in float32.
+    """The attention that every head puts on every directed arc, in float32.
 
     Args:
         attention: (B, n, L, L) a layer.
@@ -115,12 +111,12 @@ def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks 
     Returns:
         (M, H).
     """
-    found = []
+    layers = []
     for layer, one in enumerate(attention):
         chosen = one if counted is None else one[:, list(counted[layer])]
         weights = chosen[arcs.row, :, arcs.source, arcs.target].float() * arcs.share[:, None]  # (P, n)
-        found.append(weights.new_zeros(arcs.number, chosen.shape[1]).index_add(0, arcs.arc, weights))
-    return torch.cat(found, 1)
+        layers.append(weights.new_zeros(arcs.number, chosen.shape[1]).index_add(0, arcs.arc, weights))
+    return torch.cat(layers, 1)
 
 
 def arc_penalty(
@@ -157,50 +153,69 @@ def _norms(weights: Tensor, norm: float) -> Tensor:
     return largest * torch.linalg.vector_norm(weights / largest[:, None], norm, dim=1)
 
 
-class SyntaxPenalty:
-    """λ · Σ γ as settings and step ask for it.
+class SyntaxPenalty(Callback):
+    """λ · Σ γ of every mini-batch, until its release.
 
     Args:
-        settings: of the penalty.
-        transformer: gets eager attention, the only kind that shows its maps, where there is a penalty.
+        settings: with a strength.
+        transformer: gets eager attention, the only kind that shows its maps.
         kept: of each layer the heads that are there, in original numbering.
+        trees: of each training sentence.
 
     Raises:
         ConfigError: a named head is not there.
         EncoderError: the family's heads are not known.
     """
 
-    def __init__(self, settings: SyntaxConfig, transformer: PreTrainedModel, kept: Sequence[Sequence[int]]) -> None:
-        self.settings, self.transformer = settings, transformer
+    def __init__(
+        self,
+        settings: SyntaxConfig,
+        transformer: PreTrainedModel,
+        kept: Sequence[Sequence[int]],
+        trees: Sequence[Dependencies | None],
+    ) -> None:
+        self.settings, self.transformer, self.trees = settings, transformer, trees
         self.counted = None if settings.heads is None else named_heads(settings.heads, kept)
-        if settings.strength:
-            transformer.set_attn_implementation("eager")
+        self.active, self.penalty = True, None
+        transformer.set_attn_implementation("eager")
 
-    def active(self, step: int) -> bool:
-        """Whether λ is not 0 in the update after ``step`` finished ones."""
-        release = self.settings.release
-        return self.settings.strength != 0 and (release is None or step < release)
+    penalty: Tensor | None
+    """The penalty of the last forward pass."""
 
-    def __call__(self, attention: Sequence[Tensor], arcs: DirectedArcs) -> tuple[Tensor, float]:
-        """The term of the loss, and the penalty without λ."""
+    def before_update(self, step: int, epoch: int = 0) -> None:
+        self.active = self.settings.release is None or step < self.settings.release
+
+    @contextmanager
+    def forward(self, batch: Batch, rows: Sequence[int]) -> Iterator[None]:
+        self.penalty = None
+        if not self.active:
+            yield
+            return
+        with attention_seen(self.transformer) as maps:
+            yield
+        arcs = batch_arcs(batch.pieces, [self.trees[row] for row in rows]).to(maps[0].device)
         how = self.settings
-        penalty = arc_penalty(
-            attention, arcs, variant=how.variant, norm=how.norm, scale=how.scale, counted=self.counted
+        self.penalty = arc_penalty(
+            maps, arcs, variant=how.variant, norm=how.norm, scale=how.scale, counted=self.counted
         )
-        return how.strength * penalty, float(penalty.detach())
+
+    def terms(self, losses: Losses) -> None:
+        if self.penalty is not None:
+            losses.logged["syntax"] = self.penalty.detach()
+            losses.penalties["syntax"] = self.settings.strength * self.penalty
 
 
 def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
     """Names such as 3-7 to places in each layer as it is now. Raises ConfigError for one that is not there."""
-    found: list[list[int]] = [[] for _ in kept]
+    places: list[list[int]] = [[] for _ in kept]
     for name in names:
         layer, head = (int(part) - 1 for part in name.split("-"))
         own = kept[layer] if layer < len(kept) else ()
         if head not in own:
             heads = f", and layer {layer + 1} has {', '.join(str(number + 1) for number in own)}" if own else ""
             raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {len(kept)} layers{heads}")
-        found[layer].append(list(kept[layer]).index(head))
-    return [tuple(sorted(places)) for places in found]
+        places[layer].append(list(kept[layer]).index(head))
+    return [tuple(sorted(layer)) for layer in places]
 
 
 @contextmanager
@@ -236,7 +251,7 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 # -- The penalty on attention along arcs in multi-task training: on all heads, or on a named set of them --
 
 
-def check_syntax(run: Beginning) -> None:
+def check_syntax(run: NewRun) -> None:
     """Refuse a penalty where there are no trees, on heads that are not there, or where several processes each see only
     their own arcs. Raises ConfigError."""
     config = run.config
@@ -256,55 +271,14 @@ def check_syntax(run: Beginning) -> None:
         named_heads(config.syntax.heads, run.model.encoder.places.kept)
 
 
-class SyntaxTerm:
-    """What a training adds to its loss, if its settings say so.
-
-    Args:
-        run: the run's configuration, model and trees.
-    """
-
-    def __init__(self, run: Any) -> None:
-        self.trees = run.trees
-        self.penalty: SyntaxPenalty | None = None
-        self._measured: tuple[Tensor, float] | None = None
-        if run.config.syntax.strength:
-            encoder = run.model.encoder
-            transformer = cast(PreTrainedModel, encoder.transformer)
-            self.penalty = SyntaxPenalty(run.config.syntax, transformer, encoder.places.kept)
-
-    @contextmanager
-    def seen(self, batch: EncoderBatch, rows: Sequence[int], step: int) -> Iterator[None]:
-        """Keep the attention maps of one forward pass, if they cost anything in this update.
-
-        Args:
-            rows: training sentences of the batch.
-            step: updates done.
-        """
-        self._measured = None
-        if self.penalty is None or not self.penalty.active(step):
-            yield
-            return
-        with attention_seen(self.penalty.transformer) as maps:
-            yield
-        self._measured = self.penalty(maps, batch_arcs(batch, [self.trees[row] for row in rows]))
-
-    def added(self, loss: Tensor, now: Progress) -> Tensor:
-        """The loss with the penalty of what was seen; the penalty without λ is noted among the losses as ``syntax``."""
-        if self._measured is None:
-            return loss
-        term, penalty = self._measured
-        now.add_losses("syntax", penalty)
-        return loss + term
-
-
 # -- Which heads attend along dependency arcs, at every evaluation of a training: uas.jsonl --
 
 
 UNGATED = "none"
-"""What stands in place of a gate set's name in a run without gates."""
+"""The place of a gate set's name in a run without gates."""
 
 
-def check_uas(run: Beginning) -> None:
+def check_uas(run: NewRun) -> None:
     """Refuse at the beginning what could not be measured at the first evaluation.
 
     Raises:
@@ -332,9 +306,9 @@ def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: i
         heads that are closed or removed.
     """
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
-    found = {}
+    uas = {}
     for name, gates in (values or {UNGATED: None}).items():
         shares = uas_of(model.encoder, dev, gates).uas().tolist()  # (D, L, A)
         rounded = [[[round(share, 4) for share in layer] for layer in table] for table in shares]
-        found[name] = plain(dict(zip(DIRECTIONS, rounded, strict=True)))
-    return {"epoch": epoch, "step": step, "uas": found}
+        uas[name] = plain(dict(zip(DIRECTIONS, rounded, strict=True)))
+    return {"epoch": epoch, "step": step, "uas": uas}

@@ -26,10 +26,12 @@ from mtlprune.encoder.sources import load_tokenizer
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
+from mtlprune.training.data import load_data, read_splits
 from mtlprune.training.evaluation import evaluate
+from mtlprune.training.hardware import decide, settle
 from mtlprune.training.optimisation import make_optimizer
-from mtlprune.training.pruning import GatePenalty
-from mtlprune.training.setup import Run, decide, load_data, read_splits, settle
+from mtlprune.training.pruning.gate_penalty import GatePenalty
+from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +174,7 @@ def serves_all(run: Run, batch: mixing.MiniBatch) -> bool:
 def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dtype]:
     """Model and data for a configuration, new or of a run; the process is set up as for training."""
     config = decide(config)
-    settle(config.train)
+    settle(config.train.threads)
     train, dev = read_splits(config, load_corpus(Path(config.data.path)))
     if trained is not None:
         model = MultiTaskModel.load(trained)
@@ -228,7 +230,7 @@ class Stepper:
                 loss.backward()
             nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
             if self.penalty is not None:
-                self.penalty.apply(set(self.tasks), 0)
+                self.penalty.before_step(self.tasks)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         return seconds[0]

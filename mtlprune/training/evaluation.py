@@ -17,7 +17,7 @@ from mtlprune.layers import kind_of
 from mtlprune.model import MultiTaskModel, evaluation_batches
 from mtlprune.runs.folder import RunError, RunFolder, from_json, to_json
 from mtlprune.sentence import Sentence
-from mtlprune.training import hardware, setup
+from mtlprune.training import hardware
 from mtlprune.training.parallel import ALONE, ProcessGroup
 
 
@@ -59,8 +59,8 @@ def evaluate(
         own = [sentences[row] for row in rows]
         predicted = list(model.annotate(own, precision)) if own else []
         counted = zip(*(_count(task, own, predicted) for task in decoders), strict=True)
-        found = list(zip(rows, map(to_json, predicted), counted, strict=True))
-        shares = map(json.loads, group.gather(json.dumps(found)))
+        own_rows = list(zip(rows, map(to_json, predicted), counted, strict=True))
+        shares = map(json.loads, group.gather(json.dumps(own_rows)))
         every = sorted((one for share in shares for one in share), key=lambda one: one[0])
         counts = {task: [one[2][place] for one in every] for place, task in enumerate(decoders)}
         return _scored([from_json(one[1]) for one in every], counts, decoders)
@@ -127,7 +127,7 @@ def evaluate_run(
     name = _name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])
     wanted = hardware.choose_device(device or config.train.device)
-    setup.settle(config.train)
+    hardware.settle(config.train.threads)
     kept = folder.read_best()
     model = MultiTaskModel.load(folder.path, task=best, device=wanted)
     result = evaluate(model, gold, hardware.dtype(config.train.precision))

@@ -32,15 +32,15 @@ from mtlprune.tasks.base import Task
 from mtlprune.training.pruning.head_removal import TOLERANCE
 
 ROWS, SLOTS = 4, 32
-"""Of random sub-words on which both models are compared, one window each."""
+"""Size of the random sub-words on which both models are compared, one window each."""
 SENTENCES = 64
-"""Of dev whose labels are compared, after this one, of words that tokenizers take apart."""
+"""Sentences of dev whose labels are compared, after this one, of words that tokenizers take apart."""
 HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
 
 
 @dataclass
 class ExportRequest:
-    """What is asked for, checked as far as can be without the weights.
+    """An export that is asked for, checked as far as can be without the weights.
 
     Attributes:
         run: the run.
@@ -63,7 +63,7 @@ class ExportRequest:
 
 @dataclass
 class Exported:
-    """What came of it.
+    """The outcome of an export.
 
     Attributes:
         gates: (L, A) float32; None where the run has none.
@@ -116,8 +116,8 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
         each, gate_set = "a gate set", own
     else:
         if task is not None:
-            there = "no gates" if gates is None else "one gate set that all tasks share"
-            raise RunError(f"{path} has {there}; leave --task out")
+            gates_there = "no gates" if gates is None else "one gate set that all tasks share"
+            raise RunError(f"{path} has {gates_there}; leave --task out")
         return ExportRequest(folder, config, gates, None, head, remove, licence)
     if own is None:
         raise RunError(
@@ -243,7 +243,7 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
 
 
 def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
-    """As a reader of the model card does."""
+    """The model as a reader of the model card loads it."""
     if asked.remove:
         return load_pruned(folder)
     kind = AutoModelForTokenClassification if asked.head else AutoModel
@@ -251,7 +251,7 @@ def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
 
 
 def account(found: Exported) -> str:
-    """What became of clones and gates, in sentences."""
+    """The fate of clones and gates, in sentences."""
     clones = f"The clones of heads of {found.clones} are in the weights. " if found.clones is not None else ""
     return clones + _account_of_gates(found)
 
@@ -407,7 +407,7 @@ def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
 
 def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
     """Scores of the task that goes along, as the hub shows them."""
-    found = [
+    results = [
         EvalResult(
             task_type="token-classification",
             dataset_type=data,
@@ -420,11 +420,11 @@ def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, 
         for split, task, name, value in scores
         if task == asked.head
     ]
-    return {"model_name": asked.config.name, "eval_results": found} if found else {}
+    return {"model_name": asked.config.name, "eval_results": results} if results else {}
 
 
 def _licence_of_data(asked: ExportRequest) -> str | None:
-    """As the corpus says, where it is still there."""
+    """The licence that the corpus states, where it is still there."""
     with contextlib.suppress(CorpusError):
         info = read_info(Path(asked.config.data.path))
         if info["fingerprint"] == asked.run.read_manifest()["data"]["fingerprint"]:

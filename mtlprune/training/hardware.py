@@ -1,4 +1,4 @@
-"""Which precision and device a run uses, decided once; and how much main memory its process took."""
+"""The precision, device and threads of a run, decided once, and how much memory its process took."""
 
 import multiprocessing
 import os
@@ -6,11 +6,14 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from mtlprune.runs.folder import RunError
+from mtlprune.runs.folder import RunError, RunFolder
+
+Decided = TypeVar("Decided", bound=Any)
+"""A configuration of a training or a pretraining."""
 
 
 def choose_device(wanted: str) -> str:
@@ -63,11 +66,45 @@ def dtype(precision: str) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
 
 
-# -- How much main memory this process took --
+def settle(threads: int | None) -> None:
+    """Set this process's threads, and make every operation give the same result each time."""
+    torch.set_num_threads(min(threads or 1, most_threads()))  # a run may be from a larger machine
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
+
+
+def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
+    """Replace auto by what this machine offers, or by what the folder's run began with.
+
+    Raises:
+        RunError: a device that is not here.
+    """
+    settings = config.train
+    if folder is not None and folder.config_path.exists():
+        begun = folder.read_config().get("train", {})
+        fixed = {
+            key: begun.get(key)
+            for key, open_value in (("device", "auto"), ("precision", "auto"), ("threads", None))
+            if getattr(settings, key) == open_value
+        }
+        choose_device(fixed.get("device", settings.device))
+        choose_threads(settings.threads)
+    else:
+        device = choose_device(settings.device)
+        fixed = {
+            "device": device,
+            "precision": choose_precision(settings.precision, device),
+            "threads": choose_threads(settings.threads),
+        }
+    return config.model_copy(update={"train": settings.model_copy(update=fixed)})
+
+
+# -- How much memory this process took --
 
 
 def peak_memory(device: torch.device | None = None) -> int:
-    """The most memory this process has held so far, in bytes: of a GPU, if that is the device, else main memory."""
+    """The peak memory of this process so far, in bytes: of a GPU, if that is the device, else main memory."""
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
@@ -80,9 +117,9 @@ def peak_memory(device: torch.device | None = None) -> int:
 
 
 def in_fresh_process(work: Callable[..., Any], *args: Any) -> Any:
-    """What a function gives in a process of its own, which has held no memory before."""
+    """The result of a function in a process of its own, which has taken no memory before."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(work, args)
+        result = pool.apply(work, args)
         pool.close()
         pool.join()  # a process that is killed leaves locks behind, of which Python warns
-        return found
+        return result

@@ -1,4 +1,4 @@
-"""What can be known of a run before it trains: everything that may fail, and everything worth a second look."""
+"""Facts of a run before it trains: everything that may fail, and everything worth a second look."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,11 @@ from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
-from mtlprune.training import mixing, setup
+from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
-from mtlprune.training.pruning import make_penalty
+from mtlprune.training.data import read_splits
+from mtlprune.training.pruning.gate_penalty import make_penalty
+from mtlprune.training.setup import build_model
 
 
 @dataclass
@@ -58,12 +60,12 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         EncoderError: the encoder cannot be had.
         RunError: the device is not here.
     """
-    config = setup.decide(config)
+    config = hardware.decide(config)
     corpus.verify()
-    train, dev = setup.read_splits(config, corpus)
+    train, dev = read_splits(config, corpus)
     train = list(train)  # it is gone through often
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
-    model, vocabularies = setup.build_model(config, train, dev)
+    model, vocabularies = build_model(config, train, dev)
     pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
@@ -99,7 +101,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
 
 
 def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
-    """Of so many updates, those after which the gates count as settled."""
+    """The updates, of so many, after which the gates count as settled."""
     if not config.pruning.moves:
         return 0
     penalty = make_penalty(config, model, total)
@@ -107,7 +109,7 @@ def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
 
 
 def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
-    """How many windows each sentence needs where ``capacity`` sub-words fit into one. (sentences,)"""
+    """The number of windows that each sentence needs where ``capacity`` sub-words fit into one. (sentences,)"""
     sizes = np.array([len(row.ids) for row in rows])
     if capacity is None:
         return np.ones_like(sizes)
@@ -127,13 +129,13 @@ def unseen_labels(
     config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
     """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
-    found: dict[str, list[str]] = {}
+    unseen: dict[str, list[str]] = {}
     for task in config.tasks:
-        there: dict[str, Any] = config.decoder(task).collect(dev, task)
-        labels = sorted({label for kind in there for label in set(there[kind]) - set(vocabularies[task][kind])})
+        kinds: dict[str, Any] = config.decoder(task).collect(dev, task)
+        labels = sorted({label for kind in kinds for label in set(kinds[kind]) - set(vocabularies[task][kind])})
         if labels:
-            found[task] = labels
-    return found
+            unseen[task] = labels
+    return unseen
 
 
 def count_wide(sentences: Sequence[Sentence], layer: str, width: int) -> int:

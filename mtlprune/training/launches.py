@@ -36,10 +36,11 @@ from mtlprune.tasks import Task
 from mtlprune.training import hardware, mixing
 from mtlprune.training.benchmark import Stepper, gated_run
 from mtlprune.training.checkpoint import Progress
+from mtlprune.training.data import load_data
+from mtlprune.training.hardware import decide, settle
 from mtlprune.training.loop import Trainer
 from mtlprune.training.optimisation import make_optimizer
-from mtlprune.training.pruning import gate_sets
-from mtlprune.training.setup import Run, decide, load_data, settle
+from mtlprune.training.run import Run, gate_sets
 
 FREE = {
     "_unsafe_view",
@@ -288,7 +289,7 @@ def works(
     precision = config.train.precision.replace("auto", "fp32")
     settings = config.train.model_copy(update={"precision": precision, "device": device})
     config = decide(config.model_copy(update={"train": settings}))
-    settle(config.train)
+    settle(config.train.threads)
     layers = {task: config.decoder(task).kind for task in config.tasks}
     rows = [made_sentence(number, words, layers) for number in range(sentences)]
     model = MultiTaskModel.build(config, {task: config.decoder(task).collect(rows, task) for task in config.tasks})

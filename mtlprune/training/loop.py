@@ -1,10 +1,5 @@
-"""The training loop.
+"""Training of a run: begun or taken up again, evaluated, and written into its folder; updates.py has the updates.
 
-for each epoch:                       order of batches from (seed, epoch)
-    for each update:                  dropout and noise from (seed, step, tasks)
-        for each mini-batch:          one encoding; the losses of its tasks; balance; backward
-        sum the gradients             of all processes, where there are several (parallel.py)
-        clip; the gates' penalty; step, schedule    (pruning.in_loss: the penalty is in the losses, and clipped)
     predict dev, count, score; keep the best weights, joint and by task    (train.evaluate_every: within epochs too)
     checkpoint
 
@@ -12,27 +7,23 @@ Of several processes only the first one writes.
 """
 
 import logging
-import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
-from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import one_writer, reading, remove, remove_halves
-from mtlprune.model import Batch, MultiTaskModel, autocast
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.sentence import Sentence
-from mtlprune.tasks.base import Term
 from mtlprune.training import hardware, mixing
-from mtlprune.training.arcs import SyntaxTerm, uas_line
+from mtlprune.training.arcs import SyntaxPenalty, uas_line
+from mtlprune.training.balance import Balance
+from mtlprune.training.callbacks import Callback
 from mtlprune.training.checkpoint import (
     AGAIN,
     Progress,
@@ -40,43 +31,22 @@ from mtlprune.training.checkpoint import (
     finished,
     load_checkpoint,
     note_end,
-    save_checkpoint,
     save_weights,
-    seed_step,
 )
 from mtlprune.training.evaluation import Evaluation, evaluate
-from mtlprune.training.optimisation import Balance, cosreg, make_optimizer, schedule
-from mtlprune.training.parallel import ALONE, ProcessGroup, joined, numbers, read
-from mtlprune.training.pruning import GatePenalty, fix_heads, gate_sets, record
-from mtlprune.training.setup import check_same, check_whole, decide, prepare
+from mtlprune.training.optimisation import CosReg, label_rows, make_optimizer
+from mtlprune.training.parallel import ALONE, ProcessGroup, joined
+from mtlprune.training.pruning import fix_heads, record
+from mtlprune.training.pruning.gate_penalty import GatePenalty
+from mtlprune.training.run import Run
+from mtlprune.training.setup import check_same, check_whole, prepare
 from mtlprune.training.tracking import TRACKERS
-from mtlprune.training.treatments import Treatments, begin_treatments
+from mtlprune.training.treatments import begin_treatments, treatment_callbacks
+from mtlprune.training.updates import Event as Event
+from mtlprune.training.updates import TrainingError as TrainingError
+from mtlprune.training.updates import Updates
 
 log = logging.getLogger(__name__)
-
-
-class TrainingError(MtlpruneError):
-    """Training cannot go on; the message says where it stopped and what is kept."""
-
-    exit_code = 3
-    spoken_by = 1  # all processes of a run meet it together
-
-
-@dataclass
-class Event:
-    """What a watcher is told after each update and each evaluation."""
-
-    progress: Progress
-    updates: int
-    """Updates of the present epoch."""
-    total: int
-    """Updates of all epochs."""
-    losses: dict[str, float]
-    """Of the update; at an evaluation, means since the last one as metrics.jsonl has them."""
-    sentences: int
-    evaluation: Evaluation | None = None
-    gates: dict[str, Any] | None = None
-    """At an evaluation of a run with gates: the line of gates.jsonl."""
 
 
 def train(
@@ -97,12 +67,12 @@ def train(
         CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
-    with joined() as group, ExitStack() as held:
+    with joined() as group, ExitStack() as stack:
         with group.agreed():
             folder.refuse_record("weights")
             corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
             if group.leads:
-                held.enter_context(folder.locked())
+                stack.enter_context(folder.locked())
             trainer = _begin(config, folder, corpus, group)
         if isinstance(trainer, Progress):
             return trainer
@@ -110,13 +80,13 @@ def train(
         trainer.stop = stop
         if group.leads:
             trainer.watch = watch
-        with closing(trainer.writer):
+        with closing(trainer):
             return trainer.run()
 
 
 def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> "Trainer | Progress":
     """Begin a run, or take it up again; where a finished one stands."""
-    config = decide(config, folder)
+    config = hardware.decide(config, folder)
     group.take(config.train.device)
     if folder.config_path.exists():
         check_same(config, folder, corpus.fingerprint)
@@ -146,228 +116,83 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
     return Trainer(run, folder, optimizer, progress, group=group)
 
 
-class Trainer:
+class Trainer(Updates):
     """One process's share of a run."""
 
-    watch: Callable[[Event], None] = staticmethod(lambda event: None)
-    stop: Callable[[], bool] = staticmethod(lambda: False)
+    advice = "Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
 
     def __init__(
-        self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, group: ProcessGroup = ALONE
+        self,
+        run: Run,
+        folder: RunFolder,
+        optimizer: torch.optim.Optimizer,
+        progress: Progress,
+        group: ProcessGroup = ALONE,
     ) -> None:
-        self.config: Config = run.config
-        self.model: MultiTaskModel = run.model
-        self.data = run
-        self.dev: Sequence[Sentence] = run.dev
-        self.folder, self.optimizer, self.progress = folder, optimizer, progress
-        self.group = group
-        how = self.config.train
-        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate)
-        self.precision = hardware.dtype(self.config.train.precision)
-        self.scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == torch.float16)
-        clipped = [group for group in optimizer.param_groups if self.config.pruning.in_loss or not group["gates"]]
-        self.parameters = [p for group in clipped for p in group["params"]]
-        self.moving = [p for group in optimizer.param_groups for p in group["params"]]
-        self.sets = gate_sets(self.model)
-        updates = [len(self.plan(epoch)) for epoch in range(self.config.train.epochs)]
+        config = run.config
+        super().__init__(run.model, config.tasks, run.batch, config.train, folder, optimizer, progress, group)
+        self.config, self.data, self.dev = config, run, run.dev
+        clipped = [group for group in optimizer.param_groups if config.pruning.in_loss or not group["gates"]]
+        self.clipped = [parameter for group in clipped for parameter in group["params"]]
+        updates = [len(self.plan(epoch)) for epoch in range(config.train.epochs)]
         self.total = sum(updates)
-        moving = self.config.pruning.moves
-        self.penalty = GatePenalty(self.config, self.model, self.total) if moving else None
+        how = config.train
+        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate, self.losses_again)
+        self.penalty = GatePenalty(config, run.model, self.total, group.leads) if config.pruning.moves else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
-            self.balance.restore(progress.balance)
-            if progress.scale:
-                self.scaler.load_state_dict(progress.scale)
-            if self.penalty is not None:
-                self.penalty.penalty.restore(progress.penalty)
-            done = sum(updates[: progress.epoch]) + progress.update
-            if progress.epoch >= len(updates) or progress.update > updates[progress.epoch] or progress.step != done:
-                raise ValueError(
-                    f"update {progress.update} of epoch {progress.epoch + 1} (update {progress.step} in all) where "
-                    f"{len(updates)} epochs are {self.total} updates"
-                )
-        self.syntax = SyntaxTerm(run)
-        self.treatments = Treatments(run, folder, self.total, group)
+            self.restore(updates)
+        self.treatments = treatment_callbacks(run, folder, self.total, group)
+        self.callbacks = self.make_callbacks()
         # treatments may take several backward passes, which the overlapping sum knows nothing of
-        self.overlapping = None if self.treatments.all else group.overlapping(self.model)
-        self.writer = RunWriter(run, folder, optimizer, progress, group)
-        self.ahead: tuple[mixing.MiniBatch | None, Batch | None] = None, None
-        self.started_at = time.monotonic()
-        self.seconds_before = progress.seconds
-        self.cpu_before = progress.cpu_seconds - time.process_time()
+        self.overlapping = None if self.treatments else group.overlapping(self.model)
+        wanted = [kind for name, kind in TRACKERS.items() if group.leads and getattr(config.train, name)]
+        self.trackers = [kind(config, folder.path, progress.step) for kind in wanted]
+
+    def make_callbacks(self) -> list[Callback]:
+        """All that takes part: losses are weighed with the penalty in them, further penalties are added as they are."""
+        config, encoder = self.config, self.model.encoder
+        callbacks: list[Callback] = [*([self.penalty] if self.penalty is not None else []), self.balance]
+        if config.syntax.strength:
+            transformer = cast(PreTrainedModel, encoder.transformer)
+            callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept, self.data.trees))
+        if config.train.cosreg:
+            callbacks.append(CosReg(config.train.cosreg, partial(label_rows, self.model), self.group.leads))
+        return [*callbacks, *self.treatments]
+
+    def restore(self, updates: list[int]) -> None:
+        """Stand where the checkpoint was written. Raises ValueError where it cannot be of this run."""
+        progress = self.progress
+        self.balance.restore(progress.balance)
+        if progress.scale:
+            self.scaler.load_state_dict(progress.scale)
+        if self.penalty is not None:
+            self.penalty.penalty.restore(progress.penalty)
+        done = sum(updates[: progress.epoch]) + progress.update
+        if progress.epoch >= len(updates) or progress.update > updates[progress.epoch] or progress.step != done:
+            raise ValueError(
+                f"update {progress.update} of epoch {progress.epoch + 1} (update {progress.step} in all) where "
+                f"{len(updates)} epochs are {self.total} updates"
+            )
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
-        """The mini-batches of an epoch, grouped into updates."""
         settings = self.config.train
         return mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
 
-    def run(self) -> Progress:
-        while not self.progress.finished:
-            updates = self.plan(self.progress.epoch)
-            self.model.train()
-            for place, update in enumerate(updates[self.progress.update :], self.progress.update + 1):
-                if self.due():  # after the update before, or after the one that was the last before a stop
-                    self.evaluation(len(updates))
-                    if self.progress.finished or self.group.any(self.stop()):
-                        return self.progress
-                    self.model.train()
-                losses, sentences = self.update(update, updates[place][:1] if place < len(updates) else [])
-                self.progress.update += 1
-                self.progress.step += 1
-                self.writer.update(losses)
-                self.watch(Event(self.progress, len(updates), self.total, losses, sentences))
-                if self.group.any(self.stop()):
-                    self.checkpoint()
-                    return self.progress
-                if self.writer.due():
-                    self.checkpoint()
-            if self.end_epoch(len(updates)) and self.group.any(self.stop()):
-                break  # a checkpoint was written just now
-        return self.progress
-
     def due(self) -> bool:
-        """Whether train.evaluate_every asks for an evaluation that has not been: it ends what losses are added up."""
-        every = self.config.train.evaluate_every
-        return every is not None and self.progress.step % every == 0 and bool(self.progress.losses)
+        """True at the end of an epoch, or where train.evaluate_every says so, unless it has been (no losses since)."""
+        progress, settings = self.progress, self.config.train
+        if settings.evaluate_every is None:
+            return progress.update == 0 and bool(progress.losses)
+        last = progress.epoch == settings.epochs
+        return (last or progress.step % settings.evaluate_every == 0) and bool(progress.losses)
 
-    def update(
-        self, mini_batches: list[mixing.MiniBatch], following: Sequence[mixing.MiniBatch] = ()
-    ) -> tuple[dict[str, float], int]:
-        """One step of the optimizer; returns the unweighed losses and the number of sentences.
-
-        Args:
-            following: what comes next is made while a GPU still works on this.
-        """
-        settings = self.config.train
-        seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
-        rate = schedule(self.progress.step, self.total, settings.warmup, settings.schedule)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * (1.0 if group["gates"] else rate)
-        self.treatments.update(self.progress.step)
-        found = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
-        if self.overlapping is None:
-            self.group.sum_gradients(self.moving)
-        gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
-        if following and (own := self.group.share(following[0])).rows:
-            self.ahead = following[0], self.data.batch(own)
-        scaled = self.scaler.is_enabled() and bool(gradients)
-        if scaled:
-            self.scaler.unscale_(self.optimizer)
-        fits = not scaled or math.isfinite(nn.utils.get_total_norm(gradients))  # else this update is left out
-        *values, norm = read(
-            [
-                *(loss for losses in found for loss in losses.values()),
-                nn.utils.clip_grad_norm_(self.parameters, settings.clip),
-            ]
-        )
-        sums: dict[str, list[float]] = {}
-        for task, value in zip((task for losses in found for task in losses), values, strict=True):
-            if not math.isfinite(value):
-                raise self.broken(f"the loss is {value}", [task])
-            sums.setdefault(task, []).append(value)
-        if not math.isfinite(norm) and (fits or self.scaler.get_scale() < 1):
-            raise self.broken(f"the gradient is {norm}", list(sums))
-        if fits and self.penalty is not None:
-            self.seed_gates(len(mini_batches))
-            self.penalty.apply(set(sums), self.progress.step)
-        if fits:
-            self.optimizer.step()
-        if scaled:
-            self.scaler.update()
-        if fits and settings.balance == "famo":
-            seed_step(settings.seed, self.progress.step, self.config.tasks, self.group.rank)
-            with torch.no_grad():
-                self.balance.after(numbers(self.losses(mini_batches[0], 0)[1]))
-        self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
-        if self.penalty is not None:
-            self.penalty.end_update(self.progress.step)
-        for task, seen in sums.items():
-            self.progress.add_losses(task, *seen)
-        means = {task: sum(seen) / len(seen) for task, seen in sums.items()}
-        return means, sum(len(mini_batch.rows) for mini_batch in mini_batches)
-
-    def losses(self, mini_batch: mixing.MiniBatch, place: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What to differentiate here of the ``place``-th mini-batch of an update, and its unweighed losses."""
-        self.seed_gates(place)
-        own = self.group.share(mini_batch)
-        terms: dict[str, list[Term]] = {}
-        if own.rows:
-            made_for, batch = self.ahead
-            if made_for is not mini_batch or batch is None:
-                batch = self.data.batch(own)
-            seen = self.syntax.seen(batch.pieces, own.rows, self.progress.step)
-            with autocast(self.model.device, self.precision), seen:
-                terms = self.model.terms(batch, self.treatments.decode(own.rows))
-        return self.group.losses(terms, mini_batch.tasks)
-
-    def backward(self, mini_batch: mixing.MiniBatch, place: int, number: int) -> dict[str, Tensor]:
-        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; returns its unweighed losses,
-        which are not read here: a GPU would have to come to them first."""
-        values: dict[str, Tensor] = {}
-        weighed: dict[str, Tensor] = {}
-
-        def loss() -> Tensor | None:
-            nonlocal values, weighed
-            values, weighed, total = self.weighed(mini_batch, place, number)
-            return total
-
-        with nullcontext() if self.overlapping is None else self.overlapping.update(last=place + 1 == number):
-            total = loss() if self.overlapping is None else self.overlapping.forward(loss)
-            scaled = {task: self.scaler.scale(part / number) for task, part in weighed.items()}
-            with self.treatments.backward(scaled), self.group.answering(others_only=False):
-                # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
-                if total is not None and total.requires_grad:
-                    self.scaler.scale(total).backward()
-        return values
-
-    def weighed(
-        self, mini_batch: mixing.MiniBatch, place: int, number: int
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor | None]:
-        """Unweighed losses of a mini-batch; this process's part of each, weighed; and the sum of what is to be
-        differentiated here, None where there are more processes than sentences."""
-        losses, values = self.losses(mini_batch, place)
-        penalties = cosreg(self.config, self.model, mini_batch.tasks, self.group.leads)
-        paid = dict(values)
-        if self.penalty is not None and self.config.pruning.in_loss:
-            for task in values:
-                penalty = self.penalty.of_task(task, self.progress.step)
-                paid[task] = values[task].double() + penalty.detach().double()
-                if self.group.leads:  # gradients of all processes are summed
-                    losses[task] = losses[task] + penalty if task in losses else penalty
-        balanced = {} if self.balance.mode in ("none", "fixed") else numbers(paid)  # the others need them now
-        for task, value in balanced.items():
-            if not math.isfinite(value):
-                raise self.broken(f"the loss is {value}", [task])
-        weighed = self.balance(losses, balanced, self.progress.epoch)
-        if not (every := [*weighed.values(), *penalties]):
-            return values, weighed, None
-        total = self.syntax.added(torch.stack(every).sum(), self.progress)
-        return values, weighed, total if number == 1 else total / number
-
-    def seed_gates(self, place: int) -> None:
-        """Before gates are drawn for the ``place``-th time in an update."""
-        self.group.seed_gates(self.sets, self.config.train.seed, self.progress.step, self.config.tasks, place)
-
-    def broken(self, what: str, tasks: list[str]) -> TrainingError:
-        there = self.folder.checkpoint_path.exists()
-        kept = "the last checkpoint is kept" if there else "no checkpoint was written yet"
-        return TrainingError(
-            f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), "
-            f"task {', '.join(tasks)}: {what}; {kept}. "
-            f"Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
-        )
-
-    def end_epoch(self, updates: int) -> bool:
-        """Evaluate where it is time; whether it was."""
-        self.progress.epoch += 1
-        self.progress.update = 0
-        settings = self.config.train
-        now = settings.evaluate_every is None or self.due() or self.progress.epoch == settings.epochs
-        if now:
-            self.evaluation(updates)
-        return now
+    def update(self, *mini_batches: Any) -> tuple[dict[str, float], int]:
+        losses, sentences = super().update(*mini_batches)
+        for tracker in self.trackers:
+            tracker.scalars(self.progress.step + 1, {f"loss/{task}": loss for task, loss in losses.items()})
+        return losses, sentences
 
     def evaluation(self, updates: int) -> None:
-        """Score dev, keep what is best, write a checkpoint."""
         progress, settings = self.progress, self.config.train
         number = settings.evaluations(progress.epoch, progress.step)
         self.group.check_same(self.model)
@@ -381,17 +206,54 @@ class Trainer:
         since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
-        gates = self.writer.evaluated(number, evaluation, better, train_losses)
-        if progress.finished:
-            self.note()
-            self.writer.finish()
-        else:
+        gates = self.write(number, evaluation, better, train_losses) if self.group.leads else None
+        if not progress.finished:
             self.checkpoint()
-        self.writer.tidy()
+        elif self.group.leads:
+            self.note()
+            self.flush()
+            note_end(self.folder, progress, **({"processes": self.group.size} if self.group.grouped else {}))
+        if self.group.leads:
+            tidy(self.folder, progress)
         self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
 
+    def write(
+        self, number: int, evaluation: Evaluation, better: list[str], losses: Mapping[str, float]
+    ) -> dict[str, Any] | None:
+        """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
+
+        Args:
+            number: of the evaluation, from 1; called epoch in all files, because mostly there is one an epoch.
+            better: joint and the tasks of which this is the best so far.
+            losses: means since the last evaluation.
+
+        Returns:
+            In a run with gates, their line in gates.jsonl.
+        """
+        progress, folder, model, config = self.progress, self.folder, self.model, self.config
+        if better:
+            sha256 = save_weights(folder.weights_path(number), model)
+            progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
+        joint = evaluation.joint()
+        line = {"epoch": number, "step": progress.step, "loss": losses, "dev": evaluation.scores}
+        progress.log(folder.metrics_path, {**line, "joint": joint})
+        gates = record(model, number, progress.step) if model.gates else None
+        if gates is not None:
+            progress.log(folder.gates_path, gates)
+        if config.train.log_uas:
+            progress.log(folder.uas_path, uas_line(model, self.dev, number, progress.step))
+        for tracker in self.trackers:
+            tracker.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
+        folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows
+        folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
+        if "joint" in better:
+            ids = [sentence.id for sentence in self.dev]
+            split = config.data.dev
+            folder.write_results(split, evaluation.scores, ids, evaluation.counts, evaluation.predictions)
+        return gates
+
     def may_be_best(self, last: bool) -> bool:
-        """Whether the present weights may count as the best: gates that are steered have to come to their number.
+        """True where the present weights may count as the best: gates that are steered have to come to their number.
 
         Args:
             last: whether there is no further evaluation; where none came to it, the last is kept, with a warning.
@@ -414,102 +276,20 @@ class Trainer:
         return True
 
     def note(self) -> None:
-        """Bring the record of where training stands up to date."""
-        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
-        self.progress.cpu_seconds = self.cpu_before + time.process_time()
+        super().note()
         self.progress.balance = self.balance.state()
         self.progress.scale = self.scaler.state_dict()
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
 
     def checkpoint(self) -> None:
-        self.note()
-        self.writer.checkpoint()
+        self.flush()
+        super().checkpoint()
 
-
-class RunWriter:
-    """Writes metrics, gates, results, weights and checkpoints of a run.
-
-    Args:
-        run: the run's data and model.
-        folder: of the run; this process owns it where it leads.
-        optimizer: for checkpoints.
-        progress: where training stands; what it holds of logs is brought up to date here.
-    """
-
-    def __init__(self, run: Any, folder: RunFolder, optimizer: Any, progress: Progress, group: ProcessGroup) -> None:
-        self.run, self.folder, self.optimizer, self.progress = run, folder, optimizer, progress
-        self.group = group
-        wanted = [kind for name, kind in TRACKERS.items() if group.leads and getattr(run.config.train, name)]
-        self.trackers = [kind(run.config, folder.path, progress.step) for kind in wanted]
-        self.saved_at = time.monotonic()
-
-    def due(self) -> bool:
-        """Whether it is time for a checkpoint between evaluations."""
-        return time.monotonic() - self.saved_at > 60 * self.run.config.train.checkpoint_minutes
-
-    def update(self, losses: Mapping[str, float]) -> None:
-        """What is seen of one update."""
+    def flush(self) -> None:
+        """Bring trackers' files up to date."""
         for tracker in self.trackers:
-            tracker.scalars(self.progress.step, {f"loss/{task}": loss for task, loss in losses.items()})
-
-    def evaluated(
-        self, number: int, evaluation: Evaluation, better: Iterable[str], losses: Mapping[str, float]
-    ) -> dict[str, Any] | None:
-        """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
-
-        Args:
-            number: of the evaluation, from 1; called epoch in all files, because mostly there is one an epoch.
-            better: joint and the tasks of which this is the best so far.
-            losses: means since the last evaluation.
-
-        Returns:
-            In a run with gates, their line in gates.jsonl.
-        """
-        if not self.group.leads:
-            return None
-        progress, folder, model = self.progress, self.folder, self.run.model
-        better = list(better)
-        if better:
-            sha256 = save_weights(folder.weights_path(number), model)
-            progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
-        joint = evaluation.joint()
-        line = {"epoch": number, "step": progress.step, "loss": losses, "dev": evaluation.scores}
-        progress.log(folder.metrics_path, {**line, "joint": joint})
-        gates = record(model, number, progress.step) if model.gates else None
-        if gates is not None:
-            progress.log(folder.gates_path, gates)
-        if self.run.config.train.log_uas:
-            progress.log(folder.uas_path, uas_line(model, self.run.dev, number, progress.step))
-        for tracker in self.trackers:
-            tracker.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
-        folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows
-        folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
-        if "joint" in better:
-            ids = [sentence.id for sentence in self.run.dev]
-            split = self.run.config.data.dev
-            folder.write_results(split, evaluation.scores, ids, evaluation.counts, evaluation.predictions)
-        return gates
-
-    def checkpoint(self) -> None:
-        """Everything that is needed to go on from here."""
-        if self.group.leads:
-            for tracker in self.trackers:
-                tracker.flush()
-            save_checkpoint(self.folder.checkpoint_path, self.run.model, self.optimizer, self.progress)
-        self.saved_at = time.monotonic()
-
-    def finish(self) -> None:
-        """Note the end in the manifest."""
-        if self.group.leads:
-            for tracker in self.trackers:
-                tracker.flush()
-            note_end(self.folder, self.progress, **({"processes": self.group.size} if self.group.grouped else {}))
-
-    def tidy(self) -> None:
-        """Remove large files nobody needs any more."""
-        if self.group.leads:
-            tidy(self.folder, self.progress)
+            tracker.flush()
 
     def close(self) -> None:
         """To be called at the end; ends what trackers have begun."""

@@ -47,7 +47,7 @@ def batches(
 
 
 def fitting(lengths: Sequence[int], tokens: int) -> int:
-    """How many rows, from the first on, stay within ``tokens`` sub-words with padding; at least one.
+    """The number of rows, from the first on, that stay within ``tokens`` sub-words with padding; at least one.
 
     Where the budget cuts, a multiple of ROWS is taken, so that shapes repeat (see ``mtlprune.tasks.products``).
     """

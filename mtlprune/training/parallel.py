@@ -34,7 +34,7 @@ from mtlprune.training.checkpoint import step_seed
 from mtlprune.training.mixing import MiniBatch
 
 TIMEOUT = datetime.timedelta(minutes=10)
-"""How long a process waits for the others before it gives the run up."""
+"""The time that a process waits for the others before it gives the run up."""
 TERMS = 4
 """A task's loss has at most so many terms."""
 
@@ -67,7 +67,7 @@ class ProcessGroup:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes and speaks."""
+        """True in the process that writes and speaks."""
         return self.rank == 0
 
     def take(self, device: str) -> None:
@@ -106,7 +106,7 @@ class ProcessGroup:
     def losses(
         self, terms: Mapping[str, Sequence[Term]], tasks: Sequence[str]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What to differentiate here, and the losses of the whole mini-batch.
+        """This process's parts of the losses, to be differentiated, and the losses of the whole mini-batch.
 
         Args:
             terms: task → terms of the loss of this process's share.
@@ -170,7 +170,7 @@ class ProcessGroup:
     # -- agreement ---------------------------------------------------------------------------------------------------
 
     def any(self, asked: bool) -> bool:
-        """Whether any process answers yes."""
+        """True where any process answers yes."""
         if not self.grouped:
             return asked
         flag = torch.tensor(int(asked))
@@ -179,7 +179,7 @@ class ProcessGroup:
 
     @contextlib.contextmanager
     def agreed(self) -> Iterator[None]:
-        """What fails in one process fails in all.
+        """Let what fails in one process fail in all.
 
         Raises:
             ProcessGroupError: another process failed within; where that is process 0, whatever happened here.
@@ -193,10 +193,10 @@ class ProcessGroup:
             failure = error
         if not self.grouped:
             return
-        said = self.gather(f"{type(failure).__name__}: {failure}" if failure else "")
-        if failure is not None and (self.leads or not said[0]):
+        messages = self.gather(f"{type(failure).__name__}: {failure}" if failure else "")
+        if failure is not None and (self.leads or not messages[0]):
             raise failure
-        for rank, message in enumerate(said):
+        for rank, message in enumerate(messages):
             if message:
                 raise ProcessGroupError(f"process {rank} of {self.size} could not go on: {message}") from failure
 
@@ -269,12 +269,12 @@ class OverlappedSum:
     have a gradient in this process.
     """
 
-    held: ClassVar[Any] = None
+    group: ClassVar[Any] = None
     """torch's process group. Were DistributedDataParallel the last to hold it, Python would wait for gloo's threads
     under its lock, and they, where a process was lost, for the lock."""
 
     def __init__(self, model: nn.Module) -> None:
-        OverlappedSum.held = dist.group.WORLD
+        OverlappedSum.group = dist.group.WORLD
         warnings.filterwarnings("ignore", message="Grad strides do not match")  # of axes with one place
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the newer name of broadcast_buffers is not in torch 2.6
@@ -309,13 +309,13 @@ class _Loss(nn.Module):
 
 def read(scalars: Sequence[Tensor]) -> list[float]:
     """Their values, for which the host waits once."""
-    found = [0.0] * len(scalars)
+    values = [0.0] * len(scalars)
     for device in dict.fromkeys(scalar.device for scalar in scalars):
         places = [place for place, scalar in enumerate(scalars) if scalar.device == device]
         numbers = torch.stack([scalars[place].detach() for place in places]).tolist()
         for place, number in zip(places, numbers, strict=True):
-            found[place] = number
-    return found
+            values[place] = number
+    return values
 
 
 def numbers(values: Mapping[str, Tensor]) -> dict[str, float]:

@@ -4,99 +4,50 @@ import datetime
 import importlib.metadata
 import importlib.util
 import logging
-import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from mtlprune import __version__
-from mtlprune.config.config import Config, ConfigError, TrainConfig, validated
+from mtlprune.config.config import Config, ConfigError, validated
 from mtlprune.corpora.store import Corpus
-from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, batched
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_config, load_tokenizer
 from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
-from mtlprune.model import Batch, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunError, RunFolder, flat
-from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.tasks.base import Target
-from mtlprune.training import hardware
+from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import check_syntax, check_uas
-from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.data import load_data, read_splits
+from mtlprune.training.hardware import settle
 from mtlprune.training.optimisation import check_cosreg
 from mtlprune.training.pruning import check_pruning, check_rankings
+from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import collect_labels, origins, read_labels, start_from
 from mtlprune.training.tracking import TRACKERS
 from mtlprune.training.treatments import check_treatments
 
 log = logging.getLogger(__name__)
-Decided = TypeVar("Decided", bound=Any)
-"""A configuration of a training or a pretraining."""
-
-MOST_IN_MEMORY = 100_000
-"""Training sentences; the sub-words and targets of more lie in a temporary file, made once as those of fewer are."""
 
 PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
 
 
-@dataclass
-class Run:
-    """What training needs."""
-
-    config: Config
-    model: MultiTaskModel
-    pieces: Sequence[Pieces]
-    targets: Mapping[str, Sequence[Target | None]]
-    lengths: list[int]
-    """Sub-words of each training sentence with its special tokens."""
-    known: dict[str, list[bool]]
-    dev: Sequence[Sentence]
-    trees: Sequence[Dependencies | None] = ()
-    """Of each training sentence, where attention along arcs has a penalty."""
-
-    def batch(self, mini_batch: MiniBatch) -> Batch:
-        """Join the rows of a mini-batch."""
-        targets = {task: [self.targets[task][row] for row in mini_batch.rows] for task in mini_batch.tasks}
-        return self.model.collate([self.pieces[row] for row in mini_batch.rows], targets)
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """What the parts of a run check themselves against before anything is written."""
-
-    config: Config
-    model: MultiTaskModel
-    """Before its first update, on the CPU."""
-    vocabularies: dict[str, dict[str, list[str]]]
-    train: Sequence[Sentence]
-    dev: Sequence[Sentence]
-    folder: RunFolder | None = None
-    """Of the run, where there is one."""
-    resumes: bool = False
-    """From a checkpoint, so that other runs are not asked again."""
-    processes: int = 1
-
-
-def check_trackers(run: Beginning) -> None:
+def check_trackers(run: NewRun) -> None:
     """Raises ConfigError where TensorBoard or Weights & Biases is to be told and is not installed."""
     for name in [name for name in TRACKERS if getattr(run.config.train, name)]:
-        found = importlib.util.find_spec(name)
-        if found is None or found.origin is None:  # a folder of that name, as Weights & Biases makes one, is no package
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:  # a folder of that name, as Weights & Biases makes one, is no package
             raise ConfigError(
                 f"train.{name}: the package {name} is not installed; in a clone of mtlprune, run: "
                 f'pip install -e ".[{name}]"; or train with train.{name}=false'
             )
 
 
-CHECKS: tuple[Callable[[Beginning], None], ...] = (
+CHECKS: tuple[Callable[[NewRun], None], ...] = (
     check_trackers,
     check_cosreg,
     check_pruning,
@@ -121,7 +72,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = Tr
         EncoderError: there is no such encoder.
         RunError: the disk is full.
     """
-    settle(config.train)
+    settle(config.train.threads)
     train, dev = read_splits(config, corpus)
     model, vocabularies = build_model(config, train, dev, folder, processes)
     model.to(config.train.device)
@@ -164,9 +115,9 @@ def build_model(
             "that file back, or choose another --out"
         )
     model = MultiTaskModel.build(_pinned(config, folder), vocabularies, str(source) if source else None)
-    beginning = Beginning(config, model, vocabularies, train, dev, folder, going_on, processes)
+    new = NewRun(config, model, vocabularies, train, dev, folder, going_on, processes)
     for check in CHECKS:
-        check(beginning)
+        check(new)
     if start is not None and not going_on:
         start_from(start, model)
     for part in config.train.freeze:
@@ -181,87 +132,6 @@ def _pinned(config: Config, folder: RunFolder | None) -> Config:
     return config.model_copy(
         update={"encoder": config.encoder.model_copy(update={"revision": commit or config.encoder.revision})}
     )
-
-
-def settle(settings: TrainConfig) -> None:
-    """Set this process's threads, and make every operation give the same result each time."""
-    torch.set_num_threads(min(settings.threads or 1, hardware.most_threads()))  # a run may be from a larger machine
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
-
-
-def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
-    """Replace auto by what this machine offers, or by what the folder's run began with.
-
-    Raises:
-        RunError: a device that is not here.
-    """
-    settings = config.train
-    if folder is not None and folder.config_path.exists():
-        begun = folder.read_config().get("train", {})
-        fixed = {
-            key: begun.get(key)
-            for key, open_value in (("device", "auto"), ("precision", "auto"), ("threads", None))
-            if getattr(settings, key) == open_value
-        }
-        hardware.choose_device(fixed.get("device", settings.device))
-        hardware.choose_threads(settings.threads)
-    else:
-        device = hardware.choose_device(settings.device)
-        fixed = {
-            "device": device,
-            "precision": hardware.choose_precision(settings.precision, device),
-            "threads": hardware.choose_threads(settings.threads),
-        }
-    return config.model_copy(update={"train": settings.model_copy(update=fixed)})
-
-
-def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], list[Sentence]]:
-    """Training sentences (very many stay on the disk) and those of dev; every task must be known in both."""
-    for name in (config.data.train, config.data.dev):
-        if name not in corpus.splits:
-            raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
-    stored = corpus[config.data.train].first(config.data.train_sentences).half(config.data.half)
-    train = stored if len(stored) > MOST_IN_MEMORY else list(stored)
-    dev = list(corpus[config.data.dev])
-    splits: list[tuple[str, Sequence[Sentence]]] = [(config.data.train, train), (config.data.dev, dev)]
-    for name, sentences in splits:
-        missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
-        if missing:
-            several = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
-            left = ",".join(task for task in config.tasks if task not in missing)
-            advice = f"train without (tasks={left}), " if left else "take other tasks, "
-            raise ConfigError(
-                f"{config.data.path}, split {name}: no sentence has the {several}; {advice}or build a corpus that has "
-                f"{'them' if len(missing) > 1 else 'it'}"
-            )
-    return train, dev
-
-
-def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
-    """Tokenise and make targets, once."""
-
-    many = len(train) > MOST_IN_MEMORY
-
-    def rows(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Any:
-        return Spool(encode, decode) if many else []
-
-    pieces = rows(lambda row: arrays_to_bytes(vars(row)), lambda data: Pieces(**arrays_from_bytes(data) or {}))
-    targets = {name: rows(arrays_to_bytes, arrays_from_bytes) for name in config.tasks}
-    known: dict[str, list[bool]] = {name: [] for name in config.tasks}
-    lengths, trees = list[int](), list[Dependencies | None]()
-    for some in batched(train, MOST_IN_MEMORY // 10):
-        for row in model.encoder.tokenize_all([sentence.words for sentence in some]):
-            pieces.append(row)
-            lengths.append(len(row.ids) + model.encoder.frame.size)
-        for name in config.tasks:
-            task: Any = model.tasks[name]
-            for sentence in some:
-                known[name].append(task.known(sentence))
-                targets[name].append(task.target(sentence) if known[name][-1] else None)
-        trees += [sentence.dep for sentence in some] if config.syntax.strength else []
-    return Run(config, model, pieces, targets, lengths, known, dev, trees)
 
 
 FREE = {"name", "train.checkpoint_minutes", "train.log_uas", "data.path", "data.corpora"}
@@ -325,32 +195,30 @@ def check_whole(config: Config, folder: RunFolder) -> None:
 def write_beginning(
     config: Config, folder: RunFolder, corpus: Corpus, model: MultiTaskModel, vocabularies: dict[str, Any]
 ) -> None:
-    """The files a run begins with; config.yaml comes last, so that its presence means that all are there."""
-    save_encoder_files(model.encoder, folder.encoder_path)
+    """The files a run begins with."""
     folder.write_json("vocabulary.json", vocabularies)
     if model.treated:
         folder.write_json(TREATED, model.treated)
     else:
         remove(folder.path / TREATED)  # of a beginning with other settings that was cut short
-    folder.write_json(
-        "manifest.json",
-        {
-            **provenance(config.train.seed),
-            "data": {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")},
-            "files": folder.hashes(),
-            "begun_from": origins(config),
-            **({"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}),
-            "parameters": {
-                **model.sizes(),
-                **({"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}),
-            },
-        },
-    )
+    data = {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")}
+    gates = {"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}
+    commit = {"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}
+    facts = {"begun_from": origins(config), **commit, "parameters": {**model.sizes(), **gates}}
+    begin_folder(config, folder, model.encoder, data, **facts)
+
+
+def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, data: dict[str, Any], **facts: Any) -> None:
+    """Write encoder, manifest and configuration of a training or a pretraining; config.yaml comes last, so that its
+    presence means that all are there."""
+    save_encoder_files(encoder, folder.encoder_path)
+    begun = provenance(config.train.seed)
+    folder.write_json("manifest.json", {**begun, "data": data, "files": folder.hashes(), **facts})
     folder.write_config(config.model_dump(mode="json"))
 
 
 def provenance(seed: int) -> dict[str, Any]:
-    """Of a run: when, by what and on what it was begun."""
+    """The time, code and machine of a run's beginning."""
     return {
         "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "mtlprune": __version__,

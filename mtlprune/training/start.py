@@ -104,9 +104,9 @@ def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None
 
 def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: str) -> None:
     """Refuse a run that numbers labels otherwise: its loss could not be computed. Raises ConfigError."""
-    found = other.read_vocabularies()
+    others = other.read_vocabularies()
     for task, kinds in vocabularies.items():
-        if found.get(task) != kinds:
+        if others.get(task) != kinds:
             raise ConfigError(
                 f"{key}: the labels of {task} in {other.path} are not those of the training sentences; "
                 "give a run on the same data"
@@ -114,7 +114,7 @@ def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: st
 
 
 def origins(config: Config) -> dict[str, dict[str, str]]:
-    """What a run is made from: setting → "file" that is read and its "sha256".
+    """The files that a run is made from: setting → "file" that is read and its "sha256".
 
     Raises:
         RunError: a damaged run.
@@ -127,11 +127,11 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
     own = [path for name in (WEIGHTS, GATED) if (path := Path(config.encoder.name) / name).is_file()]
     if config.train.start is None and not config.encoder.random and own:
         files["encoder.name"] = own[0]
-    found = {}
+    records = {}
     for key, path in files.items():
         with reading(path, RunError, f"{key} names it"):
-            found[key] = {"file": str(path), "sha256": file_sha256(path)}
-    return found
+            records[key] = {"file": str(path), "sha256": file_sha256(path)}
+    return records
 
 
 def _best_weights(folder: RunFolder) -> Path:

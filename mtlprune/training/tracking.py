@@ -1,4 +1,4 @@
-"""Who else is told of a run while it trains: TensorBoard (``train.tensorboard``), Weights & Biases (``train.wandb``).
+"""Trackers that follow a run while it trains: TensorBoard (``train.tensorboard``), Weights & Biases (``train.wandb``).
 
 loss/TASK            each update, before weighing
 dev/TASK, dev/joint  each evaluation, *the* score in percent

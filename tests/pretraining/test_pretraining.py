@@ -17,15 +17,16 @@ from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, pseu
 from mtlprune.config.config import validated
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.encoder.batch import Frame, collate
+from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.io.files import append_line, verify_sums
+from mtlprune.model import Batch
 from mtlprune.pretraining.config import MaskConfig, PretrainConfig, load_pretraining
-from mtlprune.pretraining.loop import PretrainingEvent, _Pretrainer, pretrain
-from mtlprune.pretraining.setup import Masked, mask, prediction_loss, prepare
+from mtlprune.pretraining.loop import Pretrainer, prepare, pretrain
+from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.training.loop import TrainingError
+from mtlprune.training.updates import Event, TrainingError
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "syntax"
 Settings = Callable[..., dict[str, Any]]
@@ -56,57 +57,56 @@ def test_shipped_files_differ_by_the_price_alone():
     assert len({config.digest() for config in configs.values()}) == 4
 
 
-CLS, SEP, MASK = 2, 3, 4
-PLAIN = torch.arange(5, 100)
+exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
 
 
-def pieces_of(*lengths: int):
-    generator = np.random.default_rng(0)
-    made = [Pieces(generator.integers(5, 100, n).astype(np.int32), np.ones(n, np.int32)) for n in lengths]
-    return collate(made, Frame([CLS], [SEP], 0, None))
+def masked(folder: Path, **settings: float) -> MaskedWords:
+    """A tiny masked language model as the training loop has it."""
+    whole = AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval()
+    return MaskedWords(whole, AutoTokenizer.from_pretrained(folder), MaskConfig(**settings))
 
 
-def drawn(batch, seed: int = 1, **settings: float) -> Masked:
-    return mask(batch, MaskConfig(**settings), MASK, PLAIN, torch.Generator().manual_seed(seed))
+def batch_of(model: MaskedWords, *lengths: int) -> EncoderBatch:
+    """Sentences of random pieces that are no special tokens."""
+    special, generator = set(model.encoder.tokenizer.all_special_ids), np.random.default_rng(0)
+    plain = [i for i in range(len(model.encoder.tokenizer)) if i not in special]
+    rows = [Pieces(generator.choice(plain, n).astype(np.int32), np.ones(n, np.int32)) for n in lengths]
+    return model.encoder.collate(rows)
 
 
-def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone():
-    batch = pieces_of(*[200] * 150, 3)
-    found = drawn(batch)
-    flat, shown = batch.input_ids.flatten(), found.shown.flatten()
-    assert (batch.source.flatten()[found.places] >= 0).all() and torch.equal(flat[found.places], found.gold)
-    number, here = len(found.places), shown[found.places]
+def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone(tiny_encoder):
+    model = masked(tiny_encoder("bert"))
+    batch = batch_of(model, *[20] * 1500, 3)
+    torch.manual_seed(1)
+    shown, labels = model.hide(batch)
+    hidden = labels != NOT_HIDDEN
+    assert (batch.source[hidden] >= 0).all() and torch.equal(batch.input_ids[hidden], labels[hidden])
+    assert torch.equal(shown[~hidden], batch.input_ids[~hidden])
+    number, size = int(hidden.sum()), len(model.encoder.tokenizer)
     assert number / 30003 == pytest.approx(0.15, abs=0.01)
-    assert ((here == MASK).sum() / number).item() == pytest.approx(0.8, abs=0.02)
-    assert ((here == found.gold).sum() / number).item() == pytest.approx(0.1 + 0.1 / 95, abs=0.015)
-    elsewhere = torch.ones_like(flat, dtype=torch.bool)
-    elsewhere[found.places] = False
-    assert torch.equal(shown[elsewhere], flat[elsewhere])
-    one, same, other = (drawn(pieces_of(60), seed) for seed in (1, 1, 2))
-    exactly(one, same)
-    assert not torch.equal(one.places, other.places)
+    masks = shown[hidden] == model.encoder.tokenizer.mask_token_id
+    assert masks.double().mean().item() == pytest.approx(0.8 + 0.1 / size, abs=0.02)
+    assert (shown[hidden] == labels[hidden]).double().mean().item() == pytest.approx(0.1 + 0.1 / size, abs=0.015)
+    torch.manual_seed(1)
+    exactly(model.hide(batch), (shown, labels))
+    assert not torch.equal(model.hide(batch)[1], labels)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "deberta-v2", "modernbert", "electra"])
 def test_the_loss_is_that_of_the_whole_model(tiny_encoder, family):
-    model = AutoModelForMaskedLM.from_pretrained(tiny_encoder(family), attn_implementation="eager").eval()
-    batch = pieces_of(9, 4, 14)
-    found = drawn(batch, share=0.5)
-    labels = torch.full_like(batch.input_ids, -100)
-    labels.view(-1)[found.places] = found.gold
-    expected = model(input_ids=found.shown, attention_mask=batch.attention_mask, labels=labels).loss
-    loss = prediction_loss(model, found, batch.attention_mask)
-    assert loss.item() / len(found.gold) == pytest.approx(expected.item(), rel=1e-5)
-    whole = model(input_ids=found.shown, attention_mask=batch.attention_mask).logits
-    assert whole.ndim == 3  # the head sees all slots again
-
-
-def test_nothing_hidden_is_no_loss(tiny_encoder):
-    model = AutoModelForMaskedLM.from_pretrained(tiny_encoder("bert"), attn_implementation="eager")
-    batch, none = pieces_of(3), torch.zeros(0, dtype=torch.int64)
-    loss = prediction_loss(model, Masked(batch.input_ids, none, none), batch.attention_mask)
-    loss.backward()
-    assert loss.item() == 0
+    model = masked(tiny_encoder(family), share=0.5)
+    batch = batch_of(model, 9, 4, 14)
+    torch.manual_seed(3)
+    shown, labels = model.hide(batch)
+    expected = model.whole(input_ids=shown, attention_mask=batch.attention_mask, labels=labels).loss
+    torch.manual_seed(3)
+    [term] = model.terms(Batch(batch, {}, 3, 27))[TASK]
+    assert term.mean.item() == pytest.approx(expected.item(), rel=1e-5) and term.items == (labels >= 0).sum()
+    logits = model.whole(input_ids=shown, attention_mask=batch.attention_mask).logits
+    assert logits.ndim == 3  # the head sees all slots again
+    none = model.summed_loss(batch, shown, torch.full_like(labels, NOT_HIDDEN))
+    none.backward()
+    assert none.item() == 0
 
 
 @pytest.fixture(scope="module")
@@ -162,12 +162,9 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "curves.jsonl").read_text().splitlines()]
 
 
-exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
-
-
 @pytest.fixture(scope="module")
-def done(small_pretraining: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PretrainingEvent]]:
-    folder, events = tmp_path_factory.mktemp("done") / "run", list[PretrainingEvent]()
+def done(small_pretraining: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event]]:
+    folder, events = tmp_path_factory.mktemp("done") / "run", list[Event]()
     assert pretrained(small_pretraining(), folder, watch=events.append).finished
     return folder, events
 
@@ -215,8 +212,9 @@ def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining,
 
 
 def test_runs_of_one_seed_share_their_beginning_and_their_masks(done, small_pretraining, tmp_path):
-    events: list[PretrainingEvent] = []
-    pretrained(small_pretraining(syntax={}, cosreg=0.0), tmp_path, watch=events.append, stop=lambda: True)
+    events: list[Event] = []
+    stop = lambda: events[-1].progress.step == 1  # noqa: E731
+    pretrained(small_pretraining(syntax={}, cosreg=0.0), tmp_path, watch=events.append, stop=stop)
     exactly(weights_of(done[0], 0), weights_of(tmp_path, 0))
     first = next(event for event in done[1] if event.line is None)
     assert [event.losses["mlm"] for event in events if event.line is None] == [first.losses["mlm"]]
@@ -226,13 +224,13 @@ def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small
     def loss_and_gradients(step: int, **blocks: Any) -> tuple[torch.Tensor, ...]:
         """Of the first batch as if so many updates were done, from the same weights."""
         config, folder = make(small_pretraining(cosreg=0.0, **blocks)), RunFolder(tmp_path / f"{step}-{len(blocks)}")
-        trainer = _Pretrainer(prepare(config, folder, {"corpus": load_corpus(Path(config.data.corpora[0]))}), folder)
+        trainer = Pretrainer(prepare(config, folder, {"corpus": load_corpus(Path(config.data.corpora[0]))}), folder)
         trainer.progress.step = step
-        torch.manual_seed(5)
         trainer.model.train()
-        loss, _ = trainer.loss(trainer.plan(0)[0])
-        moving = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
-        return loss.detach(), *torch.autograd.grad(loss, moving, materialize_grads=True)
+        trainer.begin_update(trainer.plan(0)[0][0])
+        logged = trainer.backward(trainer.plan(0)[0][0], 0, 1)
+        gradients = [torch.zeros(()) if p.grad is None else p.grad for p in trainer.moving]
+        return logged[TASK], *gradients
 
     for step, same in ((8, False), (9, True), (11, True)):
         both = zip(loss_and_gradients(step), loss_and_gradients(step, syntax={}), strict=True)
@@ -261,7 +259,7 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
     with pytest.raises(RunError, match=r"holds mine.txt"):
         pretrained(small_pretraining(), tmp_path)
     watch = {"points": 2, "first": 12, "blimp": None, "blimp_pairs": None}
-    with pytest.raises(TrainingError, match=r"lower train\.rate"):
+    with pytest.raises(TrainingError, match=r"Lower train\.rate"):
         pretrained(small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch=watch), tmp_path / "run")
 
 

@@ -17,7 +17,8 @@ from mtlprune.training.loop import Trainer, train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.parallel import ALONE, ProcessGroup
-from mtlprune.training.setup import Run, prepare
+from mtlprune.training.run import Run
+from mtlprune.training.setup import prepare
 
 Settings = Callable[..., dict[str, Any]]
 """What makes the settings of a run, of its tasks, joined by commas, and settings of ``train``."""

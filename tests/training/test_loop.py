@@ -15,7 +15,7 @@ from small_runs import Settings, corpus_of, gradients, prepared, train_until, tr
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.training import setup
+from mtlprune.training import data
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
 from mtlprune.training.mixing import MiniBatch
@@ -106,7 +106,7 @@ def test_what_does_not_fit_into_memory_trains_the_same(small_settings: Settings,
     settings = small_settings(epochs=1) | {"syntax": {"strength": 0.1}}
     found = []
     for most in (60, 59):
-        monkeypatch.setattr(setup, "MOST_IN_MEMORY", most)
+        monkeypatch.setattr(data, "MOST_IN_MEMORY", most)
         found.append(outcome(trained(settings, tmp_path / f"{most}").path))
     assert found[0] == found[1]
 

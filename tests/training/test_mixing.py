@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtlprune.config.config import TrainConfig
+from mtlprune.training.balance import Balance
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.mixing import ROWS, batches, plan, sampled, sampling_probabilities
-from mtlprune.training.optimisation import Balance
 
 
 def test_probabilities_by_hand():
@@ -116,7 +116,7 @@ def losses(**values: float) -> dict[str, torch.Tensor]:
 
 
 def weighed(balance: Balance, epoch: int = 0, **values: float) -> dict[str, float]:
-    return {task: loss.item() for task, loss in balance(losses(**values), values, epoch).items()}
+    return {task: loss.item() for task, loss in balance.weigh(losses(**values), values, epoch).items()}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_first_losses(mode, weights, given, expected):
 def test_running_mean_by_hand():
     """Means of two losses, of all tasks seen so far; they are not differentiated."""
     balance, first = Balance("running_mean", {}, 2), losses(pos=4.0, ner=1.0)
-    sum(balance(first, {"pos": 4.0, "ner": 1.0}).values()).backward()
+    sum(balance.weigh(first, {"pos": 4.0, "ner": 1.0}).values()).backward()
     assert float(first["pos"].grad) == 5 / 4 and float(first["ner"].grad) == 5.0
     # pos: mean(4, 2) = 3; ner: mean(1, 3) = 2; sum 5
     assert weighed(balance, pos=2.0, ner=3.0) == pytest.approx({"pos": 2 * 5 / 3, "ner": 3 * 5 / 2})

@@ -19,7 +19,7 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import fix_heads
 from mtlprune.training.pruning.penalty import TargetPenalty
 from mtlprune.training.pruning.selectors import Finished, importance, sentence_derivatives
-from mtlprune.training.setup import Run
+from mtlprune.training.run import Run
 
 HEADS = (2, 4)  # of the tiny encoder
 UNMOVED = {"epochs": 4, "encoder_rate": 1e-12, "decoder_rate": 1e-12}  # 16 updates after which weights are as before

@@ -17,7 +17,8 @@ from mtlprune.tasks.base import Task
 from mtlprune.tasks.linear import POS
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import check_cosreg
-from mtlprune.training.setup import Beginning, prepare
+from mtlprune.training.run import NewRun
+from mtlprune.training.setup import prepare
 
 
 def found(settings: dict[str, Any], folder: Path) -> tuple[MultiTaskModel, dict[str, Tensor]]:
@@ -52,8 +53,8 @@ def test_a_decoder_without_label_rows_is_refused(small_settings: Settings, tmp_p
     model, _ = found(small_settings("pos"), tmp_path / "run")
     model.tasks["pos"] = WithoutRows({"tags": ["A"]}, 4, None)
     with pytest.raises(ConfigError, match="the decoder of pos has no matrix"):
-        check_cosreg(Beginning(build_config(small_settings("pos", cosreg=1.0)), model, {}, [], []))
-    check_cosreg(Beginning(build_config(small_settings("pos")), model, {}, [], []))
+        check_cosreg(NewRun(build_config(small_settings("pos", cosreg=1.0)), model, {}, [], []))
+    check_cosreg(NewRun(build_config(small_settings("pos")), model, {}, [], []))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tiny import make_tiny
 from torch import Tensor
 
 from mtlprune.analyses.reading import find_sources
-from mtlprune.config.blocks import ADDED_TREATMENTS, TreatmentConfig
+from mtlprune.config.blocks import ADDED_TREATMENTS
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
@@ -34,13 +34,11 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result, head_rows, write_result
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.specification import read_specification
-from mtlprune.sweeps.times import measured_seconds
 from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.treatments import OURS, begin_treatments
+from mtlprune.training.treatments import begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients
-from mtlprune.training.treatments.benchmark import TreatedStepper, kinds, measure, prepared, ratios
 from mtlprune.training.treatments.distil import CACHE, teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
 
@@ -116,9 +114,10 @@ def test_where_nothing_is_treated_it_is_joint_training(treatment, plain: Setting
 def test_dispatch_begins_with_the_last_updates_and_distillation_ends_with_them(plain: Settings, finished, tmp_path):
     blocks = {"dispatch": {"heads": {"per_task": OWN}, "last": 0.25}, "distil": {"teachers": finished}}
     made, active, weights = trainer(plain(blocks), tmp_path / "run"), [], []
-    parts = {type(part).__name__: part for part in made.treatments.all}
+    parts = {type(part).__name__: part for part in made.treatments}
     for step in range(made.total):
-        made.treatments.update(step)
+        made.progress.step = step
+        made.begin_update(BATCH)
         active.append(parts["Dispatch"].active)
         weights.append(parts["Distil"].weight)
     assert made.total == 12 and active == [False] * 9 + [True] * 3
@@ -138,7 +137,7 @@ def test_dispatch_gives_each_head_the_gradients_of_its_tasks_alone(how, plain: S
     alone = each_task(plain(**mixing), tmp_path)
     for name, part in head_slices(made):
         for task in ALL:
-            alone[task][name] *= part.spread(made.treatments.all[0].heads[task][part.layer].float())
+            alone[task][name] *= part.spread(made.treatments[-1].heads[task][part.layer].float())
     expected: dict[str, Tensor] = {}
     for gradient in alone.values():
         for name, value in gradient.items():
@@ -206,11 +205,11 @@ def test_projection_at_heads_is_that_of_each_heads_gradients(places, plain: Sett
     """Bit for bit as with products of gradients by the heads of all layers."""
     heads = ",".join(f"{layer + 1}-{head + 1}" for layer, head in places)
     made, other = (trainer(plain({"project": {"at": "heads", "heads": heads}}), tmp_path / n) for n in ("run", "whole"))
-    factors = other.treatments.all[0].factors
-    other.treatments.all[0].factors = lambda tasks, gram: factors(tasks, lambda layers: gram())
+    factors = other.treatments[-1].factors
+    other.treatments[-1].factors = lambda tasks, gram: factors(tasks, lambda layers: gram())
     found, whole = gradients(made, BATCH), gradients(other, BATCH)
     assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in found)
-    made.treatments.update(0)
+    made.treatments[-1].before_update(0)
 
     def own(gradient: dict[str, Tensor], layer: int, head: int) -> Tensor:
         parts = [(gradient[name], part) for name, part in head_slices(made) if part.layer == layer]
@@ -219,7 +218,7 @@ def test_projection_at_heads_is_that_of_each_heads_gradients(places, plain: Sett
 
     for place in places:
         each = torch.stack([own(alone[task], *place) for task in ALL])
-        expected = projected(each, made.treatments.all[0].generator)
+        expected = projected(each, made.treatments[-1].generator)
         torch.testing.assert_close(own(found, *place), expected, rtol=1e-3, atol=1e-5)
 
 
@@ -235,8 +234,8 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, joint, 
         loss = sum(t.mean for t in other.model.decode_terms(task, encoded, *batch.targets[task]))
         own = torch.autograd.grad(loss, sources, retain_graph=True, allow_unused=True, materialize_grads=True)
         each.append(torch.cat([gradient.flatten().double() for gradient in own]))
-    made.treatments.update(0)
-    total = projected(torch.stack(each), made.treatments.all[0].generator)
+    made.treatments[-1].before_update(0)
+    total = projected(torch.stack(each), made.treatments[-1].generator)
     assert not torch.allclose(total, torch.stack(each).sum(0))  # there are conflicts
     parts = total.float().split([s.numel() for s in sources])
     torch.autograd.backward(sources, [p.view_as(s) for p, s in zip(parts, sources, strict=True)])
@@ -397,7 +396,7 @@ def test_runs_on_two_halves_of_the_data_share_a_folder_of_scores(plain: Settings
     def made(cache: str, half: int) -> list[Any]:
         settings = plain({"distil": {"teachers": {"ner": finished["ner"]}, "cache": str(tmp_path / cache)}}, "ner")
         settings["data"]["half"] = half
-        return list(trainer(settings, tmp_path / f"{cache}-{half}").treatments.all[0].scores["ner"])
+        return list(trainer(settings, tmp_path / f"{cache}-{half}").treatments[-1].scores["ner"])
 
     first, second, alone = made("shared", 1), made("shared", 2), made("own", 2)
     for one, other in zip(second, alone, strict=True):
@@ -466,7 +465,7 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
             heads = random | {"rule": rule, "seed": seed}
             one = trainer(plain({"dispatch": {"heads": heads}}, tasks), tmp_path / f"{rule}-{seed}")
             assert one.model.treated["dispatch"]["like"] == made.model.treated["dispatch"]["heads"]
-            draws.append({task: mask.numpy() for task, mask in one.treatments.all[0].heads.items()})
+            draws.append({task: mask.numpy() for task, mask in one.treatments[-1].heads.items()})
             for task, mask in draws[-1].items():
                 assert mask.sum(1).tolist() == claimed[task].sum(1).tolist()
                 if rule == "unclaimed":
@@ -565,42 +564,11 @@ def test_a_sweep_trains_teachers_before_their_student(small_corpus, tiny_encoder
     (tmp_path / "sweep.yaml").write_text(
         "base: pruning-minilm-ewt5\ncells:\n  a: {tasks: [pos]}\n  b: {tasks: [dep]}\n"
         "  both: {tasks: [pos, dep], treatment: {distil: {teachers: {pos: '@a', dep: '@b'}}}}\n"
-        "  clones: {tasks: [pos, dep], train: {mixing: sampled}, treatment: {clone: {heads: 1-2}}}\n"
     )
     small = [f"data.path={small_corpus}", f"encoder.name={tiny_encoder('bert')}", "pruning.keep=null"]
     found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", small).cells
     runs = {task: str(found[name].place.run.path) for task, name in (("pos", "a"), ("dep", "b"))}
     assert found["both"].needs == ("a", "b") and found["both"].config.treatment.distil.teachers == runs
-    assert all(measured_seconds(found[name], 1) > 0 for name in ("both", "clones"))  # with their treatments, untrained
-
-
-def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Settings):
-    costs = measure(build_config(small_settings("pos,dep")), 1, 1, memory=False)
-    assert ratios(costs)["joint"] == ratios(costs)["one task a batch"] == 1
-    assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
-    given = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}, "last": 0.5}}
-    config = build_config(small_settings("pos,dep") | {"name": "mine", "treatment": given})
-    own = measure(config, 1, 1, memory=False)
-    whole = own["mine"].seconds / own["joint"].seconds
-    assert ratios(own, config.treatment) == {"joint": 1, "mine": pytest.approx(0.5 + 0.5 * whole)}
-    for name, block in (("protect", {"heads": "1-1"}), ("clone", {"heads": "2-1"})):
-        both = TreatmentConfig.model_validate({"distil": {"teachers": {"pos": "itself"}}, name: block})
-        with prepared(config, 1) as (run, precision, [batch], folder):
-            stepper = TreatedStepper(run, "both", both, precision, batch.rows, folder)
-            assert [type(one).__name__.lower() for one in stepper.treatments.all] == ["distil", name]
-            assert stepper.step(batch.rows) > 0
-    sparse = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}}
-    config = build_config(small_settings("pos,dep") | {"name": "sparse", "pruning": sparse})
-    with prepared(config, 1) as (run, precision, [batch], folder):
-        steppers = [
-            TreatedStepper(run, *one, precision, batch.rows, folder) for one in kinds(run, config.treatment).items()
-        ]
-        encodings = [list(each.run.model.encodings(run.batch(batch).pieces, ["pos", "dep"])) for each in steppers]
-        assert [each.name for each in steppers] == ["joint", "sparse"] and list(map(len, encodings)) == [1, 2]
-        assert all(each.step(batch.rows) > 0 for each in steppers)
-    merged = {"merge": {"sources": {"pos": "a", "dep": "b"}}}
-    with pytest.raises(ConfigError, match=r"treatment\.merge=null"):
-        measure(build_config(small_settings("pos,dep") | {"treatment": merged}), 1, 1, memory=False)
 
 
 # -- resuming, processes -----------------------------------------------------------------------------------------------

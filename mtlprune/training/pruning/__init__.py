@@ -1,10 +1,9 @@
-"""What a run with gates needs beside its loop: the penalty, fixed masks for comparison, and the record of the gates."""
+"""Gates of a run: checks before it begins, fixed masks for comparison, and the record of the gates."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,95 +11,16 @@ from torch import Tensor
 
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.encoder.gates import Gates, first_logits, overlap
+from mtlprune.encoder.gates import first_logits
 from mtlprune.encoder.head_closing import measure_means
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.claims import OPEN_ABOVE, Claim, load_claims
+from mtlprune.runs.claims import OPEN_ABOVE
 from mtlprune.runs.folder import RunFolder
-from mtlprune.training.pruning.penalty import (
-    SETTLE,
-    Annealing,
-    ClosingSchedule,
-    ExactPenalty,
-    LagrangianPenalty,
-    LambdaPenalty,
-    Penalty,
-    TargetPenalty,
-)
+from mtlprune.training.heads import choose as named_heads
+from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty
 from mtlprune.training.pruning.selectors import choose, expected_false, gates_config, seeded
+from mtlprune.training.run import NewRun, Run, gate_sets
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
-from mtlprune.training.treatments.heads import choose as named_heads
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Beginning, Run
-
-
-def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:
-    """The model's gate sets by name, none where it has no gates."""
-    return {name: cast(Gates, gates) for name, gates in model.gates.items()}
-
-
-class GatePenalty:
-    """The penalty on the gates of a run, applied once an update between the backward passes and the optimizer's step;
-    with ``pruning.in_loss`` as a part of each task's loss instead.
-
-    Args:
-        config: one whose gates move.
-        total: updates of the run.
-    """
-
-    def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:
-        self.sets = gate_sets(model)
-        self.overlap, self.in_loss = config.pruning.overlap, config.pruning.in_loss
-        self.penalty = make_penalty(config, model, total)
-
-    def apply(self, tasks: set[str], step: int) -> None:
-        """Add the penalty's gradient to that of the tasks.
-
-        Args:
-            tasks: those that took part in this update.
-        """
-        if self.in_loss:
-            return
-        used = {name: gates for name, gates in self.sets.items() if name in tasks or name == "shared"}
-        total = self.penalty(used, step)
-        if self.overlap:  # sets without a batch in this update count, but stay where they are
-            values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
-            total = total + self.overlap * overlap(values)
-        moving = [gates.logits for gates in used.values() if gates.logits.requires_grad]
-        if not (moving and total.requires_grad):  # fixed gates feel no penalty
-            return
-        # not total.backward(), which the sum of gradients over processes would take for a part of the next update
-        for logits, slope in zip(moving, torch.autograd.grad(total, moving, allow_unused=True), strict=True):
-            if slope is not None:
-                logits.grad = slope if logits.grad is None else logits.grad + slope
-
-    def of_task(self, task: str, step: int) -> Tensor:
-        """What the loss of a task has to pay for its gates in every mini-batch, where the penalty is in the loss."""
-        return self.penalty({task: self.sets[task if task in self.sets else "shared"]}, step)
-
-    def end_update(self, step: int) -> None:
-        """To be called after the optimizer's step."""
-        self.penalty.end_update(self.sets, step)
-
-
-def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
-    """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
-    settings = config.pruning
-    heads = model.encoder.places.layers * model.encoder.places.heads
-    given = {name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None}
-    if settings.method == "topk":
-        return Annealing(settings.anneal_from, settings.temperature, total, **given)
-    if settings.noise:
-        like = claim_like(config, model) if settings.noise == "run" else None
-        return ClosingSchedule(heads, total, like, **given)
-    if settings.penalty == "lambda":
-        return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
-    assert settings.keep is not None  # the configuration was checked
-    if settings.penalty == "lagrangian":
-        return LagrangianPenalty(settings.keep, heads, total, settings.multiplier_rate, **given)
-    kind = ExactPenalty if settings.penalty == "exact" else TargetPenalty
-    return kind(settings.keep, heads, total, **given)
 
 
 def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
@@ -118,7 +38,7 @@ def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
     }
 
 
-def check_pruning(run: Beginning) -> None:
+def check_pruning(run: NewRun) -> None:
     """Refuse what the encoder's heads do not allow, before anything is written.
 
     Raises:
@@ -146,7 +66,7 @@ def check_pruning(run: Beginning) -> None:
         check_stable(run, heads)
 
 
-def check_stable(run: Beginning, heads: int) -> None:
+def check_stable(run: NewRun, heads: int) -> None:
     """Refuse claims of which half may be false, gates that cannot settle or that chance closes, and halves without
     sentences.
 
@@ -179,7 +99,7 @@ def check_stable(run: Beginning, heads: int) -> None:
         raise ConfigError("pruning.method: stable: expected two training sentences or more to halve, found fewer")
 
 
-def check_rankings(run: Beginning) -> None:
+def check_rankings(run: NewRun) -> None:
     """Refuse runs by which heads shall be chosen and cannot be; a run that resumes has chosen.
 
     Raises:
@@ -192,8 +112,8 @@ def check_rankings(run: Beginning) -> None:
     if settings.importance_of is not None:
         other = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
         check_same_labels(run.vocabularies, other, "pruning.importance_of")
-        sets = other.gates() if other.gates_path.is_file() else {}
-        open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in sets.values()]
+        gates_of_other = other.gates() if other.gates_path.is_file() else {}
+        open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in gates_of_other.values()]
         if open_heads and settings.keep is not None and min(open_heads) < settings.keep:
             raise ConfigError(
                 f"pruning.importance_of: expected a run with {settings.keep} open heads or more, found "
@@ -210,7 +130,7 @@ def check_rankings(run: Beginning) -> None:
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """What is decided before the first update: what closed heads contribute (pruning.closed), and for methods that do
+    """Decide before the first update what closed heads contribute (pruning.closed), and for methods that do
     not learn gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end.
 
     Raises:
@@ -242,36 +162,10 @@ def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
-    """How many heads of each layer a random mask keeps. Raises ConfigError where the run to be like does not fit."""
+    """The heads of each layer that a random mask keeps. Raises ConfigError: the run to be like does not fit."""
     if config.pruning.layers_like is None:
         return even_counts(cast(int, config.pruning.keep), model.encoder.places.layers)
     return claim_like(config, model).open.sum(1).tolist()
-
-
-def claim_like(config: Config, model: MultiTaskModel) -> Claim:
-    """The gates of pruning.layers_like. Raises ConfigError where they do not fit, ClaimError where there are none."""
-    path, places = cast(str, config.pruning.layers_like), model.encoder.places
-    claims = load_claims([Path(path)])
-    if len(claims) > 1:
-        raise ConfigError(f"pruning.layers_like: {path} has one gate set a task; expected a shared one")
-    [claim] = claims
-    if claim.gates.shape != (places.layers, places.heads):
-        raise ConfigError(
-            f"pruning.layers_like: expected gates of {places.layers} layers × {places.heads} heads, "
-            f"found {claim.gates.shape[0]} × {claim.gates.shape[1]} in {path}"
-        )
-    for name in ("settle", "temperature", "init") if config.pruning.noise == "run" else ():
-        theirs, own = claim.settings[f"pruning.{name}"], "open" if name == "init" else getattr(config.pruning, name)
-        if theirs != own and {theirs, own} != {None, SETTLE}:
-            raise ConfigError(
-                f"pruning.noise: run: expected {name} {own} in {path}, found {theirs}; both must be alike"
-            )
-    if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):
-        raise ConfigError(
-            f"pruning.noise: run: expected gates that were noisy when an epoch of {path} ended, found only open and "
-            "closed ones; take a run whose gates are trained for longer, or noise: true"
-        )
-    return claim
 
 
 def even_counts(keep: int, layers: int) -> list[int]:

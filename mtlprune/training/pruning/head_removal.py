@@ -44,7 +44,7 @@ from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.claims import SHARED, load_claims
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.training import hardware, setup
+from mtlprune.training import hardware
 from mtlprune.training.checkpoint import save_weights
 from mtlprune.training.evaluation import Evaluation, evaluate
 
@@ -170,7 +170,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
         EncoderError: heads of this encoder cannot be removed.
     """
     config = build_config(asked.source.read_config(), str(asked.source.config_path))
-    setup.settle(config.train)
+    hardware.settle(config.train.threads)
     model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(device or config.train.device))
     gates = chosen_gates(model, asked)
     encoder = model.encoder

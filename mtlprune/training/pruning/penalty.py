@@ -1,12 +1,4 @@
-"""What makes gates closed: penalties, and schedules of gates that feel none, behind one interface.
-
-An update with gates, in this order:
-
-    forward and backward of every mini-batch     the gates' gradient is now the tasks' alone
-    penalty(sets, step).backward()               sets: those that took part in this update; without a gradient,
-                                                 and then nothing to do, where all of them are fixed
-    the optimizers step, gradients are set to None
-    penalty.end_update(sets, step)               all sets
+"""Penalties that close gates, and schedules of gates that feel none, behind one interface.
 
 The state is a few numbers a set, `state()`; everything else follows from the number of the update.
 """
@@ -31,19 +23,19 @@ from mtlprune.training.optimisation import adam
 log = logging.getLogger(__name__)
 
 MEMORY = 0.9
-"""Of the running means of gradients: what is left of the past after an update."""
+"""The share of the past that running means of gradients keep after an update."""
 NEAR = 0.05
 """Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
 RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
-"""Of the multiplier's ascent, per head and update; of the direct penalty, per head; and how far that goes."""
+"""The rate of the multiplier's ascent, per head and update; the direct penalty per head, and its limit."""
 SETTLE = 0.7
 """Share of the updates after which exact gates are fixed."""
 LEAST_SCALE = 1e-6
-"""GatePenalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
+"""The penalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
 
 class Penalty(ABC):
-    """What all have in common: as they stand, weights always count, and nothing is remembered."""
+    """A penalty of which weights always count as the best, and that remembers nothing."""
 
     @abstractmethod
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
@@ -58,7 +50,7 @@ class Penalty(ABC):
         """Called after the optimizers stepped, with all sets."""
 
     def settled(self, step: int) -> bool:
-        """Whether weights after ``step`` updates may count as the run's best."""
+        """True where weights after ``step`` updates may count as the run's best."""
         return True
 
     def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
@@ -67,7 +59,7 @@ class Penalty(ABC):
         return {}
 
     def state(self) -> dict[str, dict[str, float]]:
-        """What a checkpoint must remember, as JSON can hold it without loss."""
+        """Everything that a checkpoint must hold, as JSON can hold it without loss."""
         return {}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:  # noqa: B027
@@ -93,7 +85,7 @@ class LambdaPenalty(Penalty):
 
 @dataclass
 class _Multiplier:
-    """What is remembered of one set."""
+    """The memory of one set."""
 
     value: float = 0.0
     """Lagrange multiplier, in units of the scale."""
@@ -141,7 +133,7 @@ class TargetPenalty(Penalty):
     """
 
     remembered: type = _Multiplier
-    """Of each set."""
+    """The memory of each set."""
 
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
         if not warmup <= settle:
@@ -153,20 +145,20 @@ class TargetPenalty(Penalty):
         self.multipliers: dict[str, Any] = {}
 
     def fallen(self, step: int) -> float:
-        """How much of the warm-up is done after update ``step`` (from 0), 0 to 1."""
+        """The share of the warm-up that is done after update ``step`` (from 0), 0 to 1."""
         return _done(self.warmup * self.total, step)
 
     def wanted(self, step: int) -> float:
-        """How many heads should be open after update ``step`` (from 0)."""
+        """The number of heads that should be open after update ``step`` (from 0)."""
         return self.heads + (self.keep - self.heads) * self.fallen(step)
 
     def excess(self, count: float, expected: float, step: int) -> float:
-        """How many heads too many there are, negative where too few; of open ones, and of those expected to be."""
+        """The number of heads too many, negative where too few; of open ones, and of those expected to be."""
         share = self.fallen(step) ** 3
         return share * count + (1 - share) * expected - self.wanted(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        """As in `Penalty`; moves the multipliers. Raises RuntimeError where a set has no gradient yet."""
+        """The penalty; moves the multipliers. Raises RuntimeError where a set has no gradient yet."""
         return torch.stack([self._term(name, gates, step) for name, gates in sets.items()]).sum()
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
@@ -205,7 +197,7 @@ class TargetPenalty(Penalty):
 
 
 class ExactPenalty(TargetPenalty):
-    """As `TargetPenalty`; after the settling share every set is fixed to its ``keep`` heads of the largest logits.
+    """A `TargetPenalty` after whose settling share every set is fixed to its ``keep`` heads of the largest logits.
 
     The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
     """
@@ -246,7 +238,7 @@ class _Ascent:
 
 
 class LagrangianPenalty(ExactPenalty):
-    """As `ExactPenalty`, with the multipliers of Wang, Wohlwend and Lei (2020), CoFi (Xia, Zhong and Chen 2022) and
+    """An `ExactPenalty` with the multipliers of Wang, Wohlwend and Lei (2020), CoFi (Xia, Zhong and Chen 2022) and
     The Heuristic Core (Bhaskar, Friedman and Chen 2024): λ₁ · d + λ₂ · d², d = (expected − wanted) / heads.
 
     Both multipliers begin at 0 and rise by Adam of rate ``multiplier_rate`` while d is above 0; λ₁ falls where it is
@@ -307,9 +299,9 @@ class ClosingSchedule(ExactPenalty):
             return OPEN_LOGIT * (1 - 2 * self.fallen(step) * (1 - mask))
         after = min(bisect_right(self.steps, step + 1), len(self.steps) - 1)
         begin, end = self.steps[after - 1], self.steps[after]
-        there = torch.lerp(self.logits[after - 1], self.logits[after], min(1.0, (step + 1 - begin) / (end - begin)))
+        logits = torch.lerp(self.logits[after - 1], self.logits[after], min(1.0, (step + 1 - begin) / (end - begin)))
         theirs, own = (torch.argsort(kept.int(), stable=True) for kept in (torch.from_numpy(self.like.open), mask))
-        return torch.zeros_like(there).scatter_(1, own, there.gather(1, theirs))
+        return torch.zeros_like(logits).scatter_(1, own, logits.gather(1, theirs))
 
 
 class Annealing(Penalty):
@@ -329,5 +321,5 @@ class Annealing(Penalty):
 
 
 def _done(updates: float, step: int) -> float:
-    """Which share of so many updates is done after update ``step`` (from 0)."""
+    """The share of so many updates that is done after update ``step`` (from 0)."""
     return min(1.0, (step + 1) / updates) if updates else 1.0

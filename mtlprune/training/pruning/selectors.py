@@ -13,7 +13,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -26,9 +26,8 @@ from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.mixing import MiniBatch, batches
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Run
+from mtlprune.training.pruning.gate_penalty import GatePenalty
+from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -168,8 +167,6 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     Encoder and decoders neither move nor drop out, so the seed's noise is that of gates and the order of sentences.
     Gates of the finished run play no part. From then on its weights take no gradients.
     """
-    from mtlprune.training.pruning import GatePenalty  # which imports this module
-
     settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
     encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
     encoder.head_means = finished.means  # not those of the finished run
@@ -188,10 +185,11 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
         with autocast(device, finished.precision):
             losses = model.losses(batch)
         torch.stack(list(losses.values())).sum().backward()
-        penalty.apply(set(losses), step)
+        penalty.before_update(step)
+        penalty.before_step(losses)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        penalty.end_update(step)
+        penalty.after_step(stepped=True)
         if gates.is_fixed():
             break
     return gates.evaluated().detach().cpu()

@@ -6,29 +6,22 @@ Another is a file and a line here, or an entry point of an installed package (``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
-
 import torch
-from torch import Tensor
 
-from mtlprune.config import ConfigError
 from mtlprune.config.blocks import ADDED_TREATMENTS
+from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import head_mask
 from mtlprune.io.files import RunError
-from mtlprune.model import Decode, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunFolder
+from mtlprune.training.callbacks import Callback
+from mtlprune.training.heads import Sets, choose, names
 from mtlprune.training.parallel import ProcessGroup
+from mtlprune.training.run import NewRun, Run
 from mtlprune.training.treatments.allocation import Clone, Dispatch, Project, Protect
-from mtlprune.training.treatments.base import HeadGradients, Treated, Treatment
+from mtlprune.training.treatments.base import HeadGradients, Treatment, TreatmentContext
 from mtlprune.training.treatments.distil import Distil
-from mtlprune.training.treatments.heads import Sets, choose, names
 from mtlprune.training.treatments.merge import Merge
-
-if TYPE_CHECKING:
-    from mtlprune.config.config import Config
-    from mtlprune.training.setup import Beginning, Run
 
 OURS: dict[str, type[Treatment]] = {
     "distil": Distil,
@@ -46,7 +39,7 @@ def find(name: str) -> type[Treatment]:
     return kind
 
 
-def check_treatments(run: Beginning) -> None:
+def check_treatments(run: NewRun) -> None:
     """Choose the heads that are treated, or take those that the run began with, and refuse what cannot be done.
 
     Raises:
@@ -76,7 +69,7 @@ def check_treatments(run: Beginning) -> None:
 
 
 def _check_gradients(name: str, config: Config) -> None:
-    """What gradients of heads that are weighed task by task do not go with. Raises ConfigError."""
+    """Refuse settings that gradients of heads, weighed task by task, do not go with. Raises ConfigError."""
     joint, projects = config.train.mixing == "joint", name != "project" and config.treatment.project is not None
     for given, setting in (
         ("encoder" in config.train.freeze, "train.freeze: encoder"),
@@ -97,52 +90,19 @@ def chosen(model: MultiTaskModel, name: str) -> Sets:
 
 
 def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """What is done once, before the first update of a run, by the process that writes."""
+    """Do what is done once, before the first update of a run, by the process that writes."""
     for name, options in run.config.treatment.given.items():
         find(name).begin(options, run, folder, precision)
 
 
-class Treatments:
-    """Those of one run, as the training loop calls them.
-
-    Args:
-        total: updates of the run.
-    """
-
-    def __init__(self, run: Run, folder: RunFolder, total: int, group: ProcessGroup) -> None:
-        self.model = run.model
-        self.all = [
-            find(name)(Treated(options, run, folder, total, group, chosen(run.model, name)))
-            for name, options in run.config.treatment.given.items()
-        ]
-        self.of_heads = [one for one in self.all if type(one).factors is not Treatment.factors]
-        self.gradients = HeadGradients(run.model) if self.of_heads else None
-
-    def update(self, step: int) -> None:
-        """To be called before each update."""
-        for one in self.all:
-            one.update(step)
-
-    def decode(self, rows: Sequence[int]) -> Decode:
-        """How the terms of the losses of these training sentences are computed."""
-        found: Decode = self.model.decode_terms
-        for one in self.all:
-            found = one.decode(found, rows)
-        return found
-
-    @contextmanager
-    def backward(self, losses: Mapping[str, Tensor]) -> Iterator[None]:
-        """Around the backward pass of the sum of all losses; entered in every process, whatever its share.
-
-        Args:
-            losses: task → this process's part of its loss, as it goes into the sum.
-        """
-        with ExitStack() as stack:
-            if self.gradients is not None:
-                stack.enter_context(self.gradients.weighed(losses, self.of_heads))
-            for one in self.all:
-                stack.enter_context(one.backward(losses))
-            yield
+def treatment_callbacks(run: Run, folder: RunFolder, total: int, group: ProcessGroup) -> list[Callback]:
+    """The treatments of a run of so many updates, and first what weighs gradients of heads for them."""
+    treatments = [
+        find(name)(TreatmentContext(options, run, folder, total, group, chosen(run.model, name)))
+        for name, options in run.config.treatment.given.items()
+    ]
+    of_heads = [one for one in treatments if type(one).factors is not Treatment.factors]
+    return [*([HeadGradients(run.model, of_heads)] if of_heads else []), *treatments]
 
 
-__all__ = ["ConfigError", "Treated", "Treatment", "Treatments", "begin_treatments", "check_treatments", "find"]
+__all__ = ["Treatment", "TreatmentContext", "begin_treatments", "check_treatments", "treatment_callbacks"]

@@ -27,8 +27,8 @@ from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, Decode, MultiTaskModel
 from mtlprune.training.checkpoint import step_seed
-from mtlprune.training.treatments.base import Treated, Treatment
-from mtlprune.training.treatments.heads import Sets
+from mtlprune.training.heads import Sets
+from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 
 class Protect(Treatment):
@@ -36,7 +36,7 @@ class Protect(Treatment):
 
     Options = ProtectConfig
 
-    def __init__(self, run: Treated) -> None:
+    def __init__(self, run: TreatmentContext) -> None:
         super().__init__(run)
         self.open = (~run.heads[SHARED]).float()
         self.kept_from = set(self.options.tasks or run.tasks)
@@ -59,12 +59,12 @@ class Dispatch(Treatment):
     Options = DispatchConfig
     one_set = False
 
-    def __init__(self, run: Treated) -> None:
+    def __init__(self, run: TreatmentContext) -> None:
         super().__init__(run)
         self.heads, self.first = run.heads, run.total - math.ceil(self.options.last * run.total)
         self.active = False
 
-    def update(self, step: int) -> None:
+    def before_update(self, step: int, epoch: int = 0) -> None:
         self.active = step >= self.first
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
@@ -111,7 +111,7 @@ like a mean; here a sum takes its place."""
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
-    """What each gradient is multiplied with in the sum of the projected ones.
+    """The factors of each gradient in the sum of the projected ones.
 
     Args:
         gram: (T, T), g_i · g_j, float64.
@@ -133,7 +133,7 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def weighing(method: str) -> Weigh:
-    """How a method weighs gradients. Raises ConfigError where a package is missing."""
+    """The weighing of gradients by a method. Raises ConfigError where a package is missing."""
     if method == "pcgrad":
         return pcgrad
     name, settings = AGGREGATORS[method]
@@ -150,20 +150,20 @@ def weighing(method: str) -> Weigh:
     def weigh(gram: Tensor, generator: torch.Generator) -> Tensor:
         """A task that is not in the batch has no say: its gradient, 0, would be the smallest of all."""
         live = gram.diagonal() > 0
-        found = torch.ones_like(gram[0])
+        factors = torch.ones_like(gram[0])
         if live.any():
-            found[live] = (1 if name == "FairGrad" else int(live.sum())) * weights(gram[live][:, live])
-        return found
+            factors[live] = (1 if name == "FairGrad" else int(live.sum())) * weights(gram[live][:, live])
+        return factors
 
     return weigh
 
 
 class Project(Treatment):
-    """Where no gradients conflict it is joint training."""
+    """Projected gradients; where none conflict it is joint training."""
 
     Options = ProjectConfig
 
-    def __init__(self, run: Treated) -> None:
+    def __init__(self, run: TreatmentContext) -> None:
         super().__init__(run)
         self.seed, self.at = run.run.config.train.seed, self.options.at
         self.weigh = weighing(self.options.method)
@@ -184,17 +184,17 @@ class Project(Treatment):
                 "treatment.project: at: heads needs the whole batch in one process; take at: features, or one process"
             )
 
-    def update(self, step: int) -> None:
+    def before_update(self, step: int, epoch: int = 0) -> None:
         self.generator.manual_seed(step_seed(self.seed, step, self.tasks, 7))  # the same in every process
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         if self.at != "heads" or len(tasks) < 2 or self.mask is None:
             return None
         products = gram(self.mask.any(1).nonzero().flatten().tolist())
-        found = torch.ones(len(tasks), *self.mask.shape)
+        weights = torch.ones(len(tasks), *self.mask.shape)
         for layer, head in self.mask.nonzero().tolist():
-            found[:, layer, head] = self.weigh(products[layer, head], self.generator).float()
-        return found
+            weights[:, layer, head] = self.weigh(products[layer, head], self.generator).float()
+        return weights
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
         """Every task reads a copy of the encoder's output, at which its gradient stops."""
@@ -216,9 +216,9 @@ class Project(Treatment):
             return
         each = torch.zeros(len(self.tasks), 1)
         if self.copies:
-            found = {task: self._gradient(copy) for task, copy in self.copies.items()}
-            none = torch.zeros_like(next(iter(found.values())))
-            each = torch.stack([found.get(task, none) for task in self.tasks])
+            gradients = {task: self._gradient(copy) for task, copy in self.copies.items()}
+            none = torch.zeros_like(next(iter(gradients.values())))
+            each = torch.stack([gradients.get(task, none) for task in self.tasks])
         wide = each.double()
         weights = self.weigh(self.group.summed((wide @ wide.T).cpu()), self.generator)
         if self.source is None:

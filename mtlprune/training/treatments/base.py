@@ -1,35 +1,34 @@
-"""What a treatment is: refusals before a run begins, and calls from the training loop that do nothing unless said; and
-gradients by the weights of heads, weighed task by task, without a gradient of the whole encoder for each task."""
+"""The base of treatments: refusals before a run begins, and a callback of the training loop; and gradients by the
+weights of heads, weighed task by task, without a gradient of the whole encoder for each task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.io.block import Block
-from mtlprune.model import Decode, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.training.callbacks import Callback
 from mtlprune.training.head_gradients import Owned, owned, products
+from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.parallel import ProcessGroup
-from mtlprune.training.treatments.heads import Sets, check_own_weights
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Beginning, Run
+from mtlprune.training.run import NewRun, Run
 
 
 @dataclass(frozen=True)
-class Treated:
+class TreatmentContext:
     """A run as its treatments see it."""
 
     options: Any
-    """Of the treatment."""
+    """The treatment's settings."""
     run: Run
     folder: RunFolder
     total: int
@@ -43,26 +42,25 @@ class Treated:
         return self.run.config.tasks
 
 
-class Treatment:
-    """One treatment of one run.
+class Treatment(Callback):
+    """One treatment of one run: what it does before the first update, and as a `Callback` in each.
 
-    Nothing is remembered from update to update: all follows from the step, so that a run that is stopped resumes
-    exactly. Letters: L layers, A heads a layer, T tasks of the batch.
+    Letters: L layers, A heads a layer, T tasks of the batch.
     """
 
     Options: ClassVar[type[Block]]
     """Its settings; heads among them are called ``heads``."""
     one_set: ClassVar[bool] = True
-    """Whether all tasks share the set of heads."""
+    """True where all tasks share the set of heads."""
 
-    def __init__(self, run: Treated) -> None:
+    def __init__(self, run: TreatmentContext) -> None:
         self.options, self.group, self.tasks = run.options, run.group, run.tasks
 
     # -- before the first update --
 
     @classmethod
     def heads_of(cls, options: Any) -> HeadsConfig | None:
-        """What the settings say of heads; None where none are treated."""
+        """The settings of heads; None where none are treated."""
         return getattr(options, "heads", None)
 
     @classmethod
@@ -71,7 +69,7 @@ class Treatment:
         check_own_weights(model.encoder)
 
     @classmethod
-    def check(cls, run: Beginning, options: Any) -> None:
+    def check(cls, run: NewRun, options: Any) -> None:
         """Refuse what cannot be done. Raises ConfigError or RunError."""
 
     @classmethod
@@ -84,19 +82,8 @@ class Treatment:
 
     # -- in each update --
 
-    def update(self, step: int) -> None:
-        """An update begins; ``step`` of them were made."""
-
-    def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
-        """Another way to compute the terms of a task's loss.
-
-        Args:
-            rows: training sentences of the mini-batch.
-        """
-        return decode
-
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
-        """What the gradients of tasks by each head's weights are multiplied with before they are added.
+        """Numbers that the gradients of tasks by each head's weights are multiplied with before they are added.
 
         Args:
             gram: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
@@ -107,24 +94,24 @@ class Treatment:
         """
         return None
 
-    def backward(self, losses: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Around the backward pass of a mini-batch; see `Treatments.backward`."""
-        return nullcontext()
-
 
 # -- gradients of heads ------------------------------------------------------------------------------------------------
 
 
-class HeadGradients:
+class HeadGradients(Callback):
     """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h.
 
     Hooks on the parameters do so within the one backward pass of all losses, before gradients are added to those of
     earlier mini-batches. Tasks with the same factors everywhere share a backward pass; where all do, there is no
     further one. Otherwise each costs a pass down to the lowest layer with a factor that is not 1, and of weight
     gradients only those of heads.
+
+    Args:
+        treatments: that have factors.
     """
 
-    def __init__(self, model: MultiTaskModel) -> None:
+    def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment] = ()) -> None:
+        self.treatments = treatments
         self.parts = owned(model.encoder)
         self.size = model.encoder.places.layers, model.encoder.places.heads
         self.factor: dict[int, Tensor] = {}  # of the only gradient there is
@@ -138,21 +125,20 @@ class HeadGradients:
         return gradient * self.factor[place] if place in self.factor else None
 
     @contextmanager
-    def weighed(self, losses: Mapping[str, Tensor], treatments: Sequence[Treatment]) -> Iterator[None]:
-        """Around the backward pass of the sum of the losses."""
+    def backward(self, losses: Mapping[str, Tensor]) -> Iterator[None]:
         tasks, known = list(losses), dict[int, list[Tensor]]()
 
         def gram(layers: Collection[int] | None = None) -> Tensor:
             some = [n for n, part in enumerate(self.parts) if layers is None or part.layer in layers]
             if lacking := [n for n in some if n not in known]:
-                found = self.of_tasks(losses, [self.parts[n] for n in lacking])
-                known.update(zip(lacking, map(list, zip(*found, strict=True)), strict=True))
+                gradients = self.of_tasks(losses, [self.parts[n] for n in lacking])
+                known.update(zip(lacking, map(list, zip(*gradients, strict=True)), strict=True))
             return self.gram({n: known[n] for n in some}, len(tasks))
 
         whole = torch.ones(len(tasks), *self.size)
-        for treatment in treatments:
-            if (found := treatment.factors(tasks, gram)) is not None:
-                whole = whole * found.to(whole)
+        for treatment in self.treatments:
+            if (factors := treatment.factors(tasks, gram)) is not None:
+                whole = whole * factors.to(whole)
         places = [n for n, part in enumerate(self.parts) if tasks and bool((whole[:, part.layer] != 1).any())]
         alike: dict[bytes, list[int]] = {}
         for row, own in enumerate(whole):
@@ -181,11 +167,11 @@ class HeadGradients:
     def of_tasks(losses: Mapping[Any, Tensor], parts: Sequence[Owned]) -> list[list[Tensor]]:
         """For each loss its gradients by the parts, as they are."""
         parameters = [part.parameter for part in parts]
-        found = []
+        gradients = []
         for loss in losses.values():
             own = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-            found.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)])
-        return found
+            gradients.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)])
+        return gradients
 
     def gram(self, gradients: Mapping[int, Sequence[Tensor]], tasks: int) -> Tensor:
         """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights, of these parts."""

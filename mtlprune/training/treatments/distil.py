@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,21 +48,20 @@ from mtlprune.tasks.dep import DEP
 from mtlprune.tasks.ner import NER
 from mtlprune.tasks.srl import SRL
 from mtlprune.training import hardware
+from mtlprune.training.data import read_splits
+from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import check_finished, check_same_labels, origins
-from mtlprune.training.treatments.base import Treated, Treatment
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Beginning, Run
+from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 Scores = Mapping[str, np.ndarray]
-"""What the teacher says of one sentence."""
+"""The teacher's scores of one sentence, by name."""
 Rows = Sequence[Scores]
 Tensors = Mapping[str, Tensor]
 CACHE = "teachers"
 
 
 class Teacher(ABC):
-    """How one kind of decoder teaches another of its kind."""
+    """Teaching of one kind of decoder by another of its kind."""
 
     shared: ClassVar[tuple[str, ...]]
     """Methods of the decoder whose results serve gold and teacher in one update, with one dropout."""
@@ -116,11 +115,11 @@ class TreeTeacher(Teacher):
     @staticmethod
     def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         arcs, vectors = task.features(encoded)
-        found = _split(task.relation_scores(encoded, vectors, target["heads"]).softmax(-1), encoded.sizes)
+        rows = _split(task.relation_scores(encoded, vectors, target["heads"]).softmax(-1), encoded.sizes)
         heads = arcs.softmax(-1).half().cpu().numpy()
         for place, size in enumerate(encoded.sizes):
-            found[place]["heads"] = heads[place, :size, : size + 1]
-        return found
+            rows[place]["heads"] = heads[place, :size, : size + 1]
+        return rows
 
     @staticmethod
     def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
@@ -139,11 +138,11 @@ class BracketTeacher(Teacher):
     def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
         spans, vectors = task.features(encoded)
         labels = task.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
-        found = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
+        rows = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
         marginals = inference.constituency_marginals(spans, encoded.lengths).half().cpu().numpy()
         for place, size in enumerate(encoded.sizes):
-            found[place]["spans"] = marginals[place][np.triu_indices(size + 1, 1)]
-        return found
+            rows[place]["spans"] = marginals[place][np.triu_indices(size + 1, 1)]
+        return rows
 
     @staticmethod
     def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
@@ -163,18 +162,18 @@ class FrameTeacher(Teacher):
 
     @staticmethod
     def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
-        found = task.rank(encoded)
-        kept = task.keep(encoded, found)[0].nonzero().squeeze(1)
-        roles, span, _ = _roles(task, encoded, found, kept, target["predicate"])
-        counts = torch.bincount(found.spans.sentence, minlength=len(encoded.sizes)).tolist()
-        pairs = torch.bincount(found.spans.sentence[span], minlength=len(encoded.sizes)).tolist()
+        ranked = task.rank(encoded)
+        kept = task.keep(encoded, ranked)[0].nonzero().squeeze(1)
+        roles, span, _ = _roles(task, encoded, ranked, kept, target["predicate"])
+        counts = torch.bincount(ranked.spans.sentence, minlength=len(encoded.sizes)).tolist()
+        pairs = torch.bincount(ranked.spans.sentence[span], minlength=len(encoded.sizes)).tolist()
         rows = _split(nn.functional.pad(roles, (1, 0)).softmax(-1), pairs)
         first = np.concatenate([[0], np.cumsum(counts)])
-        owner = found.spans.sentence[kept].cpu().numpy()
+        owner = ranked.spans.sentence[kept].cpu().numpy()
         parts = zip(
             rows,
-            found.predicate.sigmoid().half().cpu().split(encoded.sizes),
-            found.argument.sigmoid().half().cpu().split(counts),
+            ranked.predicate.sigmoid().half().cpu().split(encoded.sizes),
+            ranked.argument.sigmoid().half().cpu().split(counts),
             strict=True,
         )
         for place, (row, words, spans) in enumerate(parts):
@@ -184,27 +183,29 @@ class FrameTeacher(Teacher):
 
     @staticmethod
     def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        found = task.rank(encoded)
+        ranked = task.rank(encoded)
         binary = nn.functional.binary_cross_entropy_with_logits
-        total = binary(found.predicate, _numbers(scores, "words", found.predicate), reduction="sum")
-        total = total + binary(found.argument, _numbers(scores, "spans", found.argument), reduction="sum")
+        total = binary(ranked.predicate, _numbers(scores, "words", ranked.predicate), reduction="sum")
+        total = total + binary(ranked.argument, _numbers(scores, "spans", ranked.argument), reduction="sum")
         first = np.cumsum([0, *(len(one["spans"]) for one in scores[:-1])])
         kept = np.concatenate([one["kept"] + start for one, start in zip(scores, first, strict=True)])
         if len(kept) and len(target["predicate"]):
-            device = found.predicate.device
-            roles = _roles(task, encoded, found, torch.from_numpy(kept).long().to(device), target["predicate"])[0]
+            device = ranked.predicate.device
+            roles = _roles(task, encoded, ranked, torch.from_numpy(kept).long().to(device), target["predicate"])[0]
             roles = nn.functional.pad(roles, (1, 0))
             total = total + cross(roles, _joined(scores, "p", roles))
         return [total / len(encoded.words)]
 
 
-def _roles(task: Any, encoded: Encoded, found: Any, kept: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _roles(task: Any, encoded: Encoded, ranked: Any, kept: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Role scores of all pairs of a kept span and a chosen word of its sentence, and their rows."""
     spans, words = (
         torch.bincount(of[rows], minlength=len(encoded.sizes))
-        for of, rows in ((found.spans.sentence, kept), (encoded.owner, chosen))
+        for of, rows in ((ranked.spans.sentence, kept), (encoded.owner, chosen))
     )
-    scores: tuple[Tensor, Tensor, Tensor] = task.pair_scores(encoded, found, (kept, chosen), int((spans * words).sum()))
+    scores: tuple[Tensor, Tensor, Tensor] = task.pair_scores(
+        encoded, ranked, (kept, chosen), int((spans * words).sum())
+    )
     return scores
 
 
@@ -218,7 +219,7 @@ TEACHERS: dict[type, type[Teacher]] = {
 
 
 def teacher_of(task: Any) -> type[Teacher] | None:
-    """How a decoder teaches; None where it does not."""
+    """The teacher for a decoder; None where there is none."""
     if isinstance(task, SRL) and task.ranked:
         return None
     return next((teacher for kind, teacher in TEACHERS.items() if isinstance(task, kind)), None)
@@ -237,8 +238,8 @@ def _split(probabilities: Tensor, counts: Sequence[int]) -> list[dict[str, Any]]
 
 def _even(rows: np.ndarray, like: Tensor) -> Tensor:
     """Probabilities that add up to 1 again, which half precision makes nearly so."""
-    found = torch.from_numpy(rows).to(like.device, torch.float32)
-    return found / found.sum(-1, keepdim=True).clamp(min=1e-6)
+    probabilities = torch.from_numpy(rows).to(like.device, torch.float32)
+    return probabilities / probabilities.sum(-1, keepdim=True).clamp(min=1e-6)
 
 
 def _joined(scores: Sequence[Scores], name: str, like: Tensor) -> Tensor:
@@ -277,9 +278,9 @@ class Stored(Sequence[Any]):
     """Scores of the training sentences in a file, read as they are asked for; None where the layer is unknown."""
 
     def __init__(self, path: Path) -> None:
-        again = f"remove {path.with_suffix('.json')}, and the teacher scores anew"
-        about = read_json(path.with_suffix(".json"), RunError, again)
-        verify_file(path, about["sha256"], again)
+        advice = f"remove {path.with_suffix('.json')}, and the teacher scores anew"
+        about = read_json(path.with_suffix(".json"), RunError, advice)
+        verify_file(path, about["sha256"], advice)
         self.ends: list[int] = [0, *about["ends"]]
         self.bytes = np.memmap(path, np.uint8, "r")
 
@@ -305,13 +306,11 @@ def taught(
     run: Run, model: MultiTaskModel, task: str, precision: torch.dtype, rows: Sequence[int] | None = None
 ) -> list[dict[str, Any] | None]:
     """The scores of a finished run for each training sentence, or for ``rows``; the batches are those of evaluation."""
-    from mtlprune.training.setup import read_splits  # which imports this package
-
     decoder: Any = model.eval().tasks[task]
     teacher = teacher_of(decoder)
     assert teacher is not None
     sentences = list(read_splits(run.config, load_corpus(Path(run.config.data.path)))[0])
-    found: list[dict[str, Any] | None] = [None] * len(sentences)
+    taught_rows: list[dict[str, Any] | None] = [None] * len(sentences)
     wanted = range(len(sentences)) if rows is None else rows
     known = [row for row in wanted if run.known[task][row]]
     pieces = model.encoder.tokenize_all([sentences[row].words for row in known])
@@ -322,8 +321,8 @@ def taught(
             [(encoded, _)] = model.encodings(batch.pieces, [task])
             scores = teacher.read(decoder, encoded, batch.targets[task][1])
         for place, one in zip(places, scores, strict=True):
-            found[known[place]] = one
-    return found
+            taught_rows[known[place]] = one
+    return taught_rows
 
 
 class Distil(Treatment):
@@ -331,7 +330,7 @@ class Distil(Treatment):
 
     Options = DistilConfig
 
-    def __init__(self, run: Treated, scores: Mapping[str, Stored] | None = None) -> None:
+    def __init__(self, run: TreatmentContext, scores: Mapping[str, Stored] | None = None) -> None:
         """``scores``: of each task, where they are there already."""
         super().__init__(run)
         self.model, self.weight = run.run.model, 1.0
@@ -340,7 +339,7 @@ class Distil(Treatment):
         if scores is None:
             self._score(run)
 
-    def _score(self, run: Treated) -> None:
+    def _score(self, run: TreatmentContext) -> None:
         folder = Path(self.options.cache) if self.options.cache is not None else run.folder.path / CACHE
         config, data = run.run.config, run.run.config.data
         begun = run.folder.read_manifest().get("begun_from") if run.folder.config_path.exists() else None
@@ -354,15 +353,15 @@ class Distil(Treatment):
             with one_writer(folder):
                 remove_halves(folder)
                 if not stored.with_suffix(".json").is_file():
-                    again = f"{key} names it; bring it back, or choose another --out"
-                    verify_file(Path(files[key]["file"]), mark, again)
+                    advice = f"{key} names it; bring it back, or choose another --out"
+                    verify_file(Path(files[key]["file"]), mark, advice)
                     source = MultiTaskModel.load(path, device=str(self.model.device))
                     precision = hardware.dtype(config.train.precision.replace("fp16", "fp32"))
                     store(stored, iter(taught(run.run, source, task, precision)))
             self.scores[task] = Stored(stored)
 
     @classmethod
-    def check(cls, run: Beginning, options: Any) -> None:
+    def check(cls, run: NewRun, options: Any) -> None:
         for task, path in options.teachers.items() if not run.resumes else ():
             key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
             if teacher_of(student) is None:
@@ -380,7 +379,7 @@ class Distil(Treatment):
                 if asked != has:
                     raise ConfigError(f"{key}: expected a decoder with {name} {asked}, found {has} in {path}")
 
-    def update(self, step: int) -> None:
+    def before_update(self, step: int, epoch: int = 0) -> None:
         self.weight = min(1.0, step / self.last)
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:

@@ -12,7 +12,7 @@ With θ_0 the encoder before any training, θ_t that of task t's run, τ_t = θ_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,12 +22,10 @@ from mtlprune.config.config import ConfigError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.head_gradients import derivatives, owned
+from mtlprune.training.heads import check_own_weights
+from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import check_compatible, check_same_labels
 from mtlprune.training.treatments.base import Treatment
-from mtlprune.training.treatments.heads import check_own_weights
-
-if TYPE_CHECKING:
-    from mtlprune.training.setup import Beginning, Run
 
 BATCH = 32
 Weights = Mapping[str, Tensor]
@@ -58,7 +56,7 @@ class Merge(Treatment):
     Options = MergeConfig
 
     @classmethod
-    def check(cls, run: Beginning, options: Any) -> None:
+    def check(cls, run: NewRun, options: Any) -> None:
         if options.method == "fisher":
             check_own_weights(run.model.encoder)
         for task, path in options.sources.items() if not run.resumes else ():

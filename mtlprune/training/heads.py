@@ -1,4 +1,4 @@
-"""Which heads are treated."""
+"""Heads that a configuration names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _named(heads: Sequence[str], places: HeadPlaces, key: str) -> Tensor:
 
 
 def _drawn(control: HeadsConfig, like: Sets, config: Config) -> Sets:
-    """As many heads of each layer as each set of ``like`` has, by the rule of a control."""
+    """Draw as many heads of each layer as each set of ``like`` has, by the rule of a control."""
     seed = config.train.seed if control.seed is None else control.seed
     masks = {}
     for task, mask in like.items():
@@ -96,7 +96,7 @@ def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
     result = read_result(folder / "claims.json")
-    found, mine = {}, config.encoder.name + RANDOM * config.encoder.random
+    claimed, mine = {}, config.encoder.name + RANDOM * config.encoder.random
     for task in config.tasks:
         runs = [one for one in result.about["encoders"] if one["encoder"] == task.upper()]
         if not runs:
@@ -113,12 +113,12 @@ def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets
                 f"{key}.claims: expected claims of {places.layers} layers × {places.heads} heads, found "
                 f"{grids[0].shape[0]} × {grids[0].shape[1]} in {folder}"
             )
-        found[task] = torch.from_numpy(2 * (np.stack(grids) > CLOSED_GATE).sum(0) > len(grids))
-    return found
+        claimed[task] = torch.from_numpy(2 * (np.stack(grids) > CLOSED_GATE).sum(0) > len(grids))
+    return claimed
 
 
 def names(sets: Sets) -> dict[str, list[str]]:
-    """As treatment.json has them: 3-7 is layer 3, head 7, counted from 1."""
+    """Names of heads in treatment.json: 3-7 is layer 3, head 7, counted from 1."""
     return {task: [f"{layer + 1}-{head + 1}" for layer, head in mask.nonzero().tolist()] for task, mask in sets.items()}
 
 

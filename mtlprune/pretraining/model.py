@@ -1,0 +1,186 @@
+"""Masked-language modelling as a task of the training loop: the model, made anew or started from one."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
+from torch.nn import functional
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    DataCollatorForLanguageModeling,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from mtlprune.analyses.syntax.pseudo_likelihood import head_at, load_masked
+from mtlprune.config.config import ConfigError
+from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.sources import load_tokenizer, positions, quiet
+from mtlprune.model import Batch, Decode, MultiTaskModel
+from mtlprune.pretraining.config import MaskConfig, ModelConfig, PretrainConfig
+from mtlprune.sentence import Sentence
+from mtlprune.tasks.base import Term
+
+log = logging.getLogger(__name__)
+
+TASK = "mlm"
+NOT_HIDDEN = -100
+"""Label of pieces that are not to be predicted, as transformers has it."""
+
+
+class MaskedWords(MultiTaskModel):
+    """A masked language model with one task, whose loss is that of hidden pieces (Devlin et al. 2019).
+
+    Args:
+        whole: the model with its head, which `encoder` reads without it.
+        masks: which pieces are hidden, and how.
+
+    Raises:
+        EncoderError: the tokenizer has no mask token.
+    """
+
+    def __init__(self, whole: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, masks: MaskConfig) -> None:
+        if tokenizer.mask_token_id is None:
+            raise EncoderError("pretraining hides pieces behind a mask token, and this tokenizer has none")
+        body, limit = cast(PreTrainedModel, whole.base_model), positions(whole, tokenizer)
+        super().__init__(Encoder(body, whole.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit), {})
+        self.whole = whole
+        self.collator = DataCollatorForLanguageModeling(
+            tokenizer,
+            mlm_probability=masks.share,
+            mask_replace_prob=masks.hidden,
+            random_replace_prob=masks.random,
+        )
+
+    def terms(self, batch: Batch, decode: Decode | None = None) -> dict[str, list[Term]]:
+        """The mean loss of the hidden pieces.
+
+        Args:
+            batch: on the CPU, where pieces are hidden by torch's generator: batches that are made ahead draw nothing.
+        """
+        shown, labels = self.hide(batch.pieces)
+        hidden = int((labels != NOT_HIDDEN).sum())
+        return {TASK: [Term(self.summed_loss(batch.pieces, shown, labels) / max(1, hidden), hidden)]}
+
+    def hide(self, pieces: EncoderBatch) -> tuple[Tensor, Tensor]:
+        """Ids with some hidden, and labels: ids of the hidden ones, `NOT_HIDDEN` elsewhere. (B, L) int64 on the CPU"""
+        shown, labels = self.collator.torch_mask_tokens(pieces.input_ids.clone(), pieces.source < 0)
+        return shown, labels
+
+    def summed_loss(self, pieces: EncoderBatch, shown: Tensor, labels: Tensor) -> Tensor:
+        """Σ of −log p of the hidden pieces, in float32; 0 where there are none."""
+        slots = (labels.flatten() != NOT_HIDDEN).nonzero()[:, 0]
+        gold = labels.flatten()[slots]
+        given, mask, slots, gold = (part.to(self.device) for part in (shown, pieces.attention_mask, slots, gold))
+        with head_at(self.whole, slots, given.shape):
+            logits = self.whole(input_ids=given, attention_mask=mask).logits  # (M, V)
+        return functional.cross_entropy(logits.float(), gold, reduction="sum")
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]
+        """The parameters, each once however many names it has: all that a file of tensors can hold."""
+        return dict(self.named_parameters())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load what `state_dict` gave; further names of a parameter are not missed."""
+        return super().load_state_dict(state_dict, strict=False, assign=assign)
+
+
+def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrainedTokenizerBase:
+    """The started model's, another encoder's, or one learnt from these sentences. Raises EncoderError."""
+    if settings.start is not None:
+        if (Path(settings.start) / "config.yaml").is_file():
+            encoder = Path(settings.start) / "encoder"
+            raise EncoderError(f"model.start: {settings.start} is a run of mtlprune; name its encoder, {encoder}")
+        return load_tokenizer(settings.start)
+    if settings.tokenizer != "learn":
+        return load_tokenizer(settings.tokenizer)
+    return learn_pieces(train, settings.vocabulary)
+
+
+def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model before its first update, on the CPU, with eager attention: the kind that shows its maps.
+
+    Raises:
+        EncoderError: there is no such model to start from, or none that predicts pieces.
+    """
+    settings = config.model
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(config.train.seed)  # of a head that a started encoder lacks, too
+        if settings.start is not None:
+            return _started(settings.start)
+        architecture = BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=settings.hidden,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            intermediate_size=settings.inner or 4 * settings.hidden,
+            max_position_embeddings=settings.positions,
+            initializer_range=settings.init,
+            hidden_dropout_prob=settings.dropout,
+            attention_probs_dropout_prob=settings.attention_dropout,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        return BertForMaskedLM._from_config(architecture, attn_implementation="eager", dtype=torch.float32)
+
+
+def _started(start: str) -> PreTrainedModel:
+    try:
+        model, missing = load_masked(start, attn_implementation="eager")
+    except EncoderError as error:
+        raise EncoderError(f"model.start: {error}") from error
+    body = f"{model.base_model_prefix}."
+    if [name for name in missing if name.startswith(body)]:
+        raise EncoderError(f"model.start: {start!r} lacks weights of the encoder, among them {missing[0]}")
+    if missing:
+        log.warning("%s has no head that predicts pieces; it begins at random (%s)", start, ", ".join(missing[:2]))
+    return model
+
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenizerBase:
+    """An uncased BERT tokenizer whose word pieces are learnt from these words.
+
+    Words are given in sorted order, each as often as it occurs, so that the order of sentences means nothing.
+
+    Args:
+        size: pieces at most, special tokens included; letters that occur have pieces whatever it is.
+    """
+    words = Counter(word for sentence in sentences for word in sentence.words)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    letters = sorted({letter for word in words for letter in tokenizer.normalizer.normalize_str(word)} - {" "})
+    # numbered beforehand: the trainer would number them in the order of a hash table, and break ties by number
+    fixed = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=fixed, show_progress=False)
+    tokenizer.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
+    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
+
+
+def tied_embeddings(model: PreTrainedModel) -> Tensor:
+    """(V, H), the table that reads pieces and predicts them.
+
+    Raises:
+        ConfigError: they are two tables.
+    """
+    head = model.get_output_embeddings()
+    table = model.get_input_embeddings().weight
+    if head is None or head.weight is not table:
+        raise ConfigError(
+            "cosreg: the theory is about embeddings that are read and predicted with one table, but this model "
+            "predicts with another one; leave cosreg out"
+        )
+    return table

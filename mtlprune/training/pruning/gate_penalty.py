@@ -1,0 +1,116 @@
+"""The penalty on the gates of a run, as the training loop calls it, and which one a configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from mtlprune.config.config import Config, ConfigError
+from mtlprune.encoder.gates import overlap
+from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.runs.claims import Claim, load_claims
+from mtlprune.training.callbacks import Callback, Losses
+from mtlprune.training.pruning.penalty import (
+    SETTLE,
+    Annealing,
+    ClosingSchedule,
+    ExactPenalty,
+    LagrangianPenalty,
+    LambdaPenalty,
+    Penalty,
+    TargetPenalty,
+)
+from mtlprune.training.run import gate_sets
+
+
+class GatePenalty(Callback):
+    """The penalty on the gates of a run: added to their gradient after clipping, or with ``pruning.in_loss`` to each
+    task's loss.
+
+    Args:
+        config: one whose gates move.
+        total: updates of the run.
+        leads: whether this process adds it to losses: gradients of all processes are summed, so one of them does.
+    """
+
+    def __init__(self, config: Config, model: MultiTaskModel, total: int, leads: bool = True) -> None:
+        self.sets, self.leads, self.step = gate_sets(model), leads, 0
+        self.overlap, self.in_loss = config.pruning.overlap, config.pruning.in_loss
+        self.penalty = make_penalty(config, model, total)
+
+    def before_update(self, step: int, epoch: int = 0) -> None:
+        self.step = step
+
+    def terms(self, losses: Losses) -> None:
+        for task, value in losses.values.items() if self.in_loss else ():
+            penalty = self.penalty({task: self.sets[task if task in self.sets else SHARED]}, self.step)
+            losses.values[task] = value.double() + penalty.detach().double()
+            if self.leads:
+                losses.tasks[task] = losses.tasks[task] + penalty if task in losses.tasks else penalty
+
+    def before_step(self, tasks: Collection[str]) -> None:
+        if self.in_loss:
+            return
+        used = {name: gates for name, gates in self.sets.items() if name in tasks or name == SHARED}
+        total = self.penalty(used, self.step)
+        if self.overlap:  # sets without a batch in this update count, but stay where they are
+            values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
+            total = total + self.overlap * overlap(values)
+        moving = [gates.logits for gates in used.values() if gates.logits.requires_grad]
+        if not (moving and total.requires_grad):  # fixed gates feel no penalty
+            return
+        # not total.backward(), which the sum of gradients over processes would take for a part of the next update
+        for logits, slope in zip(moving, torch.autograd.grad(total, moving, allow_unused=True), strict=True):
+            if slope is not None:
+                logits.grad = slope if logits.grad is None else logits.grad + slope
+
+    def after_step(self, stepped: bool) -> None:
+        self.penalty.end_update(self.sets, self.step)
+
+
+def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
+    """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
+    settings = config.pruning
+    heads = model.encoder.places.layers * model.encoder.places.heads
+    given = {name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None}
+    if settings.method == "topk":
+        return Annealing(settings.anneal_from, settings.temperature, total, **given)
+    if settings.noise:
+        like = claim_like(config, model) if settings.noise == "run" else None
+        return ClosingSchedule(heads, total, like, **given)
+    if settings.penalty == "lambda":
+        return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
+    assert settings.keep is not None  # the configuration was checked
+    if settings.penalty == "lagrangian":
+        return LagrangianPenalty(settings.keep, heads, total, settings.multiplier_rate, **given)
+    kind = ExactPenalty if settings.penalty == "exact" else TargetPenalty
+    return kind(settings.keep, heads, total, **given)
+
+
+def claim_like(config: Config, model: MultiTaskModel) -> Claim:
+    """The gates of pruning.layers_like. Raises ConfigError where they do not fit, ClaimError where there are none."""
+    path, places = cast(str, config.pruning.layers_like), model.encoder.places
+    claims = load_claims([Path(path)])
+    if len(claims) > 1:
+        raise ConfigError(f"pruning.layers_like: {path} has one gate set a task; expected a shared one")
+    [claim] = claims
+    if claim.gates.shape != (places.layers, places.heads):
+        raise ConfigError(
+            f"pruning.layers_like: expected gates of {places.layers} layers × {places.heads} heads, "
+            f"found {claim.gates.shape[0]} × {claim.gates.shape[1]} in {path}"
+        )
+    for name in ("settle", "temperature", "init") if config.pruning.noise == "run" else ():
+        theirs, own = claim.settings[f"pruning.{name}"], "open" if name == "init" else getattr(config.pruning, name)
+        if theirs != own and {theirs, own} != {None, SETTLE}:
+            raise ConfigError(
+                f"pruning.noise: run: expected {name} {own} in {path}, found {theirs}; both must be alike"
+            )
+    if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):
+        raise ConfigError(
+            f"pruning.noise: run: expected gates that were noisy when an epoch of {path} ended, found only open and "
+            "closed ones; take a run whose gates are trained for longer, or noise: true"
+        )
+    return claim

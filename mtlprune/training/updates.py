@@ -1,0 +1,306 @@
+"""The updates of a training, alike for tasks and for masked-language modelling.
+
+for each epoch:                       order of batches from (seed, epoch)
+    for each update:                  dropout and noise from (seed, step, tasks)
+        for each mini-batch:          one encoding; the losses of its tasks; callbacks weigh and add; backward
+        sum the gradients             of all processes, where there are several (parallel.py)
+        clip                          encoder and decoders together
+        callbacks' before_step        among them the gates' penalty, which is not clipped
+        step, schedule
+    evaluate, checkpoint
+
+Of several processes only the first one writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mtlprune.errors import MtlpruneError
+from mtlprune.model import Batch, Decode, MultiTaskModel, autocast
+from mtlprune.runs.folder import RunFolder
+from mtlprune.tasks.base import Term
+from mtlprune.training.callbacks import Callback, Losses
+from mtlprune.training.checkpoint import Progress, save_checkpoint, seed_step
+from mtlprune.training.evaluation import Evaluation
+from mtlprune.training.hardware import dtype
+from mtlprune.training.mixing import MiniBatch
+from mtlprune.training.optimisation import schedule
+from mtlprune.training.parallel import ALONE, ProcessGroup, numbers, read
+from mtlprune.training.run import gate_sets
+
+log = logging.getLogger(__name__)
+
+
+class TrainingError(MtlpruneError):
+    """Training cannot go on; the message says where it stopped and what is kept."""
+
+    exit_code = 3
+    spoken_by = 1  # all processes of a run meet it together
+
+
+@dataclass
+class Event:
+    """News for a watcher, after each update and each evaluation."""
+
+    progress: Progress
+    updates: int
+    """Updates of the present epoch."""
+    total: int
+    """Updates of all epochs."""
+    losses: dict[str, float]
+    """Means of the update; at an evaluation, those since the last one as the log has them."""
+    sentences: int
+    evaluation: Evaluation | None = None
+    gates: dict[str, Any] | None = None
+    """At an evaluation of a run with gates: the line of gates.jsonl."""
+    line: dict[str, Any] | None = None
+    """At an evaluation of a pretraining: the line of curves.jsonl."""
+
+
+class UpdateSettings(Protocol):
+    """Settings that updates of any kind need."""
+
+    seed: int
+    warmup: float
+    clip: float
+    checkpoint_minutes: float
+
+    @property
+    def schedule(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+
+class Updates(ABC):
+    """One process's share of a training.
+
+    Args:
+        batch: makes the batch of a mini-batch.
+        progress: where training stands.
+    """
+
+    watch: Callable[[Event], None] = staticmethod(lambda event: None)
+    stop: Callable[[], bool] = staticmethod(lambda: False)
+    callbacks: Sequence[Callback] = ()
+    overlapping: Any = None
+    total: int
+    """Updates of all epochs."""
+    advice: str
+    """Settings that help where a loss is no number."""
+
+    def __init__(
+        self,
+        model: MultiTaskModel,
+        tasks: tuple[str, ...],
+        batch: Callable[[MiniBatch], Batch],
+        settings: UpdateSettings,
+        folder: RunFolder,
+        optimizer: torch.optim.Optimizer,
+        progress: Progress,
+        group: ProcessGroup = ALONE,
+    ) -> None:
+        self.model, self.tasks, self.batch, self.settings = model, tasks, batch, settings
+        self.folder, self.optimizer, self.progress, self.group = folder, optimizer, progress, group
+        self.precision = dtype(settings.precision)
+        self.scaler = torch.amp.GradScaler(model.device.type, enabled=self.precision == torch.float16)
+        self.moving = [p for group in optimizer.param_groups for p in group["params"]]
+        self.clipped = self.moving
+        self.sets = gate_sets(model)
+        self.first = MiniBatch((), [])
+        """Mini-batch of the present update."""
+        self.ahead: tuple[MiniBatch | None, Batch | None] = None, None
+        self.started_at = self.saved_at = time.monotonic()
+        self.seconds_before = progress.seconds
+        self.cpu_before = progress.cpu_seconds - time.process_time()
+
+    @abstractmethod
+    def plan(self, epoch: int) -> list[list[MiniBatch]]:
+        """The mini-batches of an epoch, grouped into updates."""
+
+    @abstractmethod
+    def due(self) -> bool:
+        """True where it is time for an evaluation that has not been."""
+
+    @abstractmethod
+    def evaluation(self, updates: int) -> None:
+        """Evaluate, and write a checkpoint or the end; ``updates`` has the present epoch."""
+
+    def end_epoch(self, updates: int) -> bool:
+        """Evaluate where it is time at the end of an epoch; True where it was."""
+        now = self.due()
+        if now:
+            self.evaluation(updates)
+        return now
+
+    def run(self) -> Progress:
+        """Train to the end, or until somebody wants to stop."""
+        progress = self.progress
+        while not progress.finished:
+            updates = self.plan(progress.epoch)
+            self.model.train()
+            for place, update in enumerate(updates[progress.update :], progress.update + 1):
+                if self.due():  # after the update before, or after the one that was the last before a stop
+                    self.evaluation(len(updates))
+                    if progress.finished or self.group.any(self.stop()):
+                        return progress
+                    self.model.train()
+                losses, sentences = self.update(update, updates[place][:1] if place < len(updates) else [])
+                progress.update += 1
+                progress.step += 1
+                self.watch(Event(progress, len(updates), self.total, losses, sentences))
+                if self.group.any(self.stop()):
+                    self.checkpoint()
+                    return progress
+                if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
+                    self.checkpoint()
+            progress.epoch, progress.update = progress.epoch + 1, 0
+            if self.end_epoch(len(updates)) and self.group.any(self.stop()):
+                break  # a checkpoint was written just now
+        return progress
+
+    def update(
+        self, mini_batches: list[MiniBatch], following: Sequence[MiniBatch] = ()
+    ) -> tuple[dict[str, float], int]:
+        """One step of the optimizer; the unweighed losses by name, and the number of sentences.
+
+        Args:
+            following: what comes next is made while a GPU still works on this.
+        """
+        self.begin_update(mini_batches[0])
+        logged = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
+        if self.overlapping is None:
+            self.group.sum_gradients(self.moving)
+        if following and (own := self.group.share(following[0])).rows:
+            self.ahead = following[0], self.batch(own)
+        losses, stepped = self.clip(logged)
+        if stepped:
+            self.seed_gates(len(mini_batches))
+            for callback in self.callbacks:
+                callback.before_step(losses)
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
+        for callback in reversed(self.callbacks):
+            callback.after_step(stepped)
+        return losses, sum(len(mini_batch.rows) for mini_batch in mini_batches)
+
+    def begin_update(self, first: MiniBatch) -> None:
+        """Seed what is random, and set the rates."""
+        progress, settings = self.progress, self.settings
+        self.first = first
+        seed_step(settings.seed, progress.step, self.tasks, self.group.rank)
+        rate = schedule(progress.step, self.total, settings.warmup, settings.schedule)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * (1.0 if group.get("gates") else rate)
+        for callback in self.callbacks:
+            callback.before_update(progress.step, progress.epoch)
+
+    def backward(self, mini_batch: MiniBatch, place: int, number: int) -> dict[str, Tensor]:
+        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; its unweighed losses by name,
+        which are not read here: a GPU would have to come to them first."""
+        losses = Losses(mini_batch, {}, {})
+
+        def compute() -> Tensor | None:
+            nonlocal losses
+            losses = self.losses(mini_batch, place)
+            for callback in self.callbacks:
+                callback.terms(losses)
+            return losses.loss(number)
+
+        with nullcontext() if self.overlapping is None else self.overlapping.update(last=place + 1 == number):
+            loss = compute() if self.overlapping is None else self.overlapping.forward(compute)
+            with ExitStack() as around:
+                of_tasks = {task: self.scaler.scale(part / number) for task, part in losses.tasks.items()}
+                for callback in self.callbacks:
+                    around.enter_context(callback.backward(of_tasks))
+                around.enter_context(self.group.answering(others_only=False))
+                # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
+                if loss is not None and loss.requires_grad:
+                    self.scaler.scale(loss).backward()
+        return losses.logged
+
+    def losses(self, mini_batch: MiniBatch, place: int) -> Losses:
+        """The losses of the ``place``-th mini-batch of an update, as its decoders have them."""
+        self.seed_gates(place)
+        own = self.group.share(mini_batch)
+        terms: dict[str, list[Term]] = {}
+        if own.rows:
+            made_for, batch = self.ahead
+            if made_for is not mini_batch or batch is None:
+                batch = self.batch(own)
+            decode: Decode = self.model.decode_terms
+            with ExitStack() as around:
+                for callback in self.callbacks:
+                    around.enter_context(callback.forward(batch, own.rows))
+                    decode = callback.decode(decode, own.rows)
+                with autocast(self.model.device, self.precision):
+                    terms = self.model.terms(batch, decode)
+        parts, values = self.group.losses(terms, mini_batch.tasks)
+        return Losses(mini_batch, parts, values, logged=dict(values))
+
+    def losses_again(self) -> dict[str, float]:
+        """The losses of the update's first mini-batch with the weights as they are now, and the same noise."""
+        seed_step(self.settings.seed, self.progress.step, self.tasks, self.group.rank)
+        with torch.no_grad():
+            return numbers(self.losses(self.first, 0).values)
+
+    def clip(self, logged: Sequence[dict[str, Tensor]]) -> tuple[dict[str, float], bool]:
+        """Clip the gradient, and read all that the host waits for; mean losses by name, and whether to step.
+
+        Raises:
+            TrainingError: a loss or a gradient is no number.
+        """
+        gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
+        scaled = self.scaler.is_enabled() and bool(gradients)
+        if scaled:
+            self.scaler.unscale_(self.optimizer)
+        fits = not scaled or math.isfinite(nn.utils.get_total_norm(gradients))  # else this update is left out
+        tensors = [loss for losses in logged for loss in losses.values()]
+        *values, norm = read([*tensors, nn.utils.clip_grad_norm_(self.clipped, self.settings.clip)])
+        by_name: dict[str, list[float]] = {}
+        for name, value in zip((name for losses in logged for name in losses), values, strict=True):
+            if not math.isfinite(value):
+                raise self.broken(f"the loss is {value}", [name])
+            by_name.setdefault(name, []).append(value)
+        if not math.isfinite(norm) and (fits or self.scaler.get_scale() < 1):
+            raise self.broken(f"the gradient is {norm}", list(by_name))
+        if scaled:
+            self.scaler.update()
+        for name, several in by_name.items():
+            self.progress.add_losses(name, *several)
+        return {name: sum(several) / len(several) for name, several in by_name.items()}, fits
+
+    def seed_gates(self, place: int) -> None:
+        """Seed the noise of gates before it is drawn for the ``place``-th time in an update."""
+        self.group.seed_gates(self.sets, self.settings.seed, self.progress.step, self.tasks, place)
+
+    def broken(self, what: str, names: list[str]) -> TrainingError:
+        exists = self.folder.checkpoint_path.exists()
+        kept = "the last checkpoint is kept" if exists else "no checkpoint was written yet"
+        return TrainingError(
+            f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), "
+            f"task {', '.join(names)}: {what}; {kept}. {self.advice}"
+        )
+
+    def note(self) -> None:
+        """Bring the record of where training stands up to date."""
+        self.progress.seconds = self.seconds_before + time.monotonic() - self.started_at
+        self.progress.cpu_seconds = self.cpu_before + time.process_time()
+
+    def checkpoint(self) -> None:
+        """Write everything that is needed to go on from here."""
+        self.note()
+        if self.group.leads:
+            save_checkpoint(self.folder.checkpoint_path, self.model, self.optimizer, self.progress)
+        self.saved_at = time.monotonic()
