@@ -1,4 +1,4 @@
-"""Train, or pretrain, in a process that is killed: nothing is flushed, nothing cleaned up."""
+"""Train in a process that is killed: nothing is flushed, nothing cleaned up."""
 
 import json
 import os
@@ -13,9 +13,7 @@ from typing import Any
 import forked
 from safetensors.torch import load_file
 
-from mtlprune.config.config import build_config, validated
-from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.loop import pretrain
+from mtlprune.config.config import build_config
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training.loop import Event, TrainingError, train
 
@@ -28,7 +26,6 @@ def start(settings: dict[str, Any], folder: Path, **options: Any) -> Any:
     Options:
         kill_after: so many updates, at the end of the last of which it dies.
         largest_file: bytes; a larger one cannot be written, as on a full disk.
-        pretraining: the settings are those of a pretraining.
     """
     return forked.start(_train, settings, str(folder), **options)
 
@@ -89,7 +86,6 @@ def _train(
     folder: str,
     kill_after: int = 0,
     largest_file: int | None = None,
-    pretraining: bool = False,
 ) -> None:
     updates = iter(range(1, 10**6))
 
@@ -101,10 +97,7 @@ def _train(
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as a full disk: writing fails with an error
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
     try:
-        if pretraining:
-            pretrain(validated(PretrainConfig, settings, "test"), RunFolder(folder))
-        else:
-            train(build_config(settings), RunFolder(folder), watch=watch)
+        train(build_config(settings), RunFolder(folder), watch=watch)
     except (RunError, TrainingError) as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         Path(folder).with_suffix(".error").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")

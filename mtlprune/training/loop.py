@@ -7,7 +7,7 @@ Of several processes only the first one writes.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -186,8 +186,10 @@ class Trainer(Updates):
         last = progress.epoch == settings.epochs
         return (last or progress.step % settings.evaluate_every == 0) and bool(progress.losses)
 
-    def update(self, *mini_batches: Any) -> tuple[dict[str, float], int]:
-        losses, sentences = super().update(*mini_batches)
+    def update(
+        self, mini_batches: list[mixing.MiniBatch], following: Sequence[mixing.MiniBatch] = ()
+    ) -> tuple[dict[str, float], int]:
+        losses, sentences = super().update(mini_batches, following)
         for tracker in self.trackers:
             tracker.scalars(self.progress.step + 1, {f"loss/{task}": loss for task, loss in losses.items()})
         return losses, sentences
@@ -292,7 +294,7 @@ class Trainer(Updates):
             tracker.flush()
 
     def close(self) -> None:
-        """To be called at the end; ends what trackers have begun."""
+        """End what trackers have begun."""
         for tracker in self.trackers:
             tracker.close()
 

@@ -36,7 +36,7 @@ from mtlprune.training.evaluation import Evaluation
 from mtlprune.training.hardware import dtype
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import schedule
-from mtlprune.training.parallel import ALONE, ProcessGroup, numbers, read
+from mtlprune.training.parallel import ALONE, OverlappedSum, ProcessGroup, numbers, read
 from mtlprune.training.run import gate_sets
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Updates(ABC):
     watch: Callable[[Event], None] = staticmethod(lambda event: None)
     stop: Callable[[], bool] = staticmethod(lambda: False)
     callbacks: Sequence[Callback] = ()
-    overlapping: Any = None
+    overlapping: OverlappedSum | None = None
     total: int
     """Updates of all epochs."""
     advice: str
@@ -137,13 +137,6 @@ class Updates(ABC):
     def evaluation(self, updates: int) -> None:
         """Evaluate, and write a checkpoint or the end; ``updates`` has the present epoch."""
 
-    def end_epoch(self, updates: int) -> bool:
-        """Evaluate where it is time at the end of an epoch; True where it was."""
-        now = self.due()
-        if now:
-            self.evaluation(updates)
-        return now
-
     def run(self) -> Progress:
         """Train to the end, or until somebody wants to stop."""
         progress = self.progress
@@ -166,8 +159,10 @@ class Updates(ABC):
                 if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                     self.checkpoint()
             progress.epoch, progress.update = progress.epoch + 1, 0
-            if self.end_epoch(len(updates)) and self.group.any(self.stop()):
-                break  # a checkpoint was written just now
+            if self.due():
+                self.evaluation(len(updates))
+                if self.group.any(self.stop()):
+                    break
         return progress
 
     def update(

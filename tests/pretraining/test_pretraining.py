@@ -1,4 +1,7 @@
-"""Pretraining: settings, masks, what a run leaves, that watching does not disturb it, and exact resumption."""
+"""Pretraining: settings, masks, what a run leaves, that watching does not disturb it, and what is refused.
+
+That it resumes exactly is tested as power cuts are (tests/training/test_power_cuts.py).
+"""
 
 import json
 from collections.abc import Callable
@@ -9,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interrupted import killed_often, often, outcome
-from interrupted import run as run_any
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, pseudo_log_likelihoods
@@ -261,18 +262,3 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
     watch = {"points": 2, "first": 12, "blimp": None, "blimp_pairs": None}
     with pytest.raises(TrainingError, match=r"Lower train\.rate"):
         pretrained(small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch=watch), tmp_path / "run")
-
-
-run = partial(run_any, pretraining=True)
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_at_any_moment(small_pretraining, tmp_path):
-    """What each single moment leaves is tested as power cuts are (tests/training/test_power_cuts.py)."""
-    settings = small_pretraining(model={"attention_dropout": 0.1})
-    assert run(settings, tmp_path / "whole") == 0
-    expected = outcome(tmp_path / "whole")
-    assert "checkpoint.safetensors" not in expected and "checkpoints/step-12/model.safetensors" in expected
-    assert killed_often(settings, tmp_path / "run", 4, 0.05, pretraining=True) >= 2
-    assert run(often(settings), tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
