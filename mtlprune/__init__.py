@@ -127,7 +127,7 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
     """What analyses found, by their names; ``read_results("found")["smoothing"].frames`` are data frames.
 
     Args:
-        folder: that `mtlprune analyze ... --out` wrote, with this version or an earlier one.
+        folder: that `mtlprune analyze ... --out` wrote.
 
     Returns:
         Name → Result, of which notebooks show the findings, figures and tables.
