@@ -271,61 +271,15 @@ class Config(Block):
         return digest(self)
 
 
-FIRST_SETTINGS = """
-name tasks cosreg data.path data.corpora data.train data.dev data.train_sentences data.dev_sentences
-encoder.name encoder.random encoder.context encoder.pooling encoder.word_dropout encoder.fusion
-decoders.pos decoders.ner.size decoders.ner.loss_per
-decoders.dep.arc_size decoders.dep.relation_size decoders.dep.relation_scorer decoders.dep.dropout
-decoders.dep.score_punctuation decoders.dep.projective
-decoders.con.span_size decoders.con.label_size decoders.con.label_scorer decoders.con.dropout
-decoders.srl.size decoders.srl.width_size decoders.srl.max_width decoders.srl.dropout decoders.srl.argument_scorer
-decoders.srl.affinity decoders.srl.argument_ratio decoders.srl.predicate_ratio decoders.srl.predicates
-train.start train.freeze train.epochs train.batch_sentences train.batch_tokens train.accumulate train.mixing train.tau
-train.balance train.weights train.balance_window train.shuffle train.encoder_rate train.decoder_rate train.weight_decay
-train.cosreg train.warmup train.clip train.patience train.precision train.device train.threads train.checkpoint_minutes
-train.tensorboard train.log_uas train.seed train.steps train.rate
-pruning.method pruning.sets pruning.penalty pruning.strength pruning.keep pruning.warmup pruning.settle pruning.init
-pruning.rate pruning.temperature pruning.overlap pruning.importance_of pruning.importance_sentences pruning.layers_like
-syntax.strength syntax.variant syntax.norm syntax.scale syntax.release syntax.heads
-model.start model.tokenizer model.vocabulary model.layers model.heads model.hidden model.inner model.positions
-model.init model.dropout model.attention_dropout mask.share mask.hidden mask.random
-watch.points watch.first watch.every watch.models watch.blimp watch.blimp_pairs
-"""
-"""The settings that release 0.1.0 knew, of runs and pretrainings; its names of folders are made of all of them."""
-
-
 def digest(settings: Block) -> str:
-    """Eight letters made of what differs from the defaults, so that a setting which comes later changes none."""
-    return _letters(settings.model_dump(mode="json", exclude_defaults=True))
-
-
-def first_digest(settings: Block) -> str | None:
-    """The letters that release 0.1.0 gave; None where settings are used that it did not know."""
-    known = frozenset(FIRST_SETTINGS.split())
-    used = settings.model_dump(mode="json", exclude_defaults=True)
-    return _letters(_within(settings.model_dump(mode="json"), known)) if _within(used, known) == used else None
-
-
-def _letters(tree: Mapping[str, Any]) -> str:
+    """Eight letters made of the settings that differ from the defaults, so that one which comes later changes none."""
+    tree = settings.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _within(tree: Mapping[str, Any], known: frozenset[str], path: str = "") -> dict[str, Any]:
-    """What of a tree of settings is known; a block goes where nothing of it is."""
-    found = {}
-    for key, value in tree.items():
-        if path + key in known:
-            found[key] = value
-        elif isinstance(value, Mapping) and (inner := _within(value, known, f"{path}{key}.")):
-            found[key] = inner
-    return found
-
-
 def default_folder(settings: Any) -> Path:
-    """Where a run goes that is given no folder: runs/NAME-DIGEST, or where an early release has put it already."""
-    wanted = Path("runs") / f"{settings.name}-{digest(settings)}"
-    first = Path("runs") / f"{settings.name}-{first_digest(settings)}"
-    return first if not wanted.exists() and (first / "config.yaml").is_file() else wanted
+    """The folder of a run that is given none: runs/NAME-DIGEST."""
+    return Path("runs") / f"{settings.name}-{digest(settings)}"
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
