@@ -127,7 +127,7 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
     """The Results of analyses, by their names; ``read_results("folder")["smoothing"].frames`` are data frames.
 
     Args:
-        folder: that `mtlprune analyze ... --out` wrote, with this version or an earlier one.
+        folder: that `mtlprune analyze ... --out` wrote.
 
     Returns:
         Name → Result, of which notebooks show the findings, figures and tables.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mtlprune.io.files import SUMS
+from mtlprune.io.files import SUMS, file_sha256
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.folder import RunFolder
 
@@ -49,11 +49,12 @@ def write_run(
 
 
 def forget_hashes(path: Path) -> None:
-    """Make a run one of the first release, which knew no SHA-256: its files are then judged by what they hold."""
+    """Make a run one that trains on, whose manifest has no SHA-256 yet; weights are those that best.json means."""
     folder = RunFolder(path)
     folder.write_json("manifest.json", {k: v for k, v in folder.read_json("manifest.json").items() if k != "files"})
-    best = {key: {"epoch": value["epoch"], "score": value["score"]} for key, value in folder.read_best().items()}
-    folder.write_json("best.json", best)
+    best = folder.read_best()
+    files = {key: folder.weights_path(one["epoch"]) for key, one in best.items()}
+    folder.write_json("best.json", {key: {**one, "sha256": file_sha256(files[key])} for key, one in best.items()})
     (path / "encoder" / SUMS).unlink(missing_ok=True)
 
 

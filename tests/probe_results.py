@@ -1,12 +1,16 @@
 """Result folders of probes as `mtlprune probe` writes them, with plausible numbers that a formula makes."""
 
-import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from mtlprune.analyses.probes import RESULT, TRUE, labels_of
+from mtlprune.layers import LAYERS, in_order, kind_of
+from mtlprune.runs.results import Result, write_result
 
 LABELS = {
     "pos": ["NN", "IN", "DT", "NNP", "JJ", ".", "NNS", "PRP", "RB", "VB", "VBD", "CC", "NFP", "LS", "AFX"],
@@ -32,9 +36,9 @@ def write_probes(
     labels: Mapping[str, Sequence[str]] = LABELS,
     shape: tuple[int, int] = (6, 12),
     modes: Sequence[str] = ("sound", "as-released"),
-    **changes: Any,
+    differences: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
-    """A result folder; ``changes`` go into probes.json."""
+    """A result folder; ``differences`` to single-task runs are rows of that frame."""
     rows = [
         row
         for mode in modes
@@ -43,36 +47,42 @@ def write_probes(
         for place, label in enumerate(names)
         for row in _label_rows(encoder, seed, mode, task, label, place, shape)
     ]
-    write_rows(folder, rows)
-    summary = {
-        "corpus": "ewt5",
-        "fingerprint": "f" * 64,
-        "splits": {"centroids": "train", "choice": "dev", "report": "test"},
-        "specials": "kept",
-        "encoders": [{"label": encoder, "seed": seed} for encoder, seed in encoders],
-        "few": FEW,
-        "summary": [],
-    }
-    (folder / "probes.json").write_text(json.dumps(summary | changes))
+    return write_rows(folder, rows, differences=differences)
+
+
+def write_rows(
+    folder: Path, rows: Sequence[Mapping[str, Any]], few: int = FEW, differences: Sequence[Mapping[str, Any]] = ()
+) -> Path:
+    """The Result whose frame ``accuracy`` has these rows."""
+    accuracy = pd.DataFrame(rows)
+    accuracy.attrs["exact"] = True
+    kinds = {task: kind_of(LAYERS.get(task, "tags")) for task in in_order(accuracy["task"].unique())}
+    labels, notes = labels_of(accuracy.round({"test": 4}), few, kinds)
+    probe = accuracy[accuracy["control"] == TRUE]
+    size = {"layers": int(probe["layer"].max()), "heads": int(probe["head"].max())}
+    encoders = [
+        {**dict(zip(RESULT[:3], map(str, keys[:2]), strict=False)), "seed": int(keys[2]), **size}
+        | {"open": len(heads.drop_duplicates(["layer", "head"]))}
+        for keys, heads in probe.groupby(RESULT[:3], sort=False)
+    ]
+    about = {"corpus": "ewt5", "fingerprint": "f" * 64, "specials": "kept", "few": few, "kinds": kinds}
+    frames = {"accuracy": accuracy, "labels": labels}
+    if differences:
+        frames["differences"] = pd.DataFrame(differences)
+    write_result(folder, Result("probes", {**about, "encoders": encoders, "notes": notes}, frames))
     return folder
 
 
-def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """probes.parquet of these rows."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_parquet(folder / "probes.parquet")
-
-
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of probes.parquet, to damage and write back."""
-    return pd.read_parquet(folder / "probes.parquet").to_dict("records")
+    """The rows of the frame ``accuracy``, to change and write back."""
+    return pd.read_parquet(folder / "probes-accuracy.parquet").to_dict("records")
 
 
 def row(**values: Any) -> dict[str, Any]:
     """One row; what is not named is usual."""
     usual: dict[str, Any] = {"encoder": "pretrained", "run": "minilm", "seed": 0, "mode": "sound", "control": "none"}
     usual |= {"task": "pos", "label": "NN", "items": 100, "layer": 1, "head": 1, "dev": 50.0, "test": 50.0}
-    return usual | {"best": False} | values
+    return usual | {"best": False, "distance": math.nan} | values
 
 
 def _label_rows(

@@ -12,14 +12,14 @@ from mtlprune.analyses.probes.items import read_items
 from mtlprune.analyses.smoothing.maths import word_labels
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
+from mtlprune.corpora.formats.jsonl import check_sentence, from_json, to_json
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.corpora.tables import fingerprint
 from mtlprune.evaluation.baselines import Majority
 from mtlprune.evaluation.scores import count, score
 from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS, Layer
-from mtlprune.runs.folder import RunFolder, from_json, to_json
-from mtlprune.runs.forms import check_sentence
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence, SentenceError, Span, declared
 from mtlprune.statistics.significance import count_labels
 

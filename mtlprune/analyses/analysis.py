@@ -112,14 +112,13 @@ class Analysis:
 
     def measure(self, request: Request) -> Result:
         """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
-        found: Result = import_module(f"{_package(self.name)}.measure").measure(request)
-        return found
+        result: Result = import_module(f"{_package(self.name)}.measure").measure(request)
+        return result
 
     @property
     def show(self) -> Any:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
-        Grid, None, or several), ``FIGURES`` (name → Chart, or a function Result → such) and, where earlier versions
-        wrote another form, ``earlier`` (content of the JSON and tables beside it, named in ``EARLIER`` → Result)."""
+        Grid, None, or several) and ``FIGURES`` (name → Chart, or a function Result → such)."""
         return import_module(f"{_package(self.name)}.show")
 
 
@@ -138,13 +137,13 @@ def find(name: str) -> Analysis:
 
 def usable() -> list[Analysis]:
     """The records of all analyses but those of installed packages that cannot be imported, of which a warning tells."""
-    found = []
+    records = []
     for name in ANALYSES.values():
         try:
-            found.append(find(name))
+            records.append(find(name))
         except PluginError as error:
             log.warning("%s", error)
-    return found
+    return records
 
 
 def _package(name: str) -> str:
@@ -154,46 +153,31 @@ def _package(name: str) -> str:
 
 
 def read(folder: Path, name: str) -> Result:
-    """The Result of an analysis in a folder, of this version or an earlier one.
+    """The Result of an analysis in a folder.
 
     Raises:
         ResultError: there is none, or a damaged one.
     """
-    from pandas import read_parquet
-
-    from mtlprune.io.files import read_json, reading
-    from mtlprune.runs.results import AGAIN, ResultError, read_result
+    from mtlprune.runs.results import ResultError, read_result
 
     path = Path(folder) / f"{name}.json"
+    if path.is_file():
+        return read_result(path)
     command = next(command for command, package in ANALYSES.items() if package == name)
     command = command if command in COMMANDS else f"analyze {command}"
-    if not path.is_file():
-        if (path.parent / "config.yaml").is_file():
-            raise ResultError(
-                f"{folder} is a run; name the folder of its results, that `mtlprune {command}` made (--out)"
-            )
-        raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
-    content = read_json(path, ResultError, AGAIN)
-    show = find(name).show
-    if (isinstance(content, dict) and "format" in content) or not hasattr(show, "earlier"):
-        return read_result(path)
-    again, tables = f"run `mtlprune {command}` again", []
-    for file in getattr(show, "EARLIER", ()):
-        with reading(path.with_name(file), ResultError, again):
-            tables.append(read_parquet(path.with_name(file)))
-    with reading(path, ResultError, again):
-        found: Result = show.earlier(content, *tables)
-        return found
+    if (path.parent / "config.yaml").is_file():
+        raise ResultError(f"{folder} is a run; name the folder of its results, that `mtlprune {command}` made (--out)")
+    raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
 
 
 def results_in(folder: Path) -> dict[str, Result]:
     """Every Result in a folder, by the name of its analysis. Raises ResultError: a damaged one, or none."""
     from mtlprune.runs.results import ResultError
 
-    found = {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
-    if not found:
+    results = {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
+    if not results:
         raise ResultError(
             f"{folder} holds no Result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
             "wrote"
         )
-    return found
+    return results

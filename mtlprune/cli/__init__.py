@@ -1,7 +1,6 @@
 """The command line: commands are imported when somebody asks for them, so that --help answers at once."""
 
 import io
-import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -10,7 +9,6 @@ import typer
 from typer.core import TyperGroup
 
 from mtlprune.cli.console import exit_code, is_spoken, sentence
-from mtlprune.errors import MtlpruneError
 
 ADVANCED = "Advanced"
 COMMANDS = {
@@ -49,17 +47,6 @@ FILES = {
     "prune": "head",
     "pretrain": "train",
 }
-RENAMED = {
-    "status": "`mtlprune sweep --status`",
-    "plot probes": "`mtlprune probe --plot`",
-    "plot pretraining": "`mtlprune pretrain --plot`",
-    "plot": "`mtlprune probe --plot` or `mtlprune pretrain --plot`",
-    "overlap": "`mtlprune claims`",
-    "heads .*--table": "the same command without --table",
-    r"heads (.* )?\d+ \d+": "`mtlprune head RUN LAYER HEAD`",
-    "heads .*--gradients": "`mtlprune analyze gradients RUN --corpus DIR --out DIR` and `heads --analyses`",
-}
-"""How commands of earlier releases began (a pattern), and what does their work now."""
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 """Whole names of options at any width, and paragraphs wrapped as one."""
 
@@ -91,12 +78,6 @@ class CommandGroup(TyperGroup):
                 holder.command(cmd_name)(made)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        for old, new in RENAMED.items():
-            if ctx.parent is None and (found := re.match(rf"{old}(?![\w-])", " ".join(args))):
-                raise MtlpruneError(f"there is no `mtlprune {found[0]}` any more; use {new}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for panel, commands in self.panels().items():

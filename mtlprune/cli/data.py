@@ -306,7 +306,7 @@ def propbank(
 @from_files("jsonl", "What mtlprune predict writes.")
 def jsonl(path: Path, tell: Tell, skip: Skip | None, unread: Container[str]) -> Iterable[Sentence]:
     """Read sentences with all their layers, one JSON object a line (docs/your_data.md)."""
-    from mtlprune.runs.folder import read_jsonl
+    from mtlprune.corpora.formats.jsonl import read_jsonl
 
     return read_jsonl(path, tell, skip, unread)
 

@@ -163,7 +163,8 @@ def _writer(
     from mtlprune.cli.display import PlainConsole, print_sentence
     from mtlprune.corpora.export import format_conllu
     from mtlprune.corpora.formats.conllu import COLUMNS
-    from mtlprune.runs.folder import replacing, to_json
+    from mtlprune.corpora.formats.jsonl import to_json
+    from mtlprune.io.files import replacing
 
     page = console()
     stream: TextIO = sys.stdout
@@ -238,11 +239,11 @@ def _check_text(text: str, where: str) -> None:
 
 def _from_json(text: str, name: str, where: str) -> Sentence:
     """Id and words of a JSON object; ``name`` is the id where it has none."""
-    from mtlprune.runs import forms
+    from mtlprune.corpora.formats.jsonl import check_sentence
 
     with reading(where, CorpusError, 'a sentence is {"id": "s1", "words": ["a", "b"]}'):
         tree = {"id": name, **{key: value for key, value in parse_json(text).items() if key in ("id", "words")}}
-        forms.check_sentence(tree)
+        check_sentence(tree)
         return Sentence(tree["id"], tuple(tree["words"]))
 
 

@@ -271,13 +271,13 @@ class Config(Block):
 
 
 def digest(settings: Block) -> str:
-    """Eight letters made of the settings that differ from the defaults, so that a later setting changes none."""
+    """Eight letters made of the settings that differ from the defaults, so that one which comes later changes none."""
     tree = settings.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def default_folder(settings: Any) -> Path:
-    """Where a run goes that is given no folder: runs/NAME-DIGEST."""
+    """The folder of a run that is given none: runs/NAME-DIGEST."""
     return Path("runs") / f"{settings.name}-{digest(settings)}"
 
 

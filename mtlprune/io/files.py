@@ -396,31 +396,6 @@ def append_line(path: Path, record: Mapping[str, Any]) -> str:
     return line
 
 
-def restore_log(path: Path, text: str | None, size: int) -> str:
-    """Bring a log to what a checkpoint knows of it: later lines are forgotten, lost or changed ones written anew.
-
-    Args:
-        text: what the log held; None where the checkpoint, of an earlier release, knows only its ``size`` in bytes.
-
-    Returns:
-        what the log holds now.
-
-    Raises:
-        RunError: lines are lost that nobody knows, or the disk refuses.
-    """
-    found = path.read_bytes() if path.exists() else b""
-    if text is None:
-        if len(found) < size:
-            raise RunError(
-                f"{path}: expected the {size} bytes that the checkpoint remembers, found {len(found)}; lines are lost, "
-                "so this run would end without them: bring the file back, or remove the run folder to begin anew"
-            )
-        text = found[:size].decode(errors="replace")
-    if found != text.encode():
-        write_text(path, text)
-    return text
-
-
 def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,11 @@ from torch import nn
 
 from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
-from mtlprune.io.files import RunError, append_line, file_sha256, reading, replacing, restore_log
-from mtlprune.io.strict import parse_json
-from mtlprune.runs import forms
+from mtlprune.io.files import RunError, append_line, file_sha256, reading, replacing, write_text
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
 AGAIN = "remove it to begin anew"
-LATER = frozenset({"uas_size", "logs", "scale", "cpu_seconds"})
-"""What checkpoints of earlier releases lack: it was not kept then."""
-
-SIZES = {"metrics.jsonl": "log_size", "curves.jsonl": "log_size", "gates.jsonl": "gates_size", "uas.jsonl": "uas_size"}
-"""Log → the field of Progress with its size; a training has no curves, a pretraining nothing else."""
 
 
 @dataclass
@@ -48,26 +41,20 @@ class Progress:
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
     """joint and each task → {"epoch", "score"} of its best dev score, and the "sha256" of its weights."""
     balance: dict[str, list[float]] = field(default_factory=dict)
-    """What the loss balance remembers."""
+    """The state of the loss balance."""
     penalty: dict[str, dict[str, float]] = field(default_factory=dict)
-    """What the penalty on the gates remembers."""
+    """The state of the penalty on the gates."""
     scale: dict[str, float] = field(default_factory=dict)
-    """What the scale of losses in fp16 remembers."""
+    """The state of the scale of losses in fp16."""
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → sum and number of its losses since the last evaluation."""
-    log_size: int = 0
-    """Bytes of metrics.jsonl (pretraining: curves.jsonl) that belong to this state."""
-    gates_size: int = 0
-    """The same of gates.jsonl."""
-    uas_size: int = 0
-    """The same of uas.jsonl."""
     seconds: float = 0.0
     """Time spent training so far, over all processes."""
     cpu_seconds: float = 0.0
-    """Processor time of the process that writes; 0 in runs of earlier releases."""
+    """Processor time of the process that writes."""
     finished: bool = False
     logs: dict[str, str] = field(default_factory=dict)
-    """Log → its lines; empty in checkpoints of early releases, and where a finished run is noted."""
+    """Log → its lines; empty where a finished run is noted."""
 
     def add_losses(self, task: str, *values: float) -> None:
         """Count losses of an update."""
@@ -82,26 +69,23 @@ class Progress:
 
     def log(self, path: Path, record: Mapping[str, Any]) -> None:
         """Add a line to a log, and remember it. Raises RunError when the disk refuses."""
-        self._remember(path, self.logs.get(path.name, "") + append_line(path, record))
+        self.logs[path.name] = self.logs.get(path.name, "") + append_line(path, record)
 
     def restore_logs(self, *paths: Path) -> None:
-        """Bring logs to this state. Raises RunError: lines are lost that nobody knows, or the disk refuses."""
+        """Bring logs to this state: later lines are forgotten, lost or changed ones written anew. Raises RunError when
+        the disk refuses."""
         for path in paths:
-            text = restore_log(path, self.logs.get(path.name), getattr(self, SIZES[path.name]))
-            if text:
-                self._remember(path, text)
-
-    def _remember(self, path: Path, text: str) -> None:
-        self.logs[path.name] = text
-        setattr(self, SIZES[path.name], len(text.encode()))
+            text = self.logs.get(path.name, "")
+            if (path.read_bytes() if path.exists() else b"") != text.encode():
+                write_text(path, text)
 
     def end(self) -> dict[str, Any]:
-        """What is noted of a finished run: all but the lines of its logs."""
+        """The state of a finished run that its manifest has: all but the lines of its logs."""
         return {key: value for key, value in asdict(self).items() if key != "logs"}
 
 
 def finished(folder: RunFolder) -> Progress | None:
-    """Where a finished run stands; None where it is still to be begun or to go on."""
+    """The last state of a finished run; None where it is still to be begun or to go on."""
     if not folder.config_path.exists():
         return None
     record = folder.read_manifest().get("finished")
@@ -148,12 +132,13 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     for place, parameter in enumerate(_parameters(optimizer)):
         for name, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{place}.{name}"] = torch.as_tensor(value).contiguous()
-    _write(path, tensors, {"progress": json.dumps(asdict(progress)), "sha256": _sha256(tensors)})
+    text = json.dumps(asdict(progress))
+    _write(path, tensors, {"progress": text, "sha256": _sha256(text, tensors)})
 
 
-def _sha256(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Of names and bytes of tensors; safetensors has no check of its own."""
-    digest = hashlib.sha256()
+def _sha256(progress: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """The SHA-256 of progress, and of names and bytes of tensors; safetensors has no check of its own."""
+    digest = hashlib.sha256(progress.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
@@ -168,10 +153,10 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
         with reading(path, RunError, AGAIN):
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata()
-                progress = _progress(metadata["progress"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
-            if metadata.get("sha256") not in (None, _sha256(tensors)):  # none: of an earlier release
-                raise ValueError("weights or moments that were changed or damaged since they were written")
+            if metadata["sha256"] != _sha256(metadata["progress"], tensors):
+                raise ValueError("a state that was changed or damaged since it was written")
+            progress = Progress(**json.loads(metadata["progress"]))
             for name, tensor in tensors.items():
                 if name.startswith("optimizer."):
                     _, place, key = name.split(".", 2)
@@ -182,8 +167,8 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     except (SafetensorError, RuntimeError) as error:
         if out_of_memory(error):
             raise
-        what = " ".join(str(error).split())  # torch lists what is missing on several lines
-        raise RunError(f"{path} does not hold this run's state ({what}); {AGAIN}") from error
+        reason = " ".join(str(error).split())  # torch lists what is missing on several lines
+        raise RunError(f"{path} does not hold this run's state ({reason}); {AGAIN}") from error
     check_finite(tensors, path, RunError, AGAIN)
     for place, values in state.items():
         device = parameters[place].device
@@ -191,17 +176,6 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
             key: value if key == "step" and device.type == "cpu" else value.to(device) for key, value in values.items()
         }
     return progress
-
-
-def _progress(text: str) -> Progress:
-    """Where training stands, of the form that was written. Raises ValueError otherwise."""
-    record = parse_json(text)
-    forms.check(forms.STANDING, record)
-    lacking = {entry.name for entry in fields(Progress)} - record.keys() - LATER
-    if lacking:
-        raise ValueError(f"nothing called {', '.join(sorted(lacking))}")
-    forms.check(forms.BEST, record["best"])
-    return Progress(**record)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

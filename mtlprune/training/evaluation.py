@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from mtlprune.config.config import build_config
+from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.corpora.tables import collector_paused
 from mtlprune.evaluation import scores
 from mtlprune.layers import kind_of
 from mtlprune.model import MultiTaskModel, evaluation_batches
-from mtlprune.runs.folder import RunError, RunFolder, from_json, to_json
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware
 from mtlprune.training.parallel import ALONE, ProcessGroup

@@ -15,7 +15,6 @@ from mtlprune import __version__
 from mtlprune.config.config import Config, ConfigError, validated
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.sources import load_config, load_tokenizer
 from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
 from mtlprune.model import MultiTaskModel
@@ -152,7 +151,6 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
             f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from "
             f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
-    # a run of an earlier release lacks the settings that came later; it was trained with what is their default now
     begun = validated(type(config), folder.read_config(), str(folder.config_path))
     old, new = ({path: v for path, v in flat(c.model_dump(mode="json")) if v != {}} for c in (begun, config))
     changed = [
@@ -174,11 +172,8 @@ def check_whole(config: Config, folder: RunFolder) -> None:
 
     Raises:
         RunError: in words.
-        EncoderError: the encoder's files of a run of an early release, which knows no SHA-256, cannot be read.
     """
-    if not folder.verify():
-        load_config(str(folder.encoder_path))
-        load_tokenizer(str(folder.encoder_path))
+    folder.verify()
     if folder.checkpoint_path.exists():
         return
     begun = folder.read_manifest().get("begun_from", {})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mtlprune as package
-from mtlprune.analyses.analysis import Request, find, read
+from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.breaks import BreaksOptions
 from mtlprune.analyses.breaks.measure import BreakError, find_break, lag_test
 from mtlprune.reports.analyses import markdown
@@ -129,8 +129,3 @@ def test_the_command_says_all_or_writes_it(mtlprune, tmp_path):
     assert result.about["settings"]["axis"] == "log" and len(result.frames["heads"]) == 8
     written = {path.name for path in out.iterdir()}
     assert written == {"breaks.json", "breaks.md", *(f"breaks-{name}.parquet" for name in result.frames)}
-
-
-def test_what_an_earlier_version_wrote_is_read():
-    text = markdown(find("breaks"), read(Path(__file__).parents[2] / "results/onset", "breaks"))
-    assert "44 heads break in both, lag 0 steps in the median (quartiles -96 and 32); p 0.1399" in text

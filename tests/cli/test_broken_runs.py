@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import yaml
-from gated_runs import forget_hashes
 from report_runs import gold_sentences, write_study_run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -155,37 +154,38 @@ def broken(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path)
 
 
 @pytest.fixture
-def forgetful(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
-    """Of a run that knows no SHA-256, so that its files are judged by what they hold."""
-    forget_hashes(shutil.copytree(place.finished, tmp_path / "whole"))
-    return Broken(tmp_path / "whole", place.begin, lab.corpus, tmp_path, mtlprune)
+def stopped(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
+    """Of a run that trains on, whose logs and best scores no SHA-256 knows yet."""
+    (tmp_path / "on").mkdir()
+    return Broken(place.stopped, place.begin, lab.corpus, tmp_path / "on", mtlprune)
 
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
-def test_files_that_are_broken_as_a_whole(forgetful, every):
+def test_files_that_are_broken_as_a_whole(broken, every):
     """Each file before each command, each way on each file and before each command; or one in ``every`` of these."""
     ways = [*WHOLE, "missing"]
-    assert gcd(len(ways), len(forgetful.commands)) == 1
-    for number, (file, command) in list(enumerate(product(TEXTS, forgetful.commands)))[::every]:
-        path, what = forgetful.whole / file, ways[number % len(ways)]
+    assert gcd(len(ways), len(broken.commands)) == 1
+    for number, (file, command) in list(enumerate(product(TEXTS, broken.commands)))[::every]:
+        path, what = broken.whole / file, ways[number % len(ways)]
         if (file, what) != ("config.yaml", "missing"):  # then it is no run
-            names = str(forgetful.run) if what == "missing" else path.name
-            forgetful.check(file, None if what == "missing" else WHOLE[what](path.read_bytes()), command, what, names)
+            names = str(broken.run) if what == "missing" else path.name
+            broken.check(file, None if what == "missing" else WHOLE[what](path.read_bytes()), command, what, names)
 
 
-@pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.slow)])
-def test_values_of_another_kind(forgetful, every):
+@pytest.mark.parametrize("every", [19, pytest.param(1, marks=pytest.mark.slow)])
+def test_values_of_another_kind_where_no_hash_is_known(broken, stopped, every):
     """Each value of each file, each way somewhere, each way before each command; or one in ``every`` of these."""
-    kinds, commands, cases = list(VALUES), list(forgetful.commands), []
+    kinds, commands, cases = list(VALUES), list(broken.commands), []
     assert gcd(len(kinds), len(commands)) == 1
-    for file in TEXTS[:-2]:
-        paths = list(leaves(parsed((forgetful.whole / file).read_bytes(), file)[0]))
-        cases += [(file, paths[n % len(paths)]) for n in range(max(len(paths), len(kinds)))]
+    for one, files in ((broken, ["manifest.json"]), (stopped, TEXTS[:3] + TEXTS[4:6])):
+        for file in files:
+            paths = list(leaves(parsed((one.whole / file).read_bytes(), file)[0]))
+            cases += [(one, file, paths[n % len(paths)]) for n in range(max(len(paths), len(kinds)))]
     assert len(cases) > 250
-    for number, (file, path) in list(enumerate(cases))[::every]:
+    for number, (one, file, path) in list(enumerate(cases))[::every]:
         kind, what = kinds[number % len(kinds)], ".".join(map(str, path))
-        content = changed((forgetful.whole / file).read_bytes(), file, path, kind)
-        forgetful.check(file, content, commands[number % len(commands)], f"{what} {kind}", str(forgetful.run))
+        content = changed((one.whole / file).read_bytes(), file, path, kind)
+        one.check(file, content, commands[number % len(commands)], f"{what} {kind}", str(one.run))
 
 
 def exchanged(content: bytes) -> bytes:
@@ -242,16 +242,6 @@ def test_what_a_finished_run_found_cannot_be_changed_or_lost(file, broken):
         assert broken.check(file, content, command, "changed", names) == 2, command
         if file not in ("scores/dev.json", "config.yaml"):  # without which it is not scored, or no run
             assert broken.check(file, None, command, "missing", file) == 2, command
-
-
-@pytest.mark.parametrize("file", ["gates.jsonl", "scores/dev.json", "counts/dev.json"])
-def test_gates_are_those_of_the_weights_and_scores_those_of_the_counts(file, forgetful):
-    """Also of a run that knows no SHA-256: packing notices, and with gates whoever reads claims."""
-    content = EVIDENCE[file]((forgetful.run / file).read_bytes())
-    for command in ("record", "claims", "maps", "prune") if file == "gates.jsonl" else ("record",):
-        assert forgetful.check(file, content, command, "changed", str(forgetful.run)) == 2, command
-    for missing in ("gates.jsonl", "best.json"):
-        assert forgetful.check(missing, None, "record", "missing", missing) == 2
 
 
 def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken):

@@ -16,8 +16,9 @@ from conllu_files import TREEBANK
 from mtlprune.cli import data
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.jsonl import to_json
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.runs.folder import RunFolder, to_json
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Predicate, Sentence, Span
 
 Call = Callable[..., Any]

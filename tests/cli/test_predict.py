@@ -17,10 +17,11 @@ from mtlprune.config.config import load_config
 from mtlprune.corpora.export import export, write_scorer_files
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.jsonl import from_json
 from mtlprune.corpora.store import load_corpus
 from mtlprune.evaluation.scores import score
 from mtlprune.io.files import file_sha256
-from mtlprune.runs.folder import RunFolder, from_json
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import LAYERS, Predicate, Sentence, Span
 from mtlprune.training import evaluation as scoring
 from mtlprune.training.loop import train

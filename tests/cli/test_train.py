@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import mtlprune as library
 from mtlprune.cli.display import Interruption
+from mtlprune.corpora.formats.jsonl import read_sentences
 from mtlprune.corpora.store import load_corpus
-from mtlprune.runs.folder import RunError, RunFolder, read_sentences
+from mtlprune.runs.folder import RunError, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,7 +16,7 @@ from mtlprune.corpora.formats.brackets import read_ptb
 from mtlprune.corpora.formats.columns import parse_columns, read_columns
 from mtlprune.corpora.formats.conll2012 import read_conll2012
 from mtlprune.corpora.formats.conllu import read_conllu
-from mtlprune.runs.folder import read_jsonl
+from mtlprune.corpora.formats.jsonl import read_jsonl
 from mtlprune.sentence import Sentence
 
 Reader = Callable[..., Iterator[Sentence]]

@@ -16,12 +16,13 @@ from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
 
+from mtlprune.analyses.breaks.measure import frames_of
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.results import write_result
+from mtlprune.runs.results import Result, write_result
 from mtlprune.sentence import Sentence
 
 QUICK = Choices(resamples=200, permutations=50)
@@ -155,10 +156,10 @@ def test_latency_of_removal(tmp_path, study):
 def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
-        folder.mkdir()
-        curve = {"curve": f"curve of {folder.name} {EVIL}", "break": 64.0, "bend": 0.06, "points": 16, "falling": False}
-        made = {"curves": [curve], "heads": [], "lags": [], "too_short": [EVIL], "corpus": "elsewhere"}
-        (folder / "breaks.json").write_text(json.dumps(made | {"fingerprint": "0" * 64}))
+        curve = {"term": f"curve of {folder.name} {EVIL}", "measure": "break", "value": 64.0, "n": 16}
+        about = {"logs": [], "settings": {}, "encoders": [], "notes": [EVIL]}
+        about |= {"corpus": "elsewhere", "fingerprint": "0" * 64}
+        write_result(folder, Result("breaks", about, frames_of([curve], {}, {})))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections
     assert "curve of one" in sections["breaks"] and "curve of two" in sections["breaks-2"] and EVIL not in text

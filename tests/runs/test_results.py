@@ -1,4 +1,4 @@
-"""Results: what is written is read back, what is damaged is refused, and what earlier versions wrote is still read."""
+"""Results: what is written is read back, what is damaged is refused."""
 
 import json
 from pathlib import Path
@@ -86,23 +86,6 @@ def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path) -> N
     damage(tmp_path)
     with pytest.raises(RunError, match=said):
         read_result(tmp_path / "made-up.json")
-
-
-def test_results_of_earlier_versions_are_read() -> None:
-    """Every number of the committed smoothing.json stands in a frame."""
-    old = json.loads((COMMITTED / "smoothing.json").read_text(encoding="utf-8"))
-    found = mtlprune.read_results(COMMITTED)["smoothing"]
-    numbers = set(np.concatenate([f.select_dtypes("number").to_numpy(float).ravel() for f in found.frames.values()]))
-
-    def missing(value: Any) -> list[float]:
-        if isinstance(value, dict):
-            value = [part for key, part in value.items() if key != "outliers"]
-        if isinstance(value, list):
-            return [one for part in value for one in missing(part)]
-        return [value] if isinstance(value, float) and value not in numbers else []
-
-    assert not missing(old["encoders"]) and not missing(old["claims"]["tests"])
-    assert found.names[-1] == "MTL-5, seed 2, 36 of 72 heads"
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:

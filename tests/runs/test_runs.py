@@ -1,14 +1,24 @@
 """The run folder: nothing half-written, one process at a time, everything read back as it was."""
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from random_sentences import sentences
 
-from mtlprune.io.files import append_line, restore_log
-from mtlprune.runs.folder import RunError, RunFolder, from_json, replacing, to_json
+from mtlprune.corpora.formats.jsonl import from_json, to_json
+from mtlprune.io.files import append_line, one_writer, replacing, replacing_folder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence, Span
+from mtlprune.training.checkpoint import Progress
+
+
+def at_the_same_time(write: Callable[[int], None]) -> None:
+    """Call it of six threads, ten times each."""
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, [*range(6)] * 10))
 
 
 @given(sentences())
@@ -65,6 +75,33 @@ def test_results_of_surpassed_weights_are_forgotten(tmp_path):
     assert len(list(tmp_path.rglob("*.json*"))) == 3
 
 
+def test_results_are_those_of_one_writer(tmp_path):
+    folder = RunFolder(tmp_path)
+
+    def write(number: int) -> None:
+        predicted = [Sentence(str(number), ("x",), pos=("A",))]
+        folder.write_results("test", {"pos": {"accuracy": number}}, [str(number)], {}, predicted)
+        with one_writer(folder.path):
+            score = str(folder.read_scores("test")["pos"]["accuracy"])
+            assert folder.read_counts("test")["ids"] == [score] == [s.id for s in folder.read_predictions("test")]
+
+    at_the_same_time(write)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts", "predictions", "scores"]
+
+
+def test_a_folder_is_that_of_one_writer(tmp_path):
+    def write(number: int) -> None:
+        with replacing_folder(tmp_path / "new") as beside:
+            for name in "abc":
+                (beside / name).write_text(str(number))
+
+    at_the_same_time(write)
+    with pytest.raises(ZeroDivisionError), replacing_folder(tmp_path / "new"):
+        raise ZeroDivisionError
+    assert len({(tmp_path / "new" / name).read_text() for name in "abc"}) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
 def test_results_come_back(tmp_path):
     folder = RunFolder(tmp_path)
     predictions = [
@@ -82,24 +119,46 @@ def test_results_come_back(tmp_path):
 
 
 def test_metrics_are_appended_cut_back_and_read(tmp_path):
-    folder = RunFolder(tmp_path)
+    folder, progress = RunFolder(tmp_path), Progress()
     log = folder.metrics_path
+    lines = [{"epoch": epoch, "step": 9, "loss": {}, "dev": {}, "joint": 1.0} for epoch in (1, 2)]
     assert folder.read_metrics() == [] and not log.exists()
-    append_line(log, {"epoch": 1})
-    size = log.stat().st_size
-    append_line(log, {"epoch": 2})
-    assert folder.read_metrics() == [{"epoch": 1}, {"epoch": 2}]
-    restore_log(log, None, size)
-    assert folder.read_metrics() == [{"epoch": 1}]
+    progress.log(log, lines[0])
+    assert folder.read_metrics() == lines[:1]
+    append_line(log, lines[1])
+    assert folder.read_metrics() == lines
+    progress.restore_logs(log)
+    assert folder.read_metrics() == lines[:1]
     with log.open("a") as file:
         file.write('{"epoch": 2, "lo')  # a process was killed, or is writing just now
-    assert folder.read_metrics() == [{"epoch": 1}]
-    with pytest.raises(RunError, match=r"metrics.jsonl: expected the 1000000 bytes .* found .*; lines are lost"):
-        restore_log(log, None, 10**6)
-    restore_log(log, '{"epoch": 7}\n', 13)
-    assert folder.read_metrics() == [{"epoch": 7}]
-    restore_log(log, None, 0)
-    assert folder.read_metrics() == []
+    assert folder.read_metrics() == lines[:1]
+    log.unlink()
+    progress.restore_logs(log, folder.gates_path)
+    assert folder.read_metrics() == lines[:1] and not folder.gates_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("manifest.json", '{"data": {"fingerprint": 3}}', RunFolder.read_manifest),
+        ("manifest.json", '{"data": {"fingerprint": "f"}, "pruned": {"config": {}, "most_open": 2}}', RunFolder.verify),
+        ("best.json", '{"joint": {"epoch": 0, "score": 1}}', RunFolder.read_best),
+        ("best.json", '{"pos": {"epoch": 1, "score": 1}}', RunFolder.read_best),
+        ("metrics.jsonl", '{"epoch": 1}\n', RunFolder.read_metrics),
+        (
+            "gates.jsonl",
+            '{"epoch": 1, "step": 1, "open": {}, "expected": {}, "gates": {"x": []}}\n',
+            RunFolder.read_gates,
+        ),
+        ("config.yaml", "[]", RunFolder.read_config),
+        ("config.yaml", "data: {path: x}", RunFolder.read_config),
+        ("config.yaml", "{data: {path: x}, tasks: [pos], train: {epochs: two}}", RunFolder.read_config),
+    ],
+)
+def test_a_file_of_a_run_in_training_that_is_damaged_is_named(name, content, read, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RunError, match=f"^damaged: {tmp_path / name}.*; bring that file back, or train the run anew"):
+        read(RunFolder(tmp_path))
 
 
 def test_a_folder_of_runs_is_no_run(tmp_path):

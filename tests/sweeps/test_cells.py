@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from counted_runs import write_run
 from pydantic import BaseModel
 from safetensors.torch import save_file
@@ -18,7 +16,6 @@ from safetensors.torch import save_file
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
-from mtlprune.io import strict
 from mtlprune.model import evaluation_batches
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import cells
@@ -276,7 +273,7 @@ def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path):
 
     assert standing() == standing() == State("done", trained=True, seconds=7.0)
     assert standing(("test",)).kind == "left"
-    for path in [path for path in run.path.rglob("*") if path.is_file()]:
+    for path in [path for path in run.path.rglob("*") if path.is_file() and path.parent.name != "weights"]:
         whole = path.read_bytes()
         for damaged in (b"", b"\xff" + whole):
             path.write_bytes(damaged)
@@ -287,30 +284,3 @@ def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path):
         assert standing().kind == "done"
     (tmp_path / "cells/done.json").write_text('{"one-12345678": [1]')
     assert standing().kind == "done"
-
-
-PLAIN_YAML = "name: a\ntrain:\n  seed: 1\n  rates: [1.5, 2]\ntasks:\n- 'it''s'\nempty:\n\nlast: |\n  two\n\n  lines\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(PLAIN_YAML, PLAIN_YAML * 2, "", "# nothing\n", "a: 1", "a:\n- 1\nb: |\nc: >+\n  x\n\nd: 'x\n\n  y'\n"),
-        *("a: &one {b: 1}\nc: *one\n", "a: &one {b: 1}\nc:\n  <<: *one\n", "a: {b: 1,\nc: 2}\n", "a: 'b\nc: d'\n"),
-        *("yes: 1\ntrue: 2\n", "a: 1\n---\nb: 2\n", "a: 1\n...\nb: 2\n", "a: 1\r\nb: 2\r\n", "a: b\nc\n", "- a\n- b\n"),
-        *("a: 1\n b: 2\n", "a:\n  b: 1\n  b: 2\nc: 3\n", "a: 1\nc: !!int x\n", "a: [\n", "a: {\nb: }\n", "a: b: c\n"),
-        *("a: |\n  x\n# no\nb: 1\n", "a:\n\tb: 1\n", "? a\n: b\n", "a:b\nc: d\n", "a: x\n  y\n\n  z\nb: 1:30\n"),
-    ],
-)
-def test_yaml_read_part_by_part_is_what_it_is_as_a_whole(text):
-    def read(parse: Callable[[str], object]) -> object:
-        try:
-            return parse(text)
-        except (yaml.YAMLError, ValueError) as error:
-            return type(error), str(error)
-
-    first = read(strict.parse_yaml)
-    assert first == read(strict._parsed)
-    if isinstance(first, dict):
-        first.clear()  # what a caller does to it is its own affair
-        assert read(strict.parse_yaml) == read(strict._parsed)

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from interrupted import outcome
 from power_cuts import Image, Recorder, images, lay_out
+from tiny import make_tiny
 
 from mtlprune.config.config import Config, build_config
+from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.store import save_corpus
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.loop import pretrain
 from mtlprune.runs.folder import RunError, RunFolder
@@ -17,15 +20,13 @@ from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.loop import train
 from mtlprune.training.pruning import head_removal
 
-GIVEN = Path(__file__).parents[1] / "first_release"
-
 
 def settings() -> dict[str, Any]:
-    """Every kind of file: weights, checkpoints after every update, gates, UAS, results."""
+    """Every kind of file: weights, checkpoints after every update, gates, UAS, results. Paths are seen from `given`."""
     return {
-        "data": {"path": str(GIVEN / "corpus")},
+        "data": {"path": "corpus"},
         "tasks": ["pos", "dep"],
-        "encoder": {"name": str(GIVEN / "encoder")},
+        "encoder": {"name": "encoder"},
         "decoders": {"dep": {"arc_size": 4, "relation_size": 4}},
         "pruning": {"method": "gates", "rate": 0.3},
         "train": {"epochs": 4, "batch_sentences": 8, "encoder_rate": 1e-2, "decoder_rate": 1e-2, "log_uas": True}
@@ -56,7 +57,7 @@ def pretrains(root: Path) -> None:
 
 
 def prunes(root: Path) -> None:
-    asked = head_removal.request("finished-pos", None, 3)
+    asked = head_removal.request("gated", None, 3)
     with head_removal.appearing(root / "run") as folder:
         made = head_removal.prune(asked, folder, root / "run")
         head_removal.score(folder, made.model, asked.corpus)
@@ -110,11 +111,19 @@ BEGINNINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Finished runs that others begin from: pos, dep and both."""
-    root = tmp_path_factory.mktemp("sources")
-    for name, tasks in {"pos": ["pos"], "dep": ["dep"], "both": ["pos", "dep"]}.items():
-        assert train(build_config(beginning({}) | {"tasks": tasks}), RunFolder(root / name)).finished
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, an encoder, and finished runs that others begin from: pos, dep, both, and gated with gates."""
+    root = tmp_path_factory.mktemp("given")
+    save_corpus(build_grammar(16, 6, 4, seed=5), root / "corpus", name="tiny", licence="Apache-2.0", sources={})
+    make_tiny("bert", root / "encoder")
+    runs = {"pos": ["pos"], "dep": ["dep"], "both": ["pos", "dep"]}
+    blocks = {name: beginning({}) | {"tasks": tasks} for name, tasks in runs.items()}
+    gates = {"pruning": settings()["pruning"], "train": settings()["train"] | {"checkpoint_minutes": 1e6}}
+    blocks["gated"] = blocks["pos"] | gates
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for name, block in blocks.items():
+            assert train(build_config(block), RunFolder(root / name)).finished
     return root
 
 
@@ -127,9 +136,9 @@ def beginning(block: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", BEGINNINGS)
-def test_a_run_killed_while_it_begins_begins_anew(name, every, sources, tmp_path, monkeypatch):
+def test_a_run_killed_while_it_begins_begins_anew(name, every, given, tmp_path, monkeypatch):
     """At each operation up to the first checkpoint; or just before the last file of the beginning, config.yaml."""
-    monkeypatch.chdir(sources)
+    monkeypatch.chdir(given)
     config, root = build_config(beginning(BEGINNINGS[name])), tmp_path / "root"
     expected = outcome(shutil.move(trained_to_the_end(config, root), tmp_path / "whole"))
     with Recorder(root) as recorder:
@@ -157,15 +166,16 @@ Recorded = tuple[Callable[[Path], None], Recorder, dict[str, Any]]
 
 
 @pytest.fixture(scope="module", params=WORKS)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+def recorded(
+    request: pytest.FixtureRequest, given: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Recorded]:
     """A command, what it did on the disk, and what it leaves when it ends; paths are relative to the folder given."""
     root = tmp_path_factory.mktemp("cuts") / "root"
     root.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(GIVEN)
+        patch.chdir(given)
         if request.param == "evaluate":
-            shutil.copytree("finished-pos", root / "run", ignore=shutil.ignore_patterns("test.*"))
-            RunFolder(root / "run").write_end()  # from now on its manifest knows what belongs to it
+            shutil.copytree("gated", root / "run")
         with Recorder(root) as recorder:
             WORKS[request.param](root)
         expected = outcome(root / "run")

@@ -1,13 +1,11 @@
-"""What breaks of logged curves show: sentences and tables of a Result, and results of earlier versions."""
+"""What breaks of logged curves show: sentences and tables of a Result."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.breaks.measure import frames_of
 from mtlprune.figures.grid import Grid, probability
 from mtlprune.runs.results import Result
 
@@ -96,19 +94,3 @@ def _heads(result: Result) -> Grid | None:
 
 TABLES = (_order, _heads)
 FIGURES: dict[str, Any] = {}
-
-
-def earlier(content: Mapping[str, Any]) -> Result:
-    """The Result in a ``breaks.json`` without frames."""
-    curves = [
-        {"term": one["curve"], "measure": measure, "value": math.nan if value is None else value, "n": one["points"]}
-        for one in content["curves"]
-        for measure, value in (("break", one["break"]), ("bend", one["bend"]), ("falling", float(one["falling"])))
-    ]
-    grids = {one["curve"]: np.array(one["breaks"], float) for one in content["heads"]}
-    tests = {(one["first"], one["second"]): math.nan if one["p"] is None else one["p"] for one in content["lags"]}
-    short = content["too_short"]
-    notes = [f"Fewer than three points, left out: {', '.join(short)}."] if short else []
-    return Result(
-        "breaks", {"logs": [], "settings": {}, "encoders": [], "notes": notes}, frames_of(curves, grids, tests)
-    )

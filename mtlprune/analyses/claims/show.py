@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.claims.maths import claim_columns, with_pooled
+from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.figures.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.claims import Claim
-from mtlprune.runs.results import CLOSED_GATE, Result, head_rows
+from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
 
 SHOWN = 24
@@ -247,8 +247,6 @@ def _labellings(result: Result) -> Grid:
     share: Any = "{:.0%}".format
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
-        if "low" not in tests:  # a Result such as results/gates/overlap
-            tests = tests.assign(low=math.nan, high=math.nan)
         looked = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
             difference=[_interval(row) for row in tests.itertuples()],
@@ -501,24 +499,6 @@ def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits:
         f"layers); two-sided; q over all of them. {signs} All are in the frame tests.",
         texts=3,
     )
-
-
-def before(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """``about`` of a Result, and the frames of ``compared``, from JSON of versions without frames."""
-    encoders = []
-    for old in content["encoders"]:
-        keys = {"encoder": old["label"], **{key: old[key] for key in ("run", "seed", "kind")}}
-        is_open = sum(head["gate"] > CLOSED_GATE for head in old["heads"])
-        encoders.append({**keys, **dict(zip(("layers", "heads"), old["shape"], strict=True)), "open": is_open})
-    about, claims = {**content, "encoders": encoders}, content["claims"]
-    if claims is None:
-        return about, {}
-    about["claims"] = {key: claims[key] for key in ("encoder", "tasks", "groups")}
-    grids = [head_rows({"gate": np.array(gate)}).assign(task=task) for task, gate in claims.get("gates", {}).items()]
-    counted = head_rows({"tasks": np.array(claims["counts"], float)}).assign(task=None)
-    tests = pd.DataFrame(claims["tests"]).rename(columns={"test": "term", "heads": "n"})
-    tests = with_pooled(tests.astype(dict.fromkeys(("value", "p", "q", "pooled"), float)))
-    return about, {"claims": pd.concat([*grids, counted], ignore_index=True), "tests": tests}
 
 
 def _known(result: Result) -> pd.DataFrame:

@@ -1,17 +1,17 @@
-"""What degeneration shows: sentences, tables and figures of a Result, and results of earlier versions."""
+"""What degeneration shows: sentences, tables and figures of a Result."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.claims.show import before, by_claims, tests_table
+from mtlprune.analyses.claims.show import by_claims, tests_table
 from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
-from mtlprune.runs.results import CLOSED_GATE, Part, Result, joined, tidy
+from mtlprune.runs.results import CLOSED_GATE, Result
 from mtlprune.statistics.significance import LEVEL
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
@@ -393,55 +393,3 @@ FIGURES = {
     "labels": Chart.of(_against_frequency),
     "lost": Chart.of(_against_change, "pairs"),
 }
-
-
-# -- results of earlier versions ---------------------------------------------------------------------------------------
-
-
-def earlier(content: Mapping[str, Any]) -> Result:
-    """The Result in a ``degeneration.json`` without frames; null is NaN there."""
-    told, frames = before(content)
-    parts: list[Part] = []
-    for one, old in zip(told["encoders"], content["encoders"], strict=True):
-        keys = {key: one[key] for key in ("encoder", "run", "seed")}
-        parts += [(keys, found) for found in _encoder_before(old)]
-    for entry in (content["claims"] or {"encoders": []})["encoders"]:
-        keys = {key: entry[key] for key in ("encoder", "run", "seed")}
-        by_group = {**entry["means"], "cone": entry["cone"] or {}}
-        rows = [(term, name, by) for name, found in by_group.items() for term, by in found.items() if by is not None]
-        parts.append((keys, {"groups": pd.DataFrame(rows, columns=["term", "measure", "value"])}))
-    for old in content["decoders"]:
-        keys = {"encoder": old["label"], "run": old["run"], "seed": old["seed"], "task": old["task"]}
-        slope = {"spearman_p" if key == "p" else key: value for key, value in old["slope"].items()}
-        labels = pd.DataFrame(old["labels"]).rename(columns={"name": "label"}).astype({"frequency": float, "f1": float})
-        found = {"decoders": tidy([old["matrix"] | slope]), "labels": labels}
-        parts.append((keys, found | _drawn_before("labels", old["spectrum"], old["points"])))
-    for old in content["pairs"]:
-        keys = {"encoder": old["joint"], "run": old["joint_run"], "seed": old["seed"], "task": old["task"]}
-        keys |= {"other": old["single"], "other_run": old["single_run"], "n": old["labels"]}
-        tests = pd.DataFrame(old["tests"]).rename(columns={"against": "term"})
-        tests = tests.astype(dict.fromkeys(("value", "p", "q"), float))
-        parts.append((keys | {"mean_difference": old["mean_difference"]}, {"pairs": tests}))
-    about = {key: told[key] for key in told.keys() - {"decoders", "pairs", "rows"}}
-    return Result("degeneration", about, {**joined(parts), **frames})
-
-
-def _encoder_before(old: Mapping[str, Any]) -> Iterator[dict[str, pd.DataFrame]]:
-    cone = old["cone"] or {"terms": [], "planes": []}
-    shares = [
-        {"layer": row["layer"], **{f"share_{term}": row[key] for key, term in zip("ihfc", TERMS, strict=True)}}
-        for row in cone["terms"]
-    ]
-    planes = [{key if key == "layer" else f"plane_{key}": row[key] for key in row} for row in cone["planes"]]
-    names = {"mean": "mean_to_untuned", "direction": "plane_to_untuned"}
-    angles = {names[key]: value for key, value in cone.get("to_untuned", {}).items()}
-    yield {"embeddings": tidy([old["embeddings"]]), "heads": tidy(old["heads"], "layer", "head")}
-    for rows in (old["hidden"], shares, planes, [{"layer": old["shape"][0], **angles}]):
-        yield {"layers": tidy(rows, "layer")}
-    for term in old["spectra"]:
-        yield _drawn_before(term, old["spectra"][term], old["points"][term])
-
-
-def _drawn_before(term: str, spectrum: Any, points: Any) -> dict[str, pd.DataFrame]:
-    spectra = pd.DataFrame(spectrum, columns=["rank", "value"])
-    return {"spectra": spectra.assign(term=term), "points": pd.DataFrame(points, columns=["x", "y"]).assign(term=term)}

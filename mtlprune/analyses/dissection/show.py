@@ -1,7 +1,5 @@
-"""What an exact decomposition shows: tables, sentences and figures of a Result, and results of earlier versions."""
+"""What an exact decomposition shows: tables, sentences and figures of a Result."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -12,7 +10,7 @@ from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
-from mtlprune.runs.results import CLOSED_GATE, Part, Result, joined
+from mtlprune.runs.results import CLOSED_GATE, Result
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
@@ -357,29 +355,3 @@ FIGURES = {
     "agreement": Chart.of(_alike, "agreement"),
     "losses": Chart.of(_lost, "losses"),
 }
-
-
-# -- results of earlier versions ---------------------------------------------------------------------------------------
-
-
-def earlier(content: Mapping[str, Any]) -> Result:
-    """The Result in a ``dissection.json`` without frames; null is NaN there."""
-    from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs
-
-    encoders: list[dict[str, Any]] = []
-    parts: list[Part] = []
-    for old in content["encoders"]:
-        keys = {"encoder": old["label"], "run": old["name"], "seed": old["seed"]}
-        layers, heads = np.shape(old["heads"])
-        gates = np.zeros((layers, heads))
-        for layer, kept in enumerate(old["kept"]):
-            gates[layer, kept] = 1.0 if old["gates"] is None else np.array(old["gates"])[layer, kept]
-        shape = {"layers": layers, "heads": heads, "open": int((gates > CLOSED_GATE).sum())}
-        encoders.append({**keys, "kind": None, **shape, "key": old["key"], "tasks": old["tasks"]})
-        parts.append((keys, frames({**old, "gates": gates})))
-    head = dict(content["head"])
-    settings = {**head["nets"], "tasks": ",".join(head.pop("tasks"))}
-    notes = [f"Left out: {line}." for line in content["refused"]]
-    told = {**head, "settings": settings, "kinds": {}, "encoders": encoders, "notes": notes}
-    found = Result("dissection", told, joined(parts))
-    return replace(found, frames={**found.frames, **frames_of_pairs(content, found)})

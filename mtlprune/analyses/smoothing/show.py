@@ -1,16 +1,15 @@
-"""What over-smoothing shows: tables, sentences and figures of a Result, and results of earlier versions."""
+"""What over-smoothing shows: tables, sentences and figures of a Result."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.claims.show import before, by_claims, tests_table
+from mtlprune.analyses.claims.show import by_claims, tests_table
 from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
 from mtlprune.figures.grid import Grid, probability
-from mtlprune.runs.results import Part, Result, joined, tidy
+from mtlprune.runs.results import Result
 
 TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
@@ -292,45 +291,3 @@ FIGURES = {
     "heads": Chart.of(_maps),
     "fusion": Chart.of(_weights),
 }
-
-
-# -- results of earlier versions ---------------------------------------------------------------------------------------
-
-
-def earlier(content: Mapping[str, Any]) -> Result:
-    """The Result in a ``smoothing.json`` without frames; null is NaN there, and what is missing stays away."""
-    about, frames = before(content)
-    parts: list[Part] = []
-    for one, old in zip(about["encoders"], content["encoders"], strict=True):
-        keys = {key: one[key] for key in ("encoder", "run", "seed")}
-        spreads = [(row["layer"], name, row[name]) for row in old["layers"] for name in row.keys() - {"layer"}]
-        columns = ["layer", "measure", "value", "low", "high"]
-        means = [(layer, name, *(told[key] for key in ("mean", "q05", "q95"))) for layer, name, told in spreads]
-        others = [
-            {"layer": layer, f"{name}_median": told["median"], f"{name}_sd": told["sd"]}
-            for layer, name, told in spreads
-        ]
-        renamed = {"open": "heads", "mean": "fusion", "sd": "fusion_sd"}
-        fusion = old["fusion"] or {"kind": None, "weights": []}
-        one["fusion"] = fusion["kind"]
-        others += [
-            {"layer": layer, **{renamed.get(name, name): value for name, value in row.items() if name != "layer"}}
-            for rows in (old["constants"] or (), fusion["weights"])
-            for layer, row in enumerate(rows, 1)
-        ]
-        facts = {"tokens": old["mean_tokens"], "closed_on": old["closed_on"]}
-        for what in ("exceeded", "nearest"):
-            facts |= {f"{name}_{what}": value for name, value in old.get(what, {}).items()}
-        labels = pd.DataFrame(old["labels"]).rename(columns={"sentences": "n"})
-        found = {
-            "encoders": tidy([facts]).dropna(),
-            "heads": tidy(old["heads"], "layer", "head"),
-            "points": pd.DataFrame(old.get("points", ()), columns=["layer", "product", "cosine"]),
-        }
-        if len(labels):
-            labels = labels.melt(["layer", "task", "n", "p"], var_name="measure").astype({"value": float, "p": float})
-            found["labels"] = labels.assign(p=labels["p"].where(labels["measure"] == "share"))
-        parts += [(keys, {"layers": pd.DataFrame(means, columns=columns).astype(dict.fromkeys(columns[2:], float))})]
-        parts += [(keys, {"layers": tidy(rows, "layer").dropna()}) for rows in (others, old.get("sigma", ()))]
-        parts.append((keys, found))
-    return Result("smoothing", about, {**joined(parts), **frames})

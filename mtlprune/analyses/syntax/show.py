@@ -1,6 +1,5 @@
-"""What syntactic attention shows: tables, sentences and figures of a Result, and results of earlier versions."""
+"""What syntactic attention shows: tables, sentences and figures of a Result."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -9,7 +8,7 @@ import pandas as pd
 
 from mtlprune.figures.charts import DIVERGING, RULE, Chart, Spec, data, figure, head_map, panels
 from mtlprune.figures.grid import Grid, number, probability
-from mtlprune.runs.results import Part, Result, head_rows, joined
+from mtlprune.runs.results import Result
 
 
 def about(result: Result) -> str:
@@ -209,70 +208,3 @@ def _maps(result: Result) -> Spec:
 
 
 FIGURES = {"relations": Chart.of(_best_heads, "offsets"), "heads": Chart.of(_maps)}
-
-
-# -- results of earlier versions ---------------------------------------------------------------------------------------
-
-ENDS = (("", "value"), ("_held_out", "held_out"))
-
-
-def earlier(content: Mapping[str, Any]) -> Result:
-    """The Result in a ``syntax.json`` without frames; null is NaN there."""
-    encoders, notes = [], []
-    parts: list[Part] = []
-    for old in content["encoders"]:
-        keys = {key: old[key] for key in ("encoder", "run", "seed")}
-        grids = {measure: np.array(grid, float) for measure, grid in old["heads"].items()}
-        layers, heads = grids["uas"].shape
-        encoders.append({**keys, "layers": layers, "heads": heads, "open": old["heads_there"]})
-        facts = [row for key in old if key.startswith(("uas_", "weight_")) for row in _before(key, old[key])]
-        facts.append({"measure": "heads_there", "value": old["heads_there"]})
-        for which, called in (("cls", "[CLS]"), ("mean", "mean")):
-            found = old["twonn"][which]
-            for end, key in (("", "likelihood"), ("_fit", "fit"), ("_dropped", "dropped")):
-                facts.append({"measure": f"twonn_{which}{end}", "value": found.get(key), "n": found.get("points")})
-            notes += [f"{old['encoder']}: no TwoNN of {called} vectors: {found['why']}."] if "why" in found else []
-        if gates := old["gates_by_uas_of_first"]:
-            facts.append({"measure": "gates_by_uas", "value": gates["value"], "p": gates["p"], "n": gates["heads"]})
-        relations = [
-            {"label": one["relation"], **row}
-            for one in old["relations"]
-            for key in ("uas", "weight")
-            for row in _before(key, one[key])
-        ]
-        judged = old["blimp"] or {}
-        if isinstance(judged, str):
-            notes.append(f"{old['encoder']}: no BLiMP: {judged}.")
-            judged = {}
-        pairs = [
-            {"mode": mode, "measure": measure, "n": one["pairs"], "label": label, "value": value}
-            for mode, one in judged.items()
-            for measure, values in (
-                ("overall", {None: one["overall"]}),
-                ("phenomenon", one["phenomena"]),
-                ("paradigm", one["paradigms"]),
-            )
-            for label, value in values.items()
-        ]
-        frames = {"encoders": facts, "relations": relations, "blimp": pairs}
-        parts.append((keys, {**{name: pd.DataFrame(rows) for name, rows in frames.items()}, "heads": head_rows(grids)}))
-    base = content["offset"]
-    measures = (("uas", "value"), ("uas_held_out", "held_out"), ("offset", "offset"))
-    offsets = [
-        {"label": one["relation"], "measure": measure, "value": one[key], "n": one["tokens"]}
-        for one in base["relations"]
-        for measure, key in measures
-    ]
-    offset = {f"uas_{which}{end}": base[which][key] for which in ("single", "best") for end, key in ENDS}
-    told = {key: value for key, value in content.items() if key not in ("encoders", "offset")}
-    told |= {"offset": {**offset, "offset_single": base["single"]["offset"]}, "encoders": encoders, "notes": notes}
-    made = joined([*parts, ({}, {"offsets": pd.DataFrame(offsets)})])
-    return Result("syntax", told, {name: frame.fillna({"value": np.nan}) for name, frame in made.items()})
-
-
-def _before(measure: str, found: Any) -> list[dict[str, Any]]:
-    """Rows of a number, or of a best head."""
-    if not isinstance(found, Mapping):
-        return [{"measure": measure, "value": found}]
-    place = {key: found.get(key) for key in ("layer", "head", "direction")}
-    return [{**place, "measure": f"{measure}{end}", "value": found[key]} for end, key in ENDS]

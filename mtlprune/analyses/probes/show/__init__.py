@@ -15,9 +15,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.probes import AS_RELEASED, CONTROLS, SOUND
-from mtlprune.analyses.probes.show.reading import EARLIER as EARLIER
 from mtlprune.analyses.probes.show.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
-from mtlprune.analyses.probes.show.reading import earlier as earlier
 from mtlprune.figures.charts import ABOVE, DIVERGING, INK, PALE, RULE, SOFT, Chart, Spec, data, figure, head_map, spread
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, shown_label
 from mtlprune.layers import in_order

@@ -1,4 +1,4 @@
-"""Reading what `mtlprune probe` wrote, in this version or an earlier one, one folder or several; labels by task.
+"""Reading what `mtlprune probe` wrote, one folder or several; labels by task.
 
     found = read_probes(["results/probes"])
     panel = panels(found, "sound")[0]
@@ -9,7 +9,7 @@ Accuracies are in percent; layers and heads are counted from 1.
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +20,10 @@ import pandas as pd
 from mtlprune.analyses.analysis import read
 from mtlprune.analyses.probes import CHANCE, CONTROLS, MODES, OFFSET, RANDOM, RESULT, TRUE, labels_of
 from mtlprune.io.files import RunError
-from mtlprune.layers import LAYERS, in_order, kind_of, layer_order
+from mtlprune.layers import LAYERS, in_order, layer_order
 from mtlprune.runs.results import Result, joined
 
 PRETRAINED, STL = "pretrained", "STL"
-EARLIER = ("probes.parquet",)
-"""What earlier versions wrote beside probes.json."""
 OF_NO_WEIGHTS = (RANDOM, OFFSET, CHANCE)
 """Controls that do not depend on what the encoder has learnt, so that all encoders of one corpus share them."""
 _OTHERS = 5
@@ -102,57 +100,6 @@ def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     labels["gain"] = (labels["test"] - labels[list(CONTROLS)].max(axis=1)).round(4)
     listed = ", ".join(CONTROLS[control] for control in shared)
     return labels, [f"Controls that no fine-tuning changes ({listed}) are shared by all encoders."] if shared else []
-
-
-def earlier(content: Mapping[str, Any], table: pd.DataFrame) -> Result:
-    """The Result in a ``probes.json`` without frames and the ``probes.parquet`` beside it."""
-    if type(content["few"]) is not int:
-        raise ValueError(f"expected few as a whole number, found {content['few']!r}")
-    wanted = [*_ROW, "items", "dev", "test", "best"]
-    if lacking := [name for name in wanted if name not in table]:
-        raise ValueError(f"expected the column {lacking[0]} in {EARLIER[0]}, found {', '.join(table.columns)}")
-    numbers = {"seed": int, "items": int, "layer": int, "head": int, "dev": float, "test": float, "best": bool}
-    table = table[wanted].astype(numbers)
-    _check(table)
-    probe = table[table["control"] == TRUE]
-    kinds = {task: kind_of(LAYERS.get(task, "tags")) for task in in_order(table["task"].unique())}
-    summary = pd.DataFrame(content.get("summary") or [], columns=[*RESULT, "label", "offset"]).dropna()
-    distances = summary.rename(columns={"offset": "distance"}).assign(control=OFFSET).astype({"seed": int})
-    accuracy = table.merge(distances.astype({"distance": float}), how="left", on=[*RESULT, "control", "label"])
-    accuracy.attrs["exact"] = True
-    labels, notes = labels_of(accuracy.round({"test": 4}), content["few"], kinds)
-    size = {"layers": int(probe["layer"].max()), "heads": int(probe["head"].max())}
-    encoders = []
-    for keys, rows in probe.groupby(RESULT[:3], sort=False):
-        opened = rows[rows["test"].notna()].drop_duplicates(["layer", "head"])
-        encoders.append({**dict(zip(RESULT[:3], keys, strict=True)), **size, "open": len(opened)})
-    told = {"corpus": "", "fingerprint": "", "specials": ""}
-    told |= {key: content[key] for key in content.keys() - {"summary", "differences", "encoders"}}
-    frames = {"accuracy": accuracy, "labels": labels}
-    if compared := content.get("differences"):
-        seeds = [dict(zip(("seeds", "other_seeds"), map(int, one["seeds"]), strict=True)) for one in compared]
-        rows = [{**one, **counts} for one, counts in zip(compared, seeds, strict=True)]
-        held = pd.DataFrame(rows).rename(columns={"minus": "other"}).astype({"low": float, "high": float})
-        frames["differences"] = held.dropna(subset=["encoder", "mode", "task", "label"])
-    return Result("probes", {**told, "kinds": kinds, "encoders": encoders, "notes": notes}, frames)
-
-
-def _check(table: pd.DataFrame) -> None:
-    """Raise ValueError for a table that no version wrote."""
-    if not len(table) or (table[["layer", "head"]].max() < 1).any():
-        raise ValueError(f"{EARLIER[0]}: no row of a head")
-    for name in ("encoder", "run", "mode", "control", "task", "label"):
-        if table[name].isna().any():
-            raise ValueError(f"{EARLIER[0]}: a cell of the column {name} is empty")
-    for name, known in (("mode", MODES), ("control", (TRUE, *CONTROLS))):
-        if wrong := set(table[name].unique()) - set(known):
-            raise ValueError(f"{EARLIER[0]}: found the {name} {min(wrong)!r}; expected one of {', '.join(known)}")
-    if (wrong := table.loc[(table["test"] < 0) | (table["test"] > 100 + 1e-9), "test"]).size:
-        raise ValueError(f"{EARLIER[0]}, column test: expected percent from 0 to 100, found {wrong.iloc[0]:g}")
-    if (table.loc[table["control"] == TRUE, ["layer", "head"]].min() < 1).any() or table.duplicated(_ROW).any():
-        raise ValueError(f"{EARLIER[0]}: expected every head once, layers and heads counted from 1")
-    if table[table["best"]].duplicated([*RESULT, "control", "label"]).any():
-        raise ValueError(f"{EARLIER[0]}: expected one head marked as best, found several")
 
 
 # -- labels by task and encoder ----------------------------------------------------------------------------------------

@@ -1,0 +1,147 @@
+"""Sentences as JSON, one object a line: what `mtlprune predict` and `evaluate` write, and users may write themselves.
+
+    {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"], "chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}}
+
+A layer that is unknown is left out. Layers other than the five stand with their kind.
+"""
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
+from mtlprune.io.files import parse_json_line, read_json_lines, reading
+from mtlprune.io.strict import in_words
+from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
+from mtlprune.sentence import Sentence
+
+EXAMPLE = 'a sentence is {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
+
+Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+Spans = list[tuple[Place, Place, str]]
+
+
+class _Sentence(TypedDict):
+    id: str
+    words: list[str]
+
+
+class _Tree(TypedDict):
+    heads: list[Place]
+    relations: list[str]
+
+
+class _Predicate(TypedDict):
+    index: Place
+    roleset: str | None
+    arguments: Spans
+    lemma: str | None
+
+
+_SENTENCE = TypeAdapter(_Sentence)
+_VALUES: dict[str, TypeAdapter[Any]] = {
+    "tags": TypeAdapter(list[str]),
+    "spans": TypeAdapter(Spans),
+    "tree": TypeAdapter(_Tree),
+    "brackets": TypeAdapter(Spans),
+    "frames": TypeAdapter(list[_Predicate]),
+}
+"""Values of layers, by kind."""
+
+
+def to_json(sentence: Sentence) -> dict[str, Any]:
+    """A sentence as plain JSON."""
+    tree: dict[str, Any] = {"id": sentence.id, "words": list(sentence.words)}
+    for name, kind in sentence.kinds().items():
+        value = KINDS[kind_of(kind)].to_json(sentence.get(name))
+        tree[name] = value if name in LAYERS else {"kind": kind, "value": value}
+    return tree
+
+
+def from_json(tree: Mapping[str, Any]) -> Sentence:
+    """The reverse of to_json."""
+    layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in _layers_of(tree)}
+    return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)
+
+
+def _layers_of(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Name, kind and value of every layer in the JSON of a sentence."""
+    for name, value in tree.items():
+        if name in LAYERS:
+            yield name, LAYERS[name], value
+        elif isinstance(value, Mapping) and value.keys() == {"kind", "value"}:
+            yield name, value["kind"], value["value"]
+
+
+def check_sentence(tree: Mapping[str, Any]) -> None:
+    """Raise ValueError where JSON is no sentence, or its layers contradict its words or themselves."""
+    _check(_SENTENCE, tree)
+    for name, declared, value in _layers_of(tree):
+        try:
+            check_layer(name, declared)
+            kind = KINDS[kind_of(declared)]
+            _check(_VALUES[kind_of(declared)], value)
+        except ValueError as error:
+            raise ValueError(f"in {name}: {error}") from None
+        for contradiction in kind.wrong(kind.from_json(value), len(tree["words"])):
+            raise ValueError(f"in {name}: {contradiction}")
+
+
+def _check(schema: TypeAdapter[Any], value: Any) -> None:
+    """Raise ValueError, which says where what was expected and found, unless a value is of a schema."""
+    try:
+        schema.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise ValueError(f"nothing called {where}") from None
+        found = in_words(first["input"])
+        found = found if len(found) < 60 else f"{found[:57]}..."
+        raise ValueError(f"{found} as {where or 'all there is'} ({first['msg']})") from None
+
+
+def read_sentences(path: Path) -> Iterator[Sentence]:
+    """Sentences that ``predict`` and ``evaluate`` wrote. Raises RunError, naming file and line."""
+    for number, tree in read_json_lines(path):
+        with reading(f"{path}, line {number}", remedy=EXAMPLE):
+            check_sentence(tree)
+            yield from_json(tree)
+
+
+def read_jsonl(
+    path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread: Container[str] = ()
+) -> Iterator[Sentence]:
+    """Sentences of a file that others may have written: with a BOM, empty lines, a last line without an end, and
+    sentences that contradict themselves.
+
+    Args:
+        tell: is given the keys that are no layers.
+        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        unread: layers to leave out.
+
+    Raises:
+        CorpusError: with file and line.
+    """
+    ignored: dict[str, None] = {}
+    for line in read_lines(path, skip):
+        if not line.text.strip():
+            continue
+        where = f"{path}, line {line.number}"
+        with skipping(skip), reading(where, CorpusError, EXAMPLE):
+            check_text(path, [line])
+            tree = parse_json_line(line.text, where, CorpusError)
+            if isinstance(tree, dict):
+                tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
+            check_sentence(tree)
+            with on_lines(path, [line]):
+                sentence = from_json(tree).validate()
+            ignored |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in _layers_of(tree)})
+            yield sentence
+    if ignored:
+        own = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
+        tell(f"{path}: left out {', '.join(sorted(ignored))}; a layer of a name of your own is written {own}")
