@@ -21,7 +21,7 @@ from tiny import make_tiny
 from torch import Tensor
 
 from mtlprune.analyses.reading import find_sources
-from mtlprune.config.blocks import ADDED_TREATMENTS, TreatmentConfig
+from mtlprune.config.blocks import ADDED_TREATMENTS
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.model import Encoder
@@ -34,13 +34,11 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result, head_rows, write_result
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.specification import read_specification
-from mtlprune.sweeps.times import measured_seconds
 from mtlprune.training.evaluation import evaluate_run
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.treatments import OURS, begin_treatments
+from mtlprune.training.treatments import begin_treatments
 from mtlprune.training.treatments.allocation import AGGREGATORS, pcgrad, weighing
 from mtlprune.training.treatments.base import HeadGradients
-from mtlprune.training.treatments.benchmark import TreatedStepper, kinds, measure, prepared, ratios
 from mtlprune.training.treatments.distil import CACHE, teacher_of
 from mtlprune.training.treatments.merge import arithmetic, ties
 
@@ -565,42 +563,11 @@ def test_a_sweep_trains_teachers_before_their_student(small_corpus, tiny_encoder
     (tmp_path / "sweep.yaml").write_text(
         "base: pruning-minilm-ewt5\ncells:\n  a: {tasks: [pos]}\n  b: {tasks: [dep]}\n"
         "  both: {tasks: [pos, dep], treatment: {distil: {teachers: {pos: '@a', dep: '@b'}}}}\n"
-        "  clones: {tasks: [pos, dep], train: {mixing: sampled}, treatment: {clone: {heads: 1-2}}}\n"
     )
     small = [f"data.path={small_corpus}", f"encoder.name={tiny_encoder('bert')}", "pruning.keep=null"]
     found = resolve(read_specification(tmp_path / "sweep.yaml"), tmp_path / "out", small).cells
     runs = {task: str(found[name].place.run.path) for task, name in (("pos", "a"), ("dep", "b"))}
     assert found["both"].needs == ("a", "b") and found["both"].config.treatment.distil.teachers == runs
-    assert all(measured_seconds(found[name], 1) > 0 for name in ("both", "clones"))  # with their treatments, untrained
-
-
-def test_every_treatment_is_measured_beside_the_joint_update(small_settings: Settings):
-    costs = measure(build_config(small_settings("pos,dep")), 1, 1, memory=False)
-    assert ratios(costs)["joint"] == ratios(costs)["one task a batch"] == 1
-    assert {name.split()[0].rstrip(",") for name in costs} >= {*OURS, "joint", "famo"} - {"merge"}
-    given = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}, "last": 0.5}}
-    config = build_config(small_settings("pos,dep") | {"name": "mine", "treatment": given})
-    own = measure(config, 1, 1, memory=False)
-    whole = own["mine"].seconds / own["joint"].seconds
-    assert ratios(own, config.treatment) == {"joint": 1, "mine": pytest.approx(0.5 + 0.5 * whole)}
-    for name, block in (("protect", {"heads": "1-1"}), ("clone", {"heads": "2-1"})):
-        both = TreatmentConfig.model_validate({"distil": {"teachers": {"pos": "itself"}}, name: block})
-        with prepared(config, 1) as (run, precision, [batch], folder):
-            stepper = TreatedStepper(run, "both", both, precision, batch.rows, folder)
-            assert [type(one).__name__.lower() for one in stepper.treatments.all] == ["distil", name]
-            assert stepper.step(batch.rows) > 0
-    sparse = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1", "dep": "2-1"}}}
-    config = build_config(small_settings("pos,dep") | {"name": "sparse", "pruning": sparse})
-    with prepared(config, 1) as (run, precision, [batch], folder):
-        steppers = [
-            TreatedStepper(run, *one, precision, batch.rows, folder) for one in kinds(run, config.treatment).items()
-        ]
-        encodings = [list(each.run.model.encodings(run.batch(batch).pieces, ["pos", "dep"])) for each in steppers]
-        assert [each.name for each in steppers] == ["joint", "sparse"] and list(map(len, encodings)) == [1, 2]
-        assert all(each.step(batch.rows) > 0 for each in steppers)
-    merged = {"merge": {"sources": {"pos": "a", "dep": "b"}}}
-    with pytest.raises(ConfigError, match=r"treatment\.merge=null"):
-        measure(build_config(small_settings("pos,dep") | {"treatment": merged}), 1, 1, memory=False)
 
 
 # -- resuming, processes -----------------------------------------------------------------------------------------------
