@@ -113,14 +113,14 @@ def maps(
         str, typer.Option("--format", help="png, svg, pdf, plain (a PNG of the cells alone), with commas between.")
     ] = "png,svg",
     scale: Scale = 2,
-    animate: Annotated[bool, typer.Option("--animate", help="Each run's gates over training, as a GIF.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="Each run's gates at every evaluation, too.")] = False,
     width: Width = None,
     font_size: FontSize = 11,
     title: Title = True,
 ) -> None:
-    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
+    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, evaluations."""
     from mtlprune.figures.charts import FORMATS, Style, render
-    from mtlprune.figures.maps import Animation, claim_maps, left_out
+    from mtlprune.figures.maps import claim_maps, left_out, training_map
     from mtlprune.runs.claims import group, load_claims, notes
 
     formats = chosen_formats(format_, (*FORMATS, PLAIN))
@@ -131,15 +131,13 @@ def maps(
     entries: list[dict[str, Any]] = []
     pending: dict[str, Callable[[], bytes]] = {}
     style = Style(width, font_size, title, scale)
-    for one in claim_maps(run_groups, palette):
+    during = [training_map(claim) for each in run_groups for claim in each.claims] if training else []
+    for one in [*claim_maps(run_groups, palette), *during]:
         spec = one.spec(values)
         files = {f"{one.name}.{kind}": partial(render, spec, kind, style) for kind in formats if kind != PLAIN}
         plain = {f"{one.name}-plain.png": partial(one.plain, PLAIN_CELL * scale)} if PLAIN in formats else {}
         entries.append({"files": [*files, *plain], **one.entry()})
         pending |= files | plain
-    for animation in [Animation(claim) for each in run_groups for claim in each.claims] if animate else ():
-        entries.append({"files": [f"{animation.name}.gif"], **animation.entry()})
-        pending[f"{animation.name}.gif"] = partial(animation.gif, scale)
     layers, heads = claims[0].gates.shape
     head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": said}
     with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them

@@ -1,13 +1,13 @@
 """Which maps there are of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
 
-The facts (He and Choi 2021): channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
+As He and Choi (2021) draw them: channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
 drawn as black with opacity H. Arrays in [0, 1] or [-1, 1] become 8-bit sRGB. Letters: L layers, A heads a layer, S or K
 seeds.
 """
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +15,9 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import Image, ImageColor
 
-from mtlprune.figures.charts import DIVERGING, INK, RULE, SOFT, Spec, figure, head_map, notebook
+from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
 from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup
 
@@ -31,7 +31,7 @@ class GateMap:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
-    """run, frequency, seeds, mean, tasks or difference."""
+    """run, frequency, seeds, mean, tasks, difference or training."""
     name: str
     """Of the file, without its ending."""
     runs: tuple[str, ...]
@@ -40,7 +40,8 @@ class GateMap:
     heading: str
     """What the numbers are, above the legend."""
     numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    """What the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates."""
+    """What the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates; of
+    training a name for each evaluation, which has a map of its own."""
     palette: str = ""
     """Of a map of seeds."""
 
@@ -55,12 +56,19 @@ class GateMap:
         arrays = list(self.numbers.values())
         if self.palette:
             return mixed(arrays, corners(len(arrays), self.palette))
+        if self.kind == "training":
+            return opacity(np.hstack([np.pad(gates, ((0, 0), (0, 1))) for gates in arrays]))
         return diverging(arrays[0]) if self.kind == "difference" else opacity(arrays[0])
 
     def spec(self, values: bool = False) -> Spec:
         """Of the map alone, every layer and head numbered. ``values``: their numbers stand in the cells."""
-        cell = CELL if not values else max(WRITTEN, 12 * len(self.numbers) + 8)
-        chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
+        if self.kind == "training":
+            maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
+            cell = WRITTEN if values else SMALL
+            chart = maps_chart(maps, list(self.numbers), across=_across(maps), cell=cell, values=values, axes=True)
+        else:
+            cell = max(WRITTEN, 12 * len(self.numbers) + 8) if values else CELL
+            chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
     def plain(self, cell: int) -> bytes:
@@ -95,17 +103,20 @@ class GateMaps(dict[str, GateMap]):
 
 def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
     """Of maps with their means: means and all tasks, then seeds in colours; each list may be one chart."""
-    found: dict[tuple[str, ...], list[GateMap]] = {}
+    by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
     for one in maps:
         if one.kind in ("mean", "tasks", "seeds"):
-            found.setdefault(tuple(one.numbers), []).append(one)
-    return [found.pop(("gate",)), *found.values()]
+            by_seeds.setdefault(tuple(one.numbers), []).append(one)
+    return [by_seeds.pop(("gate",)), *by_seeds.values()]
 
 
 def gallery(maps: Sequence[GateMap], names: Sequence[str]) -> Spec:
     """Maps of one kind side by side, as many as there is room for."""
-    across = max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
-    return figure(maps_chart(maps, names, across=across, cell=SMALL, axes=True))
+    return figure(maps_chart(maps, names, across=_across(maps), cell=SMALL, axes=True))
+
+
+def _across(maps: Sequence[GateMap]) -> int:
+    return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
 
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:
@@ -127,10 +138,11 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
                 "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
             ]
         frames.append(frame)
-    held = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
-    told, subsets = list(first.numbers), _subsets(first) if first.palette else None
+    cells = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
+    shown, *further = first.numbers
+    subsets = _subsets(first) if first.palette else None
     return head_map(
-        held, told[0], limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, told=told[1:], **look
+        cells, shown, limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, further=further, **look
     )
 
 
@@ -138,11 +150,11 @@ def _subsets(one: GateMap) -> dict[str, str]:
     """Which seeds use a head, in words → colour; all first."""
     seeds = [name.removeprefix("seed ") for name in one.numbers]
     colour_of = corners(len(seeds), one.palette)
-    made = {}
+    colours = {}
     for used in sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used)):
         words = _listed([seed for seed, uses in zip(seeds, used, strict=True) if uses]) if any(used) else "none"
-        made[words] = _hex(np.rint(colour_of[used]).astype(int).tolist())
-    return made
+        colours[words] = _hex(np.rint(colour_of[used]).astype(int).tolist())
+    return colours
 
 
 def _hex(colour: Sequence[int]) -> str:
@@ -177,17 +189,17 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
 
 def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
     """Which maps one might have expected and why they are not there, in sentences."""
-    found = []
+    reasons = []
     for run_group in run_groups:
         seeds = [claim.name for claim in run_group.claims]
         if len(seeds) == 1:
-            found.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
+            reasons.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
         if len(seeds) > SEEDS_SHOWN:
             shown, rest = _listed(seeds[:SEEDS_SHOWN]), _listed(seeds[SEEDS_SHOWN:])
-            found.append(f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}.")
+            reasons.append(f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}.")
     if sum(not run_group.joint for run_group in run_groups) < 2:
-        found.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
-    return found
+        reasons.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
+    return reasons
 
 
 def comparable(one: str, other: str) -> bool:
@@ -208,10 +220,10 @@ def comparable(one: str, other: str) -> bool:
 ALONE = "Gate\n1: open, 0: closed"
 
 
-def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **held: Any) -> GateMap:
+def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **further: Any) -> GateMap:
     """Of these claims, whose encoder stands above what is said of them."""
     runs = tuple(claim.run for claim in claims)
-    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **held)
+    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **further)
 
 
 def _run(claim: Claim) -> GateMap:
@@ -276,35 +288,15 @@ def _difference(one: RunGroup, other: RunGroup) -> GateMap:
     return _map("difference", name, claims, title, about, heading, numbers={"gate": one.mean - other.mean})
 
 
-@dataclass(frozen=True)
-class Animation:
-    """The gates of a run at every evaluation."""
-
-    claim: Claim
-
-    @property
-    def name(self) -> str:
-        return f"training-{_file(self.claim.label)}-seed{_file(self.claim.name)}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.claim.label}, seed {self.claim.name}: gates during training"
-
-    def gif(self, scale: int) -> bytes:
-        """A frame for each evaluation."""
-        history, words = self.claim.history, []
-        for number, (step, gates) in enumerate(history, 1):
-            opened = f"{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"
-            told = f"Step {step:,}, evaluation {number} of {len(history)}: {opened}"
-            words.append([self.title, encoder_line(self.claim), told])
-        last = max(1, *(step for step, _ in history))
-        return animation(words, [gates for _, gates in history], [step / last for step, _ in history], scale)
-
-    def entry(self) -> dict[str, Any]:
-        """What maps.json says of it."""
-        about = {"kind": "training", "title": self.title, "subtitle": [encoder_line(self.claim)]}
-        steps, gates = zip(*self.claim.history, strict=True)
-        return about | {"runs": [self.claim.run], "steps": steps, "numbers": [each.tolist() for each in gates]}
+def training_map(claim: Claim) -> GateMap:
+    """The gates of a run at every evaluation, a map each."""
+    name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
+    numbers = {
+        f"{number}: step {step:,}\n{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open": gates
+        for number, (step, gates) in enumerate(claim.history, 1)
+    }
+    about = _counted(len(numbers), "evaluation")
+    return _map("training", name, [claim], f"{title}: gates during training", about, ALONE, numbers=numbers)
 
 
 def encoder_line(claim: Claim) -> str:
@@ -328,16 +320,13 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-# -- colours of gates, and what Pillow makes of them: plain pictures as a paper shows them, and animations -------------
+# -- colours of gates, and plain pictures as a paper shows them --------------------------------------------------------
 
 
 Colour = tuple[int, int, int]
 Colours = NDArray[np.uint8]  # (..., 3)
 
 PALETTES = ("colourblind", "rgb")
-FRAME_MS, LAST_FRAME_MS = 450, 2500
-"""How long a frame of an animation stays; shorter where there are many."""
-_SHORTEST_MS, _WHOLE_MS = 80, 15_000
 
 NEGATIVE, POSITIVE = (ImageColor.getrgb(end)[:3] for end in (DIVERGING[0], DIVERGING[-1]))
 
@@ -377,21 +366,21 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
     Args:
         seeds: K, 2 or 3.
-        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue (facts of He and Choi 2021, Figure 1a); with two seeds
+        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue (He and Choi 2021, Figure 1a); with two seeds
             blue is darkened by half by either, so that black and white keep their meaning. ``colourblind``: see above.
 
     Returns:
         (2,) * K + (3,), indexed by whether each seed uses the head.
     """
-    made = np.empty((2,) * seeds + (3,))
+    colours = np.empty((2,) * seeds + (3,))
     for used in np.ndindex(*(2,) * seeds):
         if palette == "colourblind":
             one, *middle, last = used  # of two seeds: the first and the third colour, black for both
-            made[used] = _BLIND_SAFE[(one, middle[0] if middle else one * last, last)]
+            colours[used] = _BLIND_SAFE[(one, middle[0] if middle else one * last, last)]
         else:
             channels = [*used, sum(used) / 2] if seeds == 2 else used
-            made[used] = 255 * (1 - np.asarray(channels, float))
-    return made
+            colours[used] = 255 * (1 - np.asarray(channels, float))
+    return colours
 
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:
@@ -439,47 +428,6 @@ def plain(colours: Colours, cell: int) -> Image.Image:
 
 def packed(picture: Image.Image) -> bytes:
     """As a PNG file."""
-    held = io.BytesIO()
-    picture.save(held, "PNG", optimize=True)
-    return held.getvalue()
-
-
-def animation(
-    words: Sequence[Sequence[str]], gates: Sequence[NDArray[np.float64]], done: Sequence[float], scale: int
-) -> bytes:
-    """Gates over training as an endless GIF, one frame for each array; the last one stays longer.
-
-    Args:
-        words: of each frame, equally many lines; no two neighbours are equal, or Pillow would make one frame of them.
-        gates: (L, A), in [0, 1], black where 1.
-        done: how far training is, in [0, 1]: a line below the cells.
-        scale: pixels a unit of 1/96 inch.
-    """
-    layers, heads = gates[0].shape
-    font, cell, edge, line = ImageFont.load_default(12 * scale), 26 * scale, 16 * scale, 18 * scale
-    left, top = edge + line, edge + line * (len(words[0]) + 1)
-    right, bottom = left + heads * cell, top + layers * cell
-    longest = max(font.getlength(text) for lines in words for text in lines)
-    size = int(max(right, edge + longest)) + edge, bottom + line + edge
-    frames = []
-    for lines, z, share in zip(words, gates, done, strict=True):
-        frame = Image.new("RGB", size, WHITE)
-        frame.paste(plain(opacity(z), cell), (left, top))
-        pen = ImageDraw.Draw(frame)
-        for number, text in enumerate(lines):
-            pen.text((edge, edge + number * line), text, SOFT if number else INK, font)
-        for head in range(heads):
-            pen.text((left + (head + 0.5) * cell, top - 4 * scale), str(head + 1), SOFT, font, "ms")
-            for layer in range(layers):
-                x, y = left + head * cell, top + layer * cell
-                pen.rectangle((x, y, x + cell, y + cell), outline=RULE, width=scale)
-        for layer in range(layers):
-            pen.text((left - 6 * scale, top + (layer + 0.5) * cell), str(layer + 1), SOFT, font, "rm")
-        pen.rectangle((left, bottom + line // 2, left + share * (right - left), bottom + line // 2 + 3 * scale), SOFT)
-        frames.append(frame.convert("L"))  # 256 greys are all that it holds, so nothing is approximated
-    each = min(FRAME_MS, max(_SHORTEST_MS, _WHOLE_MS // len(frames))) // 10 * 10
-    times = [each] * (len(frames) - 1) + [LAST_FRAME_MS]
-    held = io.BytesIO()
-    rest: dict[str, object] = {"append_images": frames[1:], "duration": times, "loop": 0, "disposal": 1}
-    frames[0].save(held, "GIF", save_all=True, optimize=False, **rest)
-    return held.getvalue()
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

@@ -126,11 +126,10 @@ def _environment() -> Environment:
 def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
     """What a template needs of a chart: an SVG that stands without a script, and the specification for chart.js."""
     text = charts.svg(spec)
-    width = re.search(r'width="([\d.]+)"', text)
-    assert width is not None
-    least = f"--least:{round(LEAST * float(width[1]))}px"
+    width, _ = charts.drawn_size(text)
+    least = f"--least:{round(LEAST * width)}px"
     head = f'<svg role="img" aria-label="{escape(alt)}" class="drawing" style="{least}" '
-    return {"width": float(width[1]), "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
+    return {"width": width, "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
 
 
 def _shown(value: Any) -> Any:
