@@ -39,8 +39,6 @@ SEQUENTIAL = ("#ffffff", "#000000")
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
-LOOK = {"rule": RULE, "light": SEQUENTIAL[0], "dark": SEQUENTIAL[1], "below": DIVERGING[0], "above": DIVERGING[-1]}
-"""Of cells of head maps, for the page's script."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
 DOZEN = 12
@@ -62,7 +60,7 @@ class ChartError(RunError):
 
 
 class Chart(NamedTuple):
-    """A figure of an analysis: what makes its specification from a Result (None: there is nothing to show), what it
+    """A figure of an analysis: a function from a Result to its specification (None: there is nothing to show), what it
     shows in words for those who do not see it, and its caption."""
 
     make: Callable[[Any], Spec | None]
@@ -238,12 +236,12 @@ class Interval(NamedTuple):
     """All that is known, in words."""
 
 
-def forest(found: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
+def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
     """Differences below each other, the first dozen, each with its name: a dot with its interval, full where sure.
 
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
     """
-    rows = pd.DataFrame(found[:DOZEN])
+    rows = pd.DataFrame(intervals[:DOZEN])
     known = rows.dropna(subset=["low", "high"])
     wide = known["high"] - known["low"]
     usual = known[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(known) else known
@@ -305,17 +303,13 @@ def head_map(
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *further) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
-    texts = [f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *further)]
-    numbers = [f"'{key} ' + {text}" for key, text in zip((value, *further), texts, strict=True)] if further else texts
-    words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
     base = alt.Chart(data(kept)).encode(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
         tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *further))],
     )
-    said = base.transform_calculate(said=words_of).encode(description="said:N")
-    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1, "aria": True}
-    cells = said.mark_rect(**box)
+    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
+    cells = base.mark_rect(**box)
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
         dark = f"abs({shown}) > {0.55 * most}"
@@ -333,7 +327,7 @@ def head_map(
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn.append(said.transform_filter(closed).mark_rect(fill="#ffffff", **box))
+    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **box))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
     if "written" in kept:
@@ -355,8 +349,8 @@ def _by_name(layered: Any, names: list[str], title: str, words: bool, across: in
     header.labelExpr = r"split(datum.label, '\n')"
     spacing = alt.RowColnumber(row=14, column=28)
     facet = alt.Facet("name:N", sort=names, header=header)
-    made = layered.facet(facet=facet, columns=across, title=title, spacing=spacing)
-    return made.resolve_axis(x="independent", y="independent") if axes else made
+    maps = layered.facet(facet=facet, columns=across, title=title, spacing=spacing)
+    return maps.resolve_axis(x="independent", y="independent") if axes else maps
 
 
 def cells(
@@ -524,8 +518,8 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
             break
         size = style.font_size / zoom
     raise ChartError(
-        f"--width {style.width:g}: with words of {style.font_size:g} points this figure needs more room; name a greater "
-        "width or a smaller --font-size"
+        f"--width {style.width:g}: with words of {style.font_size:g} points this figure needs more room; name a "
+        "greater width or a smaller --font-size"
     )
 
 

@@ -60,6 +60,21 @@ class GateMap:
             return opacity(np.hstack([np.pad(gates, ((0, 0), (0, 1))) for gates in arrays]))
         return diverging(arrays[0]) if self.kind == "difference" else opacity(arrays[0])
 
+    @property
+    def cells(self) -> list[str]:
+        """The colours of its heads, layer by layer, as #rrggbb."""
+        return hexes(self.colours)
+
+    @property
+    def key(self) -> dict[str, str]:
+        """What colours mean: words → #rrggbb."""
+        if self.palette:
+            return _subsets(self)
+        signed = self.kind == "difference"
+        steps = np.array([-1, -0.5, 0, 0.5, 1] if signed else [0, 0.25, 0.5, 0.75, 1])
+        colours = diverging(steps) if signed else opacity(steps)
+        return {f"{step:g}".replace("-", "−"): colour for step, colour in zip(steps, hexes(colours), strict=True)}
+
     def spec(self, values: bool = False) -> Spec:
         """Of the map alone, every layer and head numbered. ``values``: their numbers stand in the cells."""
         if self.kind == "training":
@@ -132,7 +147,7 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
         layers, heads = np.indices(next(iter(one.numbers.values())).shape).reshape(2, -1) + 1
         frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
         if first.palette:
-            frame["colour"] = [_hex(colour) for colour in one.colours.reshape(-1, 3).tolist()]
+            frame["colour"] = one.cells
         if values:
             frame["written"] = [
                 "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
@@ -150,15 +165,14 @@ def _subsets(one: GateMap) -> dict[str, str]:
     """Which seeds use a head, in words → colour; all first."""
     seeds = [name.removeprefix("seed ") for name in one.numbers]
     colour_of = corners(len(seeds), one.palette)
-    colours = {}
-    for used in sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used)):
-        words = _listed([seed for seed, uses in zip(seeds, used, strict=True) if uses]) if any(used) else "none"
-        colours[words] = _hex(np.rint(colour_of[used]).astype(int).tolist())
-    return colours
+    every = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
+    words = [_listed([seed for seed, uses in zip(seeds, used, strict=True) if uses] or ["none"]) for used in every]
+    return dict(zip(words, hexes(_eight_bit(np.stack([colour_of[used] for used in every]))), strict=True))
 
 
-def _hex(colour: Sequence[int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)
+def hexes(colours: "Colours") -> list[str]:
+    """(..., 3) → #rrggbb each, in order."""
+    return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.reshape(-1, 3).tolist()]
 
 
 def short(value: float, signed: bool = False) -> str:
@@ -196,7 +210,9 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
             reasons.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
         if len(seeds) > SEEDS_SHOWN:
             shown, rest = _listed(seeds[:SEEDS_SHOWN]), _listed(seeds[SEEDS_SHOWN:])
-            reasons.append(f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}.")
+            reasons.append(
+                f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}."
+            )
     if sum(not run_group.joint for run_group in run_groups) < 2:
         reasons.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
     return reasons
@@ -220,10 +236,10 @@ def comparable(one: str, other: str) -> bool:
 ALONE = "Gate\n1: open, 0: closed"
 
 
-def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **further: Any) -> GateMap:
+def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **rest: Any) -> GateMap:
     """Of these claims, whose encoder stands above what is said of them."""
     runs = tuple(claim.run for claim in claims)
-    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **further)
+    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **rest)
 
 
 def _run(claim: Claim) -> GateMap:
@@ -255,12 +271,12 @@ def _seeds(run_group: RunGroup, palette: str) -> GateMap:
 def _mean(run_group: RunGroup) -> GateMap:
     seeds = [claim.name for claim in run_group.claims]
     several, opened = len(seeds) > 1, run_group.open
-    number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
+    which = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
     all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
     within = all_and_any if several else f"{opened.sum()} heads open"
     about = f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"
     heading = "Mean gate\n1: open in all, 0: closed in all" if several else ALONE
-    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {number}"
+    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {which}"
     return _map("mean", name, run_group.claims, title, about, heading, numbers={"gate": run_group.mean})
 
 
@@ -292,8 +308,8 @@ def training_map(claim: Claim) -> GateMap:
     """The gates of a run at every evaluation, a map each."""
     name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
     numbers = {
-        f"{number}: step {step:,}\n{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open": gates
-        for number, (step, gates) in enumerate(claim.history, 1)
+        f"{place}: step {step:,}\n{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open": gates
+        for place, (step, gates) in enumerate(claim.history, 1)
     }
     about = _counted(len(numbers), "evaluation")
     return _map("training", name, [claim], f"{title}: gates during training", about, ALONE, numbers=numbers)
@@ -316,8 +332,8 @@ def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 # -- colours of gates, and plain pictures as a paper shows them --------------------------------------------------------
@@ -326,7 +342,6 @@ def _counted(number: int, what: str) -> str:
 Colour = tuple[int, int, int]
 Colours = NDArray[np.uint8]  # (..., 3)
 
-PALETTES = ("colourblind", "rgb")
 
 NEGATIVE, POSITIVE = (ImageColor.getrgb(end)[:3] for end in (DIVERGING[0], DIVERGING[-1]))
 

@@ -19,14 +19,15 @@ def frame(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return rows.assign(name=pd.Categorical(rows["name"], NAMES))
 
 
+CELL = f"h{charts.CELL}v{charts.CELL}h-{charts.CELL}Z"
 GRIDS = np.array([[0.0, 1.0, np.nan], [-1.0, 0.5, 1e9]]), np.zeros((2, 3))
 MAPS = frame([head_rows({"value": grid}) for grid in GRIDS])
 
 
-def test_a_map_says_the_number_of_each_head_and_names_stay_words():
+def test_a_map_has_a_cell_a_head_and_names_stay_words():
     text = charts.svg(charts.figure(charts.head_map(MAPS, "value", limit=1.0, diverging=True), "A map"))
-    assert '"layer 1, head 2: 1"' in text and '"layer 1, head 3: –"' in text
-    assert text.count('"layer ') == 12 and "second &lt;b&gt;" in text and "<b>" not in text
+    assert text.count(CELL) == 12
+    assert "second &lt;b&gt;" in text and "<b>" not in text
     rows = pd.DataFrame({"x": ["a", "b"] * 2, "y": ["if", "if", "c", "c"], "value": [1.0, -2.0, np.nan, 0.0]})
     rows["words"] = ["one", "two", "", "none"]
     text = charts.svg(charts.figure(charts.cells(rows, "x", "y", (-2, 2), size=(15, 15)), "title"))
@@ -108,5 +109,5 @@ def test_evaluations_have_a_map_each_even_where_nothing_changes():
     shown = maps.training_map(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
     assert list(map(id, shown.numbers.values())) == list(map(id, z))
     text = charts.svg(shown.spec())
-    assert text.count('"layer ') == 48 and "4: step 1,234,567" in text and "0 of 12 heads open" in text
+    assert text.count("h20v20h-20Z") == 48 and "4: step 1,234,567" in text and "0 of 12 heads open" in text
     assert shown.colours.shape == (3, 20, 3)

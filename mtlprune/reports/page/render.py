@@ -94,7 +94,7 @@ def rendered(
             lead=next((part for part in parts if part.lead), None),
             following=following,
             first=("scores", "overlap"),
-            data={"look": charts.LOOK} | {part.key: plain(part.data) for part in parts if part.data},
+            data={part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
         )

@@ -10,7 +10,7 @@ function browser(root, probes, gates) {
   const sure = (k) => subject().cards[k].filter((row) => !subject().labels[row[0]][3]);
   const most = () => Math.max(1, ...subject().chosen);
 
-  function told(k) {
+  function words(k) {
     const row = sure(k)[0];
     if (!row) return `${place(k, heads)}: nothing known`;
     const [task, name] = subject().labels[row[0]];
@@ -30,8 +30,8 @@ function browser(root, probes, gates) {
   function card(k) {
     const rows = subject().cards[k].map(([at, accuracy, gain, rank, of, chosen]) => {
       const [task, name, items, few] = subject().labels[at];
-      const words = `${task} ${name}${few ? "°" : ""}${chosen ? " ✓" : ""}`;
-      return [words, fixed(accuracy, 1), signed(gain, 1), `${rank}/${of}`, items.toLocaleString("en")];
+      const label = `${task} ${name}${few ? "°" : ""}${chosen ? " ✓" : ""}`;
+      return [label, fixed(accuracy, 1), signed(gain, 1), `${rank}/${of}`, items.toLocaleString("en")];
     });
     return [make("h4", {}, place(k, heads)),
       rows.length ? plainTable(["label", "%", "gain", "rank", "items"], rows, 1) : make("p", {}, "Not probed: removed or closed."),
@@ -46,7 +46,7 @@ function browser(root, probes, gates) {
       users.replaceChildren(...claims(k === null ? state.held : k));
     };
     const grid = headGrid(layers, heads, "Heads by layer and number; darker: chosen for more labels", {
-      colour: (k) => ink(subject().chosen[k] / most(), data.look.below), told, show,
+      colour: (k) => subject().cells[k], words, show,
       hold: (k) => { state.held = k; grid.paint(k); show(k); remember("known", headName(k, heads)); },
     });
     grid.paint(state.held);
