@@ -12,8 +12,6 @@ function explorer(root, gates) {
   };
   state.map = recall("map", names(), 0);
   state.held = recall("head", headNames(set().layers, set().heads), telling());
-  const board = make("div", { class: "board" });
-  root.append(board);
 
   function card(k) {
     const rows = set().labels.map((one) => {
@@ -22,11 +20,11 @@ function explorer(root, gates) {
       return [one.label, each, `${open}/${one.z.length}`, chance(one.p[k]), chance(one.q[k])];
     });
     const tasks = set().tasks;
-    const claimed = tasks && make("p", {}, `Claimed by ${tasks.claimed[k]} of ${tasks.of} single tasks; by so many or more `
-      + `with p = ${chance(tasks.p[k])} by chance within its layer (q = ${chance(tasks.q[k])}).`);
-    return [make("h4", {}, place(k, set().heads)), plainTable(["", "z, a number a seed", "open", "p", "q"], rows, 1),
-      ...(tasks ? [claimed] : []), make("p", { class: "note" }, "p: open in so many seeds or more, were the layer's open "
-        + "heads drawn anew in every seed. q: corrected over all heads.")];
+    const claimed = tasks ? `Claimed by ${tasks.claimed[k]} of ${tasks.of} single tasks; by so many or more with `
+      + `p = ${chance(tasks.p[k])} by chance within its layer (q = ${chance(tasks.q[k])}).` : "";
+    return [plainTable(["", "z, a number a seed", "open", "p", "q"], rows, 1), make("p", {}, claimed),
+      make("p", { class: "note" }, "p: open in so many seeds or more, were the layer's open heads drawn anew in every seed. "
+        + "q: corrected over all heads.")];
   }
 
   function key() {
@@ -35,46 +33,30 @@ function explorer(root, gates) {
       box.style.background = colour;
       return make("b", {}, box, words);
     });
-    return make("div", { class: "ramp" }, map().heading, ...chips);
+    return [make("div", { class: "ramp" }, map().heading, ...chips), make("p", { class: "note" }, map().caption)];
   }
 
-  function controls() {
-    const chooseSet = (picked) => {
-      const name = map().name;
-      state.set = Number(picked);
-      state.map = Math.max(0, names().indexOf(name));
-      state.held = telling();
-      remember("pruned", set().title);
-      draw(0);
-    };
-    const chooseMap = (picked) => {
-      state.map = Number(picked);
-      remember("map", map().name);
-      draw(-1);
-    };
-    const maps = set().maps.map((one, i) => [String(i), one.title, one.group]);
-    const sets = titles.map((title, i) => [String(i), title]);
-    return [...(sets.length > 1 ? [select("Pruned", sets, String(state.set), chooseSet)] : []),
-      select("Shown", maps, String(state.map), chooseMap)];
+  function chooseSet(picked) {
+    const name = map().name;
+    state.set = picked;
+    state.map = Math.max(0, names().indexOf(name));
+    state.held = telling();
+    remember("pruned", set().title);
   }
-
-  function draw(focused) {
-    const detail = make("div", { class: "card", "aria-live": "polite" });
-    const show = (k) => detail.replaceChildren(...card(k === null ? state.held : k));
-    const grid = headGrid(set().layers, set().heads, "Heads by layer and number", {
-      colour: (k) => map().cells[k],
-      words: (k) => `${place(k, set().heads)}, ${map().title}: ${map().numbers[k].map((z) => fixed(z, 2)).join(", ")}`,
-      show,
-      hold: (k) => { state.held = k; grid.paint(k); show(k); remember("head", headName(k, set().heads)); },
-    });
-    grid.paint(state.held);
-    show(null);
-    const chosen = controls();
-    board.replaceChildren(make("div", { class: "controls" }, ...chosen),
-      make("div", {}, grid.table, key(), make("p", { class: "note" }, map().caption)), detail);
-    if (focused !== undefined) chosen.at(focused).querySelector("select").focus();
+  function chooseMap(picked) {
+    state.map = picked;
+    remember("map", map().name);
   }
-  draw();
+  board(root, "head", state, {
+    shape: () => [set().layers, set().heads],
+    name: "Heads by layer and number",
+    choices: () => [["Shown", set().maps.map((one, i) => [String(i), one.title, one.group]), state.map, chooseMap],
+      ...(titles.length > 1 ? [["Pruned", titles.map((title, i) => [String(i), title]), state.set, chooseSet]] : [])],
+    colour: (k) => map().cells[k],
+    words: (k) => `, ${map().title}: ${map().numbers[k].map((z) => fixed(z, 2)).join(", ")}`,
+    card,
+    below: key,
+  });
 }
 
 if (data.gates) explorer(document.getElementById("explorer"), data.gates);

@@ -97,6 +97,31 @@ const headName = (k, heads) => `${Math.floor(k / heads) + 1}-${(k % heads) + 1}`
 const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, k) => headName(k, heads));
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
 
+// A board: choices, a grid of heads, and what is said of the head that is pointed at, or else of the held one, beside it
+// (`card(k)`) and below (`below(k)`). Choices are [name, options, chosen, pick]; whatever is picked, all is drawn anew.
+function board(root, key, state, { shape, name, choices, colour, words, card, below }) {
+  const box = make("div", { class: "board" });
+  root.append(box);
+  function draw(focused) {
+    const [layers, heads] = shape();
+    const beside = make("div", { class: "card", "aria-live": "polite" });
+    const under = make("div", { class: "users" });
+    const show = (k) => {
+      beside.replaceChildren(make("h4", {}, place(k ?? state.held, heads)), ...card(k ?? state.held));
+      under.replaceChildren(...below(k ?? state.held));
+    };
+    const hold = (k) => { state.held = k; grid.paint(k); show(k); remember(key, headName(k, heads)); };
+    const grid = headGrid(layers, heads, name, { colour, words: (k) => `${place(k, heads)}${words(k)}`, show, hold });
+    grid.paint(state.held);
+    show(null);
+    const selects = choices().map(([what, options, chosen, pick], i) =>
+      select(what, options, String(chosen), (picked) => { pick(Number(picked)); draw(i); }));
+    box.replaceChildren(make("div", { class: "controls" }, ...selects), make("div", {}, grid.table, under), beside);
+    selects[focused]?.querySelector("select").focus();
+  }
+  draw();
+}
+
 // Which part is being read, in the contents.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
 const watch = new IntersectionObserver((entries) => {
