@@ -32,9 +32,9 @@ HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
-"""Of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
+"""Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
 ABOVE = "#2166ac"
-"""What stands out for good: blue, of DIVERGING."""
+"""Colour of what stands out for good: blue, of DIVERGING."""
 SEQUENTIAL = ("#ffffff", "#000000")
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")

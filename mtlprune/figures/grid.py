@@ -56,7 +56,7 @@ class Grid:
     texts: int = 1
     title: str = ""
     caption: str = ""
-    """What its numbers are, in sentences."""
+    """Sentences that say what its numbers are."""
     key: str = ""
     """Names it among the tables of a report."""
     texts_last: int = 0

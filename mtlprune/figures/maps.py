@@ -23,7 +23,7 @@ from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup
 
 SEEDS_SHOWN = 3
 CELL, WRITTEN, SMALL = 26, 34, 20
-"""Of a map that stands alone, with numbers in its cells, and beside others."""
+"""Side of a cell in a map that stands alone, with numbers in its cells, and beside others."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class GateMap:
     kind: str
     """run, frequency, seeds, mean, tasks, difference or training."""
     name: str
-    """Of the file, without its ending."""
+    """Name of the file, without its ending."""
     runs: tuple[str, ...]
     title: str
     subtitle: tuple[str, ...]
     heading: str
-    """What the numbers are, above the legend."""
+    """Words above the legend: what the numbers are."""
     numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    """What the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates; of
+    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates; of
     training a name for each evaluation, which has a map of its own."""
     palette: str = ""
-    """Of a map of seeds."""
+    """Palette of a map of seeds."""
 
     @property
     def caption(self) -> str:
-        """What the colours of a map of seeds mean."""
+        """Sentences that say what the colours of a map of seeds mean."""
         return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
 
     @property
@@ -67,7 +67,7 @@ class GateMap:
 
     @property
     def key(self) -> dict[str, str]:
-        """What colours mean: words → #rrggbb."""
+        """Meaning of the colours: words → #rrggbb."""
         if self.palette:
             return _subsets(self)
         signed = self.kind == "difference"
@@ -76,7 +76,7 @@ class GateMap:
         return {f"{step:g}".replace("-", "−"): colour for step, colour in zip(steps, hexes(colours), strict=True)}
 
     def spec(self, values: bool = False) -> Spec:
-        """Of the map alone, every layer and head numbered. ``values``: their numbers stand in the cells."""
+        """A figure of the map alone, every layer and head numbered. ``values``: the numbers stand in the cells."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
             cell = WRITTEN if values else SMALL
@@ -94,7 +94,7 @@ class GateMap:
         return notebook(self.spec())
 
     def entry(self) -> dict[str, Any]:
-        """What maps.json says of it."""
+        """Its entry in maps.json."""
         numbers = {self.kind if name == "gate" else name: array.tolist() for name, array in self.numbers.items()}
         caption = {"caption": self.caption} if self.caption else {}
         return (
@@ -117,7 +117,7 @@ class GateMaps(dict[str, GateMap]):
 
 
 def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
-    """Of maps with their means: means and all tasks, then seeds in colours; each list may be one chart."""
+    """Lists of maps that may each be one chart: means and all tasks, then seeds in colours."""
     by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
     for one in maps:
         if one.kind in ("mean", "tasks", "seeds"):
@@ -219,7 +219,7 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
 
 
 def comparable(one: str, other: str) -> bool:
-    """Whether two labels' difference has a map.
+    """Tell whether the difference of two labels has a map.
 
     Tasks and joint runs with each other; a task's own gate set in a joint run with the other sets of that run and with
     that task alone.
@@ -237,7 +237,7 @@ ALONE = "Gate\n1: open, 0: closed"
 
 
 def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **rest: Any) -> GateMap:
-    """Of these claims, whose encoder stands above what is said of them."""
+    """A map of these claims, with their encoder above what is said of them."""
     runs = tuple(claim.run for claim in claims)
     return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **rest)
 
@@ -420,7 +420,7 @@ def _eight_bit(values: NDArray[np.float64]) -> Colours:
 
 
 def colours_mean(seeds: Sequence[str], palette: str) -> str:
-    """What a colour of a map of two or three seeds means, in sentences: its caption."""
+    """Sentences that say what a colour of a map of two or three seeds means: its caption."""
     if palette != "rgb":
         return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."
     pure, others = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
@@ -442,7 +442,7 @@ def plain(colours: Colours, cell: int) -> Image.Image:
 
 
 def packed(picture: Image.Image) -> bytes:
-    """As a PNG file."""
+    """The picture as a PNG file."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()

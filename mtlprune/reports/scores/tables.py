@@ -192,7 +192,7 @@ def slots(comparison: Comparison) -> Slots:
 
 
 def has_triangle(comparison: Comparison) -> bool:
-    """Whether pairs of tasks are among the columns."""
+    """Tell whether pairs of tasks are among the columns."""
     return any(column.in_triangle for column in comparison.columns)
 
 
@@ -201,7 +201,7 @@ def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
 
 
 def apart(comparison: Comparison) -> bool:
-    """Whether differences have a table of their own, in the same layout, so that both fit a page."""
+    """Tell whether differences have a table of their own, in the same layout, so that both fit a page."""
     many = sum(_compared(comparison, places) for places in slots(comparison).values()) > BESIDE
     return many or (has_triangle(comparison) and bool(comparison.against))
 
@@ -336,7 +336,7 @@ def details(comparison: Comparison) -> Grid:
 
 
 def legend(comparison: Comparison, intervals: bool = True) -> str:
-    """What stands in the cells, in one sentence.
+    """One sentence that says what stands in the cells.
 
     Args:
         intervals: whether cells show intervals of differences.
@@ -392,7 +392,7 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
 
 
 def _marks(comparison: Comparison) -> Iterator[str]:
-    """What the signs beside differences mean."""
+    """Meaning of the signs beside differences, in clauses."""
     tests = list(comparison.tests.values())
     over_seeds = [test.difference.has_seeds for test in tests]
     if any(over_seeds):
@@ -479,7 +479,7 @@ def _reach(comparison: Comparison) -> Iterator[str]:
 
 
 def _seeds(comparison: Comparison) -> Iterator[str]:
-    """What seeds alone could show."""
+    """Sentences on what seeds alone could show."""
     if not comparison.tests:
         return
     numbers = {min(test.difference.seeds) for test in comparison.tests.values()}
