@@ -11,7 +11,6 @@ import functools
 import hashlib
 import io
 import json
-import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -164,7 +163,7 @@ def lines(
     """
     kept = frame.dropna(subset=[y])
     size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
-    across = alt.Axis(grid=False, values=_counts(kept[x]), format="d") if whole else alt.Axis(grid=False)
+    across = alt.Axis(grid=False, tickMinStep=1, tickCount=6, format="d") if whole else alt.Axis(grid=False)
     return (
         alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
@@ -175,16 +174,6 @@ def lines(
             **(look or colours(frame, dashed)),
         )
     )
-
-
-def _counts(values: pd.Series) -> list[int]:
-    """Round whole numbers between the least and the greatest, about six: Vega's own ticks may lie between two."""
-    if values.empty:
-        return []
-    low, high = float(values.min()), float(values.max())
-    power = 10 ** max(0, math.floor(math.log10(max((high - low) / 6, 1))))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / 6)
-    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:
@@ -518,8 +507,8 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
             break
         size = style.font_size / zoom
     raise ChartError(
-        f"--width {style.width:g}: with words of {style.font_size:g} points this figure needs more room; name a "
-        "greater width or a smaller --font-size"
+        f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few cm; "
+        "name a greater width or a smaller --font-size"
     )
 
 

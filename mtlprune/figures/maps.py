@@ -5,7 +5,6 @@ drawn as black with opacity H. Arrays in [0, 1] or [-1, 1] become 8-bit sRGB. Le
 seeds.
 """
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
@@ -15,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageColor
+from PIL import ImageColor
 
 from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
@@ -56,8 +55,6 @@ class GateMap:
         arrays = list(self.numbers.values())
         if self.palette:
             return mixed(arrays, corners(len(arrays), self.palette))
-        if self.kind == "training":
-            return opacity(np.hstack([np.pad(gates, ((0, 0), (0, 1))) for gates in arrays]))
         return diverging(arrays[0]) if self.kind == "difference" else opacity(arrays[0])
 
     @property
@@ -85,10 +82,6 @@ class GateMap:
             cell = max(WRITTEN, 12 * len(self.numbers) + 8) if values else CELL
             chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
-
-    def plain(self, cell: int) -> bytes:
-        """A PNG of its cells alone, each so many pixels wide."""
-        return packed(plain(self.colours, cell))
 
     def _repr_html_(self) -> str:
         return notebook(self.spec())
@@ -336,7 +329,7 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-# -- colours of gates, and plain pictures as a paper shows them --------------------------------------------------------
+# -- colours of gates --------------------------------------------------------------------------------------------------
 
 
 Colour = tuple[int, int, int]
@@ -430,19 +423,3 @@ def colours_mean(seeds: Sequence[str], palette: str) -> str:
         f"A channel is 255 · (1 − z), z the gate: {channels}. So {pure} is a head that seed {seeds[0]} closed and "
         f"{others} kept; black is kept by all, white closed in all."
     )
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
-def plain(colours: Colours, cell: int) -> Image.Image:
-    """The cells of a map alone, as He and Choi (2021) print them: (L, A, 3) → squares of so many pixels, no words."""
-    layers, heads = colours.shape[:2]
-    return Image.fromarray(colours).resize((heads * cell, layers * cell), Image.Resampling.NEAREST)
-
-
-def packed(picture: Image.Image) -> bytes:
-    """The picture as a PNG file."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()

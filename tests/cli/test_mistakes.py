@@ -181,7 +181,7 @@ ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cros
 MISTAKES: list[tuple[str, str]] = [
     ("bench tiny.yaml --sentences 9 --analyses --out new", "expected 9 sentences in dev, found 8"),
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
-    ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, plain, found 'gif'"),
+    ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
     ("heads --out new", "nothing to join"),
     ("heads --analyses . --out new", "holds none of"),
     (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
