@@ -22,7 +22,7 @@ from mtlprune.runs.folder import RunError, RunFolder
 
 @dataclass(frozen=True)
 class Sources:
-    """Runs, folders and remarks from which the page is made."""
+    """What the page is made from."""
 
     runs: Sequence[RunFolder]
     probes: Sequence[Path] = ()
@@ -32,7 +32,7 @@ class Sources:
     latency: Sequence[Path] = ()
     """Files latency.json, or run folders that `mtlprune prune` made; those among the runs are found."""
     notes: Sequence[str] = ()
-    """Sentences for the caveats: what is known to be missing."""
+    """What is known to be missing, in sentences, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Title → task → score of columns that come from no run; they stand in the first table."""
 
@@ -45,7 +45,7 @@ class Choices:
     split: str | None = None
     """Whose scores; None: test where a run is scored on it, else dev."""
     resamples: int = 10_000
-    """Resamples of each test; 0 leaves tests out."""
+    """Of each test; 0 leaves tests out."""
     permutations: int = 10_000
     seed: int = 0
 
@@ -84,24 +84,23 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"
-    shown = [part for part in parts if part is not None]
-    return rendered(title, shown, [run.folder.path for run in runs], list(_following(runs, bool(sets), sources)))
+    there = [part for part in parts if part is not None]
+    return rendered(title, there, [run.folder.path for run in runs], list(_following(runs, bool(sets), sources)))
 
 
 def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources) -> Iterator[tuple[str, str]]:
-    """Next steps: reason and command, for what these runs lack most for an answer that another seed confirms."""
+    """What to do next: what these runs lack most for an answer that another seed confirms."""
     trained = [run for run in runs if not run.tree["train"].get("start")]
     seeds = {run.seed for run in trained}
     if 0 < len(seeds) < 3:
-        few = "1 seed" if len(seeds) == 1 else "2 seeds"
-        reason = f"{few} cannot tell training's chance from tasks; repeat runs"
+        told = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} cannot tell training's chance from tasks; repeat runs"
         once = [run for run in trained if run.seed == max(seeds)]
         more = ",".join(str(max(seeds) + k) for k in range(1, 4 - len(seeds)))
         shown = [Path(run.path) for run in once]
         shown = [Path(path.name) if path.is_absolute() else path for path in shown]  # nobody's page says where it lay
         paths = " ".join(shlex.quote(f"{path}/config.yaml") for path in shown)
-        command = f"mtlprune train {paths if len(once) == 1 else '$run'} --seeds {more}"
-        yield reason, command if len(once) == 1 else f"for run in {paths}; do {command}; done"
+        again = f"mtlprune train {paths if len(once) == 1 else '$run'} --seeds {more}"
+        yield told, again if len(once) == 1 else f"for run in {paths}; do {again}; done"
     if not claims:
         yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
     if not sources.probes:
