@@ -40,7 +40,7 @@ def markdown(comparison: Comparison) -> str:
 
 def blocks(comparison: Comparison) -> list[Grid | str]:
     """Tables, and in words what each shows."""
-    tests = [details(comparison), tests_legend(comparison)] if comparison.tests else []
+    tests: list[Grid | str] = [details(comparison), tests_legend(comparison)] if comparison.tests else []
     return [*grids(comparison), legend(comparison), *tests]
 
 
