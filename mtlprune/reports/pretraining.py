@@ -62,8 +62,8 @@ class PretrainingLog:
 
     def points(self, key: str) -> list[tuple[float, float]]:
         """(update, value) where it is known."""
-        values = [(line["step"], line.get(key)) for line in self.lines]
-        return [(float(step), float(value)) for step, value in values if isinstance(value, int | float)]
+        found = [(line["step"], line.get(key)) for line in self.lines]
+        return [(float(step), float(value)) for step, value in found if isinstance(value, int | float)]
 
     def break_of(self, measure: Measure) -> float | None:
         """The update of its largest acceleration, on an axis of logarithms; None where there is none or too little."""
@@ -82,9 +82,9 @@ def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise RunError("a run is named twice; name each folder once")
-    logs = [_read(path) for path in paths]
-    names = [log.name for log in logs]
-    return [log if names.count(log.name) == 1 else replace(log, name=f"{log.name} ({log.path})") for log in logs]
+    found = [_read(path) for path in paths]
+    names = [log.name for log in found]
+    return [log if names.count(log.name) == 1 else replace(log, name=f"{log.name} ({log.path})") for log in found]
 
 
 def _read(path: Path) -> PretrainingLog:
@@ -133,9 +133,9 @@ def markdown(logs: Sequence[PretrainingLog]) -> str:
     for entry in summary(logs)["runs"]:
         until = f" until {entry['release']}" if entry["release"] is not None else ""
         cells = [
-            ("–" if numbers["last"] is None else f"{numbers['last']:.2f}")
-            + ("" if numbers["break"] is None else f" @ {numbers['break']:g}")
-            for numbers in (entry[measure.key] for measure in shown)
+            ("–" if found["last"] is None else f"{found['last']:.2f}")
+            + ("" if found["break"] is None else f" @ {found['break']:g}")
+            for found in (entry[measure.key] for measure in shown)
         ]
         rows.append([entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"]), *cells])
     header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
@@ -158,8 +158,8 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
         "By updates, on a log axis; at its left end before the first. Ring: the curve's break, its largest "
         "acceleration (of the drop, for loss and dimension). Dashed across: what needs no learning."
     ]
-    drawn = panels([_panel(measure, logs, start, ticks) for measure in measured(logs)], 3)
-    return figure(drawn, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)
+    made = panels([_panel(measure, logs, start, ticks) for measure in measured(logs)], 3)
+    return figure(made, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)
 
 
 def _panel(
@@ -189,10 +189,10 @@ def _panel(
     base = [v for log in logs for _, v in log.points(str(measure.beside))]
     base = [measure.beside] if isinstance(measure.beside, float) else base
     if base:
-        beside = alt.Chart(alt.InlineData(values=[{"value": max(base), "words": measure.called}])).encode(
+        told = alt.Chart(alt.InlineData(values=[{"value": max(base), "words": measure.called}])).encode(
             alt.Y("value:Q")
         )
-        layers.append(beside.mark_rule(strokeDash=[5, 3], color=SOFT))
-        words = beside.mark_text(align="right", baseline="bottom", dx=-2, dy=-2, color=SOFT)
+        layers.append(told.mark_rule(strokeDash=[5, 3], color=SOFT))
+        words = told.mark_text(align="right", baseline="bottom", dx=-2, dy=-2, color=SOFT)
         layers.append(words.encode(alt.X(value=WIDTH), alt.Text("words:N")))
     return alt.layer(*layers)

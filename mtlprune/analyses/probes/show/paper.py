@@ -42,13 +42,13 @@ def read_published() -> dict[str, Any]:
 def named_encoder(against: str) -> str:
     """The published encoder that ``paper`` or ``paper:ROBERTA`` asks for. Raises RunError."""
     name, _, encoder = against.partition(":")
-    known = next((one for one in ENCODERS if one.lower() == (encoder or ENCODERS[0]).lower()), None)
-    if name != "paper" or known is None:
+    found = next((one for one in ENCODERS if one.lower() == (encoder or ENCODERS[0]).lower()), None)
+    if name != "paper" or found is None:
         raise RunError(
             f"--against: expected paper, or paper: and one of {', '.join(ENCODERS)}, such as paper:RoBERTa; "
             f"found {against!r}"
         )
-    return known
+    return found
 
 
 def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
@@ -81,12 +81,12 @@ def beside_paper(panel: ProbePanel, encoder: str) -> Grid | None:
 
 def _legend(panel: ProbePanel, constants: Mapping[str, Any], shared: Sequence[str]) -> str:
     published = read_published()
-    meanings, defects = published["defects"], constants["defects"]
+    told, defects = published["defects"], constants["defects"]
     everywhere = [key for key in published["everywhere"] if key != "10" or panel.apart]  # 10 is about the root
     parts = [
         f"Paper: {published['units']}; from {published['origin']}.",
-        *(f"{DEFECT} ({', '.join(defects[key])}): {meanings[key]}." for key in sorted(defects, key=int)),
-        *(f"All of the paper's: {meanings[key]}." for key in everywhere),
+        *(f"{DEFECT} ({', '.join(defects[key])}): {told[key]}." for key in sorted(defects, key=int)),
+        *(f"All of the paper's: {told[key]}." for key in everywhere),
         "Ours: sound (head chosen on dev); --mode as-released is what the paper's numbers can be held against."
         * (panel.mode == "sound"),
         "Corpora, label sets and encoders differ: a label of the same name need not mean the same, so compare the "
