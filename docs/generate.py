@@ -32,7 +32,7 @@ CLASSES: dict[Any, tuple[str, ...]] = {
     Dependencies: (),
     Predicate: (),
     Comparison: ("frame",),
-    GateMap: ("spec", "plain"),
+    GateMap: ("spec",),
     Result: ("named", "wide", "known", "grids"),
 }
 """What the functions return, and which of its members are for everybody."""

@@ -29,7 +29,7 @@ Device = Annotated[str | None, typer.Option(help="Another device than the run's 
 Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
 FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
 Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
-Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG and GIF.")]
+Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")]
 
 
 def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:

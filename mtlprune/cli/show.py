@@ -4,10 +4,9 @@ mtlprune runs record: what these need of them, without weights."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -100,57 +99,47 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
 
 # -- maps --------------------------------------------------------------------------------------------------------------
 
-PLAIN, PLAIN_CELL = "plain", 8
-"""The format that is cells alone, and units of such a cell."""
-
 
 def maps(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with gates, or sweeps.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.")],
     values: Annotated[bool, typer.Option("--values", help="Write the numbers into the cells.")] = False,
     palette: Annotated[Literal["colourblind", "rgb"], typer.Option(help="Of the maps of seeds.")] = "colourblind",
-    format_: Annotated[
-        str, typer.Option("--format", help="png, svg, pdf, plain (a PNG of the cells alone), with commas between.")
-    ] = "png,svg",
+    format_: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "png,svg",
     scale: Scale = 2,
-    animate: Annotated[bool, typer.Option("--animate", help="Each run's gates over training, as a GIF.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="Each run's gates at every evaluation, too.")] = False,
     width: Width = None,
     font_size: FontSize = 11,
     title: Title = True,
 ) -> None:
-    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, training animated."""
+    """Draw which heads runs claim: each run, seeds by colour, means, all tasks, differences, evaluations."""
     from mtlprune.figures.charts import FORMATS, Style, render
-    from mtlprune.figures.maps import Animation, claim_maps, left_out
+    from mtlprune.figures.maps import claim_maps, left_out, training_map
     from mtlprune.runs.claims import group, load_claims, notes
 
-    formats = chosen_formats(format_, (*FORMATS, PLAIN))
+    formats = chosen_formats(format_, FORMATS)
     make_room(out)
     claims = load_claims(expanded(seen_from_here(runs), having="gates.jsonl"))
     run_groups = group(claims)
-    said = [*notes(run_groups), *left_out(run_groups)]
-    entries: list[dict[str, Any]] = []
-    pending: dict[str, Callable[[], bytes]] = {}
-    style = Style(width, font_size, title, scale)
-    for one in claim_maps(run_groups, palette):
-        spec = one.spec(values)
-        files = {f"{one.name}.{kind}": partial(render, spec, kind, style) for kind in formats if kind != PLAIN}
-        plain = {f"{one.name}-plain.png": partial(one.plain, PLAIN_CELL * scale)} if PLAIN in formats else {}
-        entries.append({"files": [*files, *plain], **one.entry()})
-        pending |= files | plain
-    for animation in [Animation(claim) for each in run_groups for claim in each.claims] if animate else ():
-        entries.append({"files": [f"{animation.name}.gif"], **animation.entry()})
-        pending[f"{animation.name}.gif"] = partial(animation.gif, scale)
+    remarks = [*notes(run_groups), *left_out(run_groups)]
+    during = [training_map(claim) for each in run_groups for claim in each.claims] if training else []
+    drawn = [*claim_maps(run_groups, palette), *during]
+    entries = [{"files": [f"{one.name}.{kind}" for kind in formats], **one.entry()} for one in drawn]
     layers, heads = claims[0].gates.shape
-    head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": said}
+    head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": remarks}
+    style = Style(width, font_size, title, scale)
     with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
         remove(out / "maps.json")
-        for name, make in pending.items():
-            write_bytes(out / name, make())
+        for one in drawn:
+            spec = one.spec(values)
+            for kind in formats:
+                write_bytes(out / f"{one.name}.{kind}", render(spec, kind, style))
         write_json(out / "maps.json", head | {"maps": entries})  # last, so that it never names what is not there
-    say(f"{len(pending)} pictures of {len(entries)} maps in {out}; maps.json there lists them with their numbers")
+    pictures = len(drawn) * len(formats)
+    say(f"{pictures} pictures of {len(drawn)} maps in {out}; maps.json there lists them with their numbers")
     for caption in dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption")):
         say(f"maps of seeds: {caption}")
-    for note in said:
+    for note in remarks:
         say(f"note: {note}")
 
 

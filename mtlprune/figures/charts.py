@@ -11,10 +11,9 @@ import functools
 import hashlib
 import io
 import json
-import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,15 +31,13 @@ HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4
 """After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
-"""Of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
+"""Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
 ABOVE = "#2166ac"
-"""What stands out for good: blue, of DIVERGING."""
+"""Colour of what stands out for good: blue, of DIVERGING."""
 SEQUENTIAL = ("#ffffff", "#000000")
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
-LOOK = {"rule": RULE, "light": SEQUENTIAL[0], "dark": SEQUENTIAL[1], "below": DIVERGING[0], "above": DIVERGING[-1]}
-"""Of cells of head maps, for the page's script."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
 DOZEN = 12
@@ -50,6 +47,8 @@ SCALE = 2
 """Pixels of a PNG for each of a chart."""
 CRAMPED, NARROWEST = 0.4, 0.2
 """How small panels may become, as a share of their size, until fewer stand side by side, and at all."""
+SUBTITLE = 80
+"""Letters in a line of what stands below a title."""
 POINT = 72 / 2.54
 """Points a centimetre."""
 Spec = dict[str, Any]
@@ -60,7 +59,7 @@ class ChartError(RunError):
 
 
 class Chart(NamedTuple):
-    """A figure of an analysis: what makes its specification from a Result (None: there is nothing to show), what it
+    """A figure of an analysis: a function from a Result to its specification (None: there is nothing to show), what it
     shows in words for those who do not see it, and its caption."""
 
     make: Callable[[Any], Spec | None]
@@ -164,7 +163,7 @@ def lines(
     """
     kept = frame.dropna(subset=[y])
     size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
-    across = alt.Axis(grid=False, values=_counts(kept[x]), format="d") if whole else alt.Axis(grid=False)
+    across = alt.Axis(grid=False, tickMinStep=1, tickCount=6, format="d") if whole else alt.Axis(grid=False)
     return (
         alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
@@ -175,16 +174,6 @@ def lines(
             **(look or colours(frame, dashed)),
         )
     )
-
-
-def _counts(values: pd.Series) -> list[int]:
-    """Round whole numbers between the least and the greatest, about six: Vega's own ticks may lie between two."""
-    if values.empty:
-        return []
-    low, high = float(values.min()), float(values.max())
-    power = 10 ** max(0, math.floor(math.log10(max((high - low) / 6, 1))))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / 6)
-    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:
@@ -236,12 +225,12 @@ class Interval(NamedTuple):
     """All that is known, in words."""
 
 
-def forest(found: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
+def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
     """Differences below each other, the first dozen, each with its name: a dot with its interval, full where sure.
 
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
     """
-    rows = pd.DataFrame(found[:DOZEN])
+    rows = pd.DataFrame(intervals[:DOZEN])
     known = rows.dropna(subset=["low", "high"])
     wide = known["high"] - known["low"]
     usual = known[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(known) else known
@@ -277,7 +266,7 @@ def head_map(
     legend: bool = True,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
-    told: Sequence[str] = (),
+    further: Sequence[str] = (),
 ) -> alt.FacetChart:
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
@@ -295,25 +284,21 @@ def head_map(
         axes: whether every layer and head has its number, with the words *layer* and *head*.
         heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
-        told: further columns for the tooltip.
+        further: columns for the tooltip.
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     shown, closed, high = alt.datum[value], f"!isValid({alt.datum[value]})", int(frame["layer"].max())
-    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *told) if c in frame]]
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *further) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
-    texts = [f"(isValid(datum['{key}']) ? format(datum['{key}'], '.3~f') : '–')" for key in (value, *told)]
-    numbers = [f"'{key} ' + {text}" for key, text in zip((value, *told), texts, strict=True)] if told else texts
-    words_of = "'layer ' + datum.layer + ', head ' + datum.head + ': ' + " + " + ', ' + ".join(numbers)
     base = alt.Chart(data(kept)).encode(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
-        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *told))],
+        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *further))],
     )
-    said = base.transform_calculate(said=words_of).encode(description="said:N")
-    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1, "aria": True}
-    cells = said.mark_rect(**box)
+    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
+    cells = base.mark_rect(**box)
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
         dark = f"abs({shown}) > {0.55 * most}"
@@ -331,7 +316,7 @@ def head_map(
         drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn.append(said.transform_filter(closed).mark_rect(fill="#ffffff", **box))
+    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **box))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
     if "written" in kept:
@@ -353,8 +338,8 @@ def _by_name(layered: Any, names: list[str], title: str, words: bool, across: in
     header.labelExpr = r"split(datum.label, '\n')"
     spacing = alt.RowColnumber(row=14, column=28)
     facet = alt.Facet("name:N", sort=names, header=header)
-    made = layered.facet(facet=facet, columns=across, title=title, spacing=spacing)
-    return made.resolve_axis(x="independent", y="independent") if axes else made
+    maps = layered.facet(facet=facet, columns=across, title=title, spacing=spacing)
+    return maps.resolve_axis(x="independent", y="independent") if axes else maps
 
 
 def cells(
@@ -433,10 +418,9 @@ def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
 def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
     """The specification of a figure, with its title and what it shows in a line or two above."""
     spec: Spec = _readable(chart.to_dict(validate=False))  # checking against the schema takes longer than making it
-    room = max(380, max(_widths(spec), default=0))
-    wrapped = [part for line in explained for part in textwrap.wrap(line, int(room / 5.6))]
     if title:
-        spec["title"] = {"text": title, "subtitle": wrapped}
+        subtitle = [part for line in explained for part in textwrap.wrap(line, SUBTITLE)]
+        spec["title"] = {"text": title, "subtitle": subtitle}
     return spec
 
 
@@ -449,24 +433,7 @@ def _readable(part: Any) -> Any:
     return printable_lines(part) if isinstance(part, str) else part
 
 
-def _widths(spec: Any) -> Iterator[int]:
-    """How wide the rows of a specification are, about."""
-    if "concat" in spec:
-        each = [next(_widths(part), WIDTH) + 60 for part in spec["concat"]]
-        yield sum(each[: spec.get("columns", len(each))])
-    elif "hconcat" in spec:
-        yield sum(next(_widths(part), WIDTH) + 60 for part in spec["hconcat"])
-    elif "columns" in spec:  # small maps side by side
-        yield spec["columns"] * (next(_widths(spec["spec"]), WIDTH) + 20)
-    elif "layer" in spec or "spec" in spec:
-        yield from (
-            spec.get("width") or next(_widths(part), WIDTH) for part in [*spec.get("layer", []), spec.get("spec")][:1]
-        )
-    else:
-        yield spec.get("width", WIDTH)
-
-
-def config(font_size: float, factor: float = 1.0) -> Spec:
+def config(font_size: float) -> Spec:
     """Vega-Lite's ``config``: ink, rules and sizes of words."""
     small = {"labelFontSize": font_size, "titleFontSize": font_size, "labelColor": INK, "titleColor": SOFT}
     thin = {"labelFontWeight": "normal", "titleFontWeight": "normal", "labelLimit": 0, "titleLimit": 0}
@@ -486,10 +453,10 @@ def config(font_size: float, factor: float = 1.0) -> Spec:
             "labelPadding": 6,
             "labelFlush": False,
         },
-        "legend": {**small, **thin, "columnPadding": 16, "offset": 16, "gradientLength": 120 * max(factor, 0.7)},
+        "legend": {**small, **thin, "columnPadding": 16, "offset": 16, "gradientLength": 120},
         "header": {**small, **thin, "labelPadding": 14},
         "text": {"fontSize": font_size},
-        "line": {"strokeWidth": 1.6 * max(factor, 0.6)},
+        "line": {"strokeWidth": 1.6},
         "title": {
             "anchor": "start",
             "frame": "group",
@@ -508,41 +475,41 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     """A figure as a file: one of FORMATS. Same specification, same bytes.
 
     Raises:
-        ChartError: its words alone are wider than ``style.width``.
+        ChartError: its words leave too little of ``style.width`` for its panels.
     """
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()
     if kind == "pdf":
         return bytes(vl_convert.svg_to_pdf(text))
-    packed = io.BytesIO()
+    buffer = io.BytesIO()
     with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=style.scale))) as picture:
-        picture.convert("RGB").save(packed, "PNG", optimize=True)  # a third of the bytes
-    return packed.getvalue()
+        picture.convert("RGB").save(buffer, "PNG", optimize=True)  # a third of the bytes
+    return buffer.getvalue()
 
 
 def svg(spec: Spec, style: Style = PLAIN) -> str:
-    """A figure as SVG, with ids that depend on the picture alone, so that two figures may share a page."""
+    """A figure as SVG. For a width it is drawn with larger words, then made smaller as a whole, until both fit."""
     if style.width is None:
-        return _renumbered(_svg(styled(spec, style)))
-    wanted = style.width * POINT
-    whole, half = (_size(_svg(styled(spec, style, factor)))[0] for factor in (1.0, 0.5))
-    rate = 2 * (whole - half)  # words keep their size, panels give way; where words alone are as wide, nothing can
-    factor = 1 + (wanted - whole) / rate if rate > 1 else float(wanted >= whole)
-    columns = spec.get("columns", 1)
-    whole_rows = any("facet" in part for part in spec.get("concat", ()))  # maps beside each other belong together
-    if factor < CRAMPED and columns > 1 and not whole_rows:
-        return svg({**spec, "columns": columns - 1}, style)
-    if factor < NARROWEST:
-        least = (whole - 2 * (1 - NARROWEST) * (whole - half)) / POINT
-        raise ChartError(
-            f"--width {style.width:g}: this figure with its words is at least {least:.1f} cm wide; name a greater "
-            "width or a smaller --font-size"
-        )
-    text = _svg(styled(spec, style, factor))
-    width, height = _size(text)  # near what is wanted: ticks and legends may have moved
-    scaled = f'width="{wanted:.2f}" height="{height * wanted / width:.2f}"'
-    return _renumbered(re.sub(r'width="[\d.]+" height="[\d.]+"', scaled, text, count=1))
+        return _drawn(json.dumps(styled(spec, style)))
+    wanted, size = style.width * POINT, style.font_size
+    for _ in range(12):
+        text = _drawn(json.dumps(styled(spec, style, size)))
+        width, height = drawn_size(text)
+        zoom = wanted / width
+        if abs(zoom * size / style.font_size - 1) < 0.02:
+            scaled = f'width="{wanted:.2f}" height="{height * zoom:.2f}"'
+            return _SIZE.sub(rf"\g<1>{scaled}", text, count=1)
+        columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
+        if zoom < CRAMPED and columns > 1 and not rows_are_whole:  # maps beside each other belong together
+            return svg({**spec, "columns": columns - 1}, style)
+        if zoom < NARROWEST:
+            break
+        size = style.font_size / zoom
+    raise ChartError(
+        f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few cm; "
+        "name a greater width or a smaller --font-size"
+    )
 
 
 def notebook(spec: Spec) -> str:
@@ -550,70 +517,47 @@ def notebook(spec: Spec) -> str:
     return f'<div style="background: #fff; overflow-x: auto">{svg(spec)}</div>'
 
 
-def styled(spec: Spec, style: Style = PLAIN, factor: float = 1.0) -> Spec:
-    """The specification with the look of a style, its panels so many times as wide and high."""
-    held = {key: value for key, value in spec.items() if key != "title" or style.title}
-    if isinstance(held.get("title"), dict):
-        held["title"] = {**held["title"], "frame": "bounds", "fontSize": style.font_size + 6, "offset": 14}
-    return {**_scaled(held, factor, style.font_size), "config": config(style.font_size, factor)}
+def styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) -> Spec:
+    """The specification with the look of a style, or of its words in another size."""
+    size = font_size or style.font_size
+    parts = {key: value for key, value in spec.items() if key != "title" or style.title}
+    if isinstance(parts.get("title"), dict):
+        parts["title"] = {**parts["title"], "frame": "bounds", "fontSize": size + 6, "offset": 14}
+    return {**_with_broken_titles(parts, size), "config": config(size)}
 
 
-def _scaled(part: Any, factor: float, font_size: float) -> Any:
-    """Every panel's size, and with it its marks and the breaks of its title; data stay as they are."""
+def _with_broken_titles(part: Any, font_size: float) -> Any:
+    """A part of a specification, the titles of its panels in lines no wider than the panel."""
     if isinstance(part, list):
-        return [_scaled(one, factor, font_size) for one in part]
+        return [_with_broken_titles(one, font_size) for one in part]
     if not isinstance(part, Mapping):
         return part
-    made = {
-        key: value if key in ("data", "datasets", "encoding") else _scaled(value, factor, font_size)
-        for key, value in part.items()
-    }
-    powers = {"width": 1, "height": 1, "spacing": 1, "strokeWidth": 1, "size": 2}  # a dot's size is its area
-    made |= {key: part[key] * factor**power for key, power in powers.items() if isinstance(part.get(key), int | float)}
-    width = made.get("width") or made.get("spec", {}).get("width")
+    apart = ("data", "datasets", "encoding")
+    broken = {key: value if key in apart else _with_broken_titles(value, font_size) for key, value in part.items()}
+    width = part.get("width") or part.get("spec", {}).get("width")
     if width and isinstance(part.get("title"), str):
-        made["title"] = textwrap.wrap(part["title"], max(8, int(width / (0.5 * font_size))))
-    return made
+        broken["title"] = textwrap.wrap(part["title"], max(8, int(width / (0.5 * font_size))))
+    return broken
 
 
-def _svg(spec: Spec) -> str:
-    """Vega's, with two decimals and circles as such: a third of the bytes where there are many dots.
-
-    What is said of a cell (the channel ``description``) is its tooltip.
-    """
-    return _drawn(json.dumps(spec))
+_SIZE = re.compile(r'(<svg [^>]*?)\bwidth="([\d.]+)" height="([\d.]+)"')
+_ID = re.compile(r'(?<=["#])(?:clip|gradient_)\d+(?=[")])')
 
 
 @functools.lru_cache(4)  # PNG and PDF are made from it, too
 def _drawn(spec: str) -> str:
-    text = str(vl_convert.vegalite_to_svg(spec))
-    text = _SAID.sub(r"<path \2><title>\1</title></path>", text)
-    text = re.sub(r'\b(?:transform|d)="[^"]*"', lambda m: _LONG.sub(lambda n: f"{float(n[0]):.2f}", m[0]), text)
-    return _CIRCLE.sub(r'<circle cx="\1" cy="\2" r="\3"', text)
+    """Vega's SVG of a specification as JSON, with ids that depend on it alone: Vega counts all that a process drew."""
+    prefix = hashlib.sha256(spec.encode()).hexdigest()[:8]
+    names: dict[str, str] = {}
+    svg = vl_convert.vegalite_to_svg(spec)
+    return _ID.sub(lambda name: names.setdefault(name[0], f"c{prefix}{len(names)}"), svg)
 
 
-_LONG = re.compile(r"\d+\.\d{3,}")
-_SAID = re.compile(r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*" ([^>]*)/>')
-_CIRCLE = re.compile(
-    r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" d="M([\d.]+),0A\3,\3,0,1,1,-\3,0A\3,\3,0,1,1,\3,0"'
-)
-
-
-def _size(text: str) -> tuple[float, float]:
-    found = re.search(r'<svg [^>]*\bwidth="([\d.]+)" height="([\d.]+)"', text)
-    assert found is not None
-    return float(found[1]), float(found[2])
-
-
-def _renumbered(text: str) -> str:
-    """Ids of gradients and clips as a digest of the picture and a number: Vega counts over all that a process drew."""
-    names = list(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text)))
-    pattern = {name: f"v{place}" for place, name in enumerate(names)}
-
-    def renamed(prefix: str) -> str:
-        return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', lambda m: m[1] + prefix + pattern.get(m[2], m[2]), text)
-
-    return renamed(f"c{hashlib.sha256(renamed('').encode()).hexdigest()[:8]}") if names else text
+def drawn_size(text: str) -> tuple[float, float]:
+    """Width and height of an SVG of ``svg``."""
+    size = _SIZE.search(text)
+    assert size is not None
+    return float(size[2]), float(size[3])
 
 
 @functools.lru_cache(1)

@@ -56,7 +56,7 @@ class Grid:
     texts: int = 1
     title: str = ""
     caption: str = ""
-    """What its numbers are, in sentences."""
+    """Sentences that say what its numbers are."""
     key: str = ""
     """Names it among the tables of a report."""
     texts_last: int = 0
@@ -118,18 +118,16 @@ class Grid:
         Args:
             caption: else the table's own words.
         """
-        caption = self.words() if caption is None else caption
-        columns = "l" * self.texts + "r" * (len(self.header) - self.texts)
-        head = [r"\toprule", " & ".join(map(escape, self.header)) + r" \\", r"\midrule"]
-        body = [" & ".join(map(_latex, row)) + r" \\" for row in self.rows]
-        named = f"\\caption{{{escape(caption)}}}", f"\\label{{{label}}}"
-        if len(self.rows) > LONG:
-            begin = [f"\\begin{{longtable}}{{{columns}}}", *named[:1], named[1] + r" \\"]
-            lines = [*begin, *head, r"\endhead", r"\bottomrule", r"\endlastfoot", *body, r"\end{longtable}"]
-        else:
-            begin = [r"\begin{table}", r"\centering", *named, f"\\begin{{tabular}}{{{columns}}}"]
-            lines = [*begin, *head, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-        return "\n".join(lines) + "\n"
+        import pandas as pd  # slow to load, and help on the terminal needs none of it
+
+        cells = pd.DataFrame([list(map(_latex, row)) for row in self.rows], columns=list(map(escape, self.header)))
+        return cells.to_latex(
+            index=False,
+            column_format="l" * self.texts + "r" * (len(self.header) - self.texts),
+            longtable=len(self.rows) > LONG,
+            caption=escape(self.words() if caption is None else caption),
+            label=label,
+        )
 
 
 def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:
@@ -145,7 +143,7 @@ def _shown(value: Any, how: Any) -> str:
 
 
 def html(blocks: Iterable[Any]) -> str:
-    """What a notebook shows of words, one paragraph each, and of what has HTML of its own, one below the other."""
+    """HTML for a notebook: of words, one paragraph each, and of what has HTML of its own, one below the other."""
     return "".join(f"<p>{_html(one)}</p>" if isinstance(one, str) else one._repr_html_() for one in blocks)
 
 
@@ -155,13 +153,13 @@ def _html(words: str) -> str:
 
 
 def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:
-    """What makes a whole text in Markdown, in which no label of a corpus, name or file can put HTML."""
+    """Wrap what makes a whole text in Markdown, so that no label of a corpus, name or file can put HTML into it."""
 
     @functools.wraps(make)
-    def made(*args: Params.args, **options: Params.kwargs) -> str:
+    def safe(*args: Params.args, **options: Params.kwargs) -> str:
         return _TAG.sub("&lt;", printable_lines(make(*args, **options)))
 
-    return made
+    return safe
 
 
 def markdown_cell(cell: str) -> str:

@@ -1,13 +1,12 @@
 """Which maps there are of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
 
-The facts (He and Choi 2021): channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
+As He and Choi (2021) draw them: channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
 drawn as black with opacity H. Arrays in [0, 1] or [-1, 1] become 8-bit sRGB. Letters: L layers, A heads a layer, S or K
 seeds.
 """
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, cast
@@ -15,15 +14,15 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageColor, ImageDraw, ImageFont
+from PIL import ImageColor
 
-from mtlprune.figures.charts import DIVERGING, INK, RULE, SOFT, Spec, figure, head_map, notebook
+from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
 from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup
 
 SEEDS_SHOWN = 3
 CELL, WRITTEN, SMALL = 26, 34, 20
-"""Of a map that stands alone, with numbers in its cells, and beside others."""
+"""Side of a cell in a map that stands alone, with numbers in its cells, and beside others."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +30,23 @@ class GateMap:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
-    """run, frequency, seeds, mean, tasks or difference."""
+    """run, frequency, seeds, mean, tasks, difference or training."""
     name: str
-    """Of the file, without its ending."""
+    """Name of the file, without its ending."""
     runs: tuple[str, ...]
     title: str
     subtitle: tuple[str, ...]
     heading: str
-    """What the numbers are, above the legend."""
+    """Words above the legend: what the numbers are."""
     numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    """What the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates."""
+    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates; of
+    training a name for each evaluation, which has a map of its own."""
     palette: str = ""
-    """Of a map of seeds."""
+    """Palette of a map of seeds."""
 
     @property
     def caption(self) -> str:
-        """What the colours of a map of seeds mean."""
+        """Sentences that say what the colours of a map of seeds mean."""
         return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
 
     @property
@@ -57,21 +57,37 @@ class GateMap:
             return mixed(arrays, corners(len(arrays), self.palette))
         return diverging(arrays[0]) if self.kind == "difference" else opacity(arrays[0])
 
-    def spec(self, values: bool = False) -> Spec:
-        """Of the map alone, every layer and head numbered. ``values``: their numbers stand in the cells."""
-        cell = CELL if not values else max(WRITTEN, 12 * len(self.numbers) + 8)
-        chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
-        return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
+    @property
+    def cells(self) -> list[str]:
+        """The colours of its heads, layer by layer, as #rrggbb."""
+        return hexes(self.colours)
 
-    def plain(self, cell: int) -> bytes:
-        """A PNG of its cells alone, each so many pixels wide."""
-        return packed(plain(self.colours, cell))
+    @property
+    def key(self) -> dict[str, str]:
+        """Meaning of the colours: words → #rrggbb."""
+        if self.palette:
+            return _subsets(self)
+        signed = self.kind == "difference"
+        steps = np.array([-1, -0.5, 0, 0.5, 1] if signed else [0, 0.25, 0.5, 0.75, 1])
+        colours = diverging(steps) if signed else opacity(steps)
+        return {f"{step:g}".replace("-", "−"): colour for step, colour in zip(steps, hexes(colours), strict=True)}
+
+    def spec(self, values: bool = False) -> Spec:
+        """A figure of the map alone, every layer and head numbered. ``values``: the numbers stand in the cells."""
+        if self.kind == "training":
+            maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
+            cell = WRITTEN if values else SMALL
+            chart = maps_chart(maps, list(self.numbers), across=_across(maps), cell=cell, values=values, axes=True)
+        else:
+            cell = max(WRITTEN, 12 * len(self.numbers) + 8) if values else CELL
+            chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
+        return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
     def _repr_html_(self) -> str:
         return notebook(self.spec())
 
     def entry(self) -> dict[str, Any]:
-        """What maps.json says of it."""
+        """Its entry in maps.json."""
         numbers = {self.kind if name == "gate" else name: array.tolist() for name, array in self.numbers.items()}
         caption = {"caption": self.caption} if self.caption else {}
         return (
@@ -94,18 +110,21 @@ class GateMaps(dict[str, GateMap]):
 
 
 def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
-    """Of maps with their means: means and all tasks, then seeds in colours; each list may be one chart."""
-    found: dict[tuple[str, ...], list[GateMap]] = {}
+    """Lists of maps that may each be one chart: means and all tasks, then seeds in colours."""
+    by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
     for one in maps:
         if one.kind in ("mean", "tasks", "seeds"):
-            found.setdefault(tuple(one.numbers), []).append(one)
-    return [found.pop(("gate",)), *found.values()]
+            by_seeds.setdefault(tuple(one.numbers), []).append(one)
+    return [by_seeds.pop(("gate",)), *by_seeds.values()]
 
 
 def gallery(maps: Sequence[GateMap], names: Sequence[str]) -> Spec:
     """Maps of one kind side by side, as many as there is room for."""
-    across = max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
-    return figure(maps_chart(maps, names, across=across, cell=SMALL, axes=True))
+    return figure(maps_chart(maps, names, across=_across(maps), cell=SMALL, axes=True))
+
+
+def _across(maps: Sequence[GateMap]) -> int:
+    return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
 
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:
@@ -121,16 +140,17 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
         layers, heads = np.indices(next(iter(one.numbers.values())).shape).reshape(2, -1) + 1
         frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
         if first.palette:
-            frame["colour"] = [_hex(colour) for colour in one.colours.reshape(-1, 3).tolist()]
+            frame["colour"] = one.cells
         if values:
             frame["written"] = [
                 "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
             ]
         frames.append(frame)
-    held = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
-    told, subsets = list(first.numbers), _subsets(first) if first.palette else None
+    cells = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
+    shown, *further = first.numbers
+    subsets = _subsets(first) if first.palette else None
     return head_map(
-        held, told[0], limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, told=told[1:], **look
+        cells, shown, limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, further=further, **look
     )
 
 
@@ -138,15 +158,14 @@ def _subsets(one: GateMap) -> dict[str, str]:
     """Which seeds use a head, in words → colour; all first."""
     seeds = [name.removeprefix("seed ") for name in one.numbers]
     colour_of = corners(len(seeds), one.palette)
-    made = {}
-    for used in sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used)):
-        words = _listed([seed for seed, uses in zip(seeds, used, strict=True) if uses]) if any(used) else "none"
-        made[words] = _hex(np.rint(colour_of[used]).astype(int).tolist())
-    return made
+    every = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
+    words = [_listed([seed for seed, uses in zip(seeds, used, strict=True) if uses] or ["none"]) for used in every]
+    return dict(zip(words, hexes(_eight_bit(np.stack([colour_of[used] for used in every]))), strict=True))
 
 
-def _hex(colour: Sequence[int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)
+def hexes(colours: "Colours") -> list[str]:
+    """(..., 3) → #rrggbb each, in order."""
+    return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.reshape(-1, 3).tolist()]
 
 
 def short(value: float, signed: bool = False) -> str:
@@ -177,21 +196,23 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
 
 def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
     """Which maps one might have expected and why they are not there, in sentences."""
-    found = []
+    reasons = []
     for run_group in run_groups:
         seeds = [claim.name for claim in run_group.claims]
         if len(seeds) == 1:
-            found.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
+            reasons.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
         if len(seeds) > SEEDS_SHOWN:
             shown, rest = _listed(seeds[:SEEDS_SHOWN]), _listed(seeds[SEEDS_SHOWN:])
-            found.append(f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}.")
+            reasons.append(
+                f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}."
+            )
     if sum(not run_group.joint for run_group in run_groups) < 2:
-        found.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
-    return found
+        reasons.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
+    return reasons
 
 
 def comparable(one: str, other: str) -> bool:
-    """Whether two labels' difference has a map.
+    """Tell whether the difference of two labels has a map.
 
     Tasks and joint runs with each other; a task's own gate set in a joint run with the other sets of that run and with
     that task alone.
@@ -208,10 +229,10 @@ def comparable(one: str, other: str) -> bool:
 ALONE = "Gate\n1: open, 0: closed"
 
 
-def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **held: Any) -> GateMap:
-    """Of these claims, whose encoder stands above what is said of them."""
+def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **rest: Any) -> GateMap:
+    """A map of these claims, with their encoder above what is said of them."""
     runs = tuple(claim.run for claim in claims)
-    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **held)
+    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **rest)
 
 
 def _run(claim: Claim) -> GateMap:
@@ -243,12 +264,12 @@ def _seeds(run_group: RunGroup, palette: str) -> GateMap:
 def _mean(run_group: RunGroup) -> GateMap:
     seeds = [claim.name for claim in run_group.claims]
     several, opened = len(seeds) > 1, run_group.open
-    number = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
+    which = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
     all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
     within = all_and_any if several else f"{opened.sum()} heads open"
     about = f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"
     heading = "Mean gate\n1: open in all, 0: closed in all" if several else ALONE
-    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {number}"
+    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {which}"
     return _map("mean", name, run_group.claims, title, about, heading, numbers={"gate": run_group.mean})
 
 
@@ -276,35 +297,15 @@ def _difference(one: RunGroup, other: RunGroup) -> GateMap:
     return _map("difference", name, claims, title, about, heading, numbers={"gate": one.mean - other.mean})
 
 
-@dataclass(frozen=True)
-class Animation:
-    """The gates of a run at every evaluation."""
-
-    claim: Claim
-
-    @property
-    def name(self) -> str:
-        return f"training-{_file(self.claim.label)}-seed{_file(self.claim.name)}"
-
-    @property
-    def title(self) -> str:
-        return f"{self.claim.label}, seed {self.claim.name}: gates during training"
-
-    def gif(self, scale: int) -> bytes:
-        """A frame for each evaluation."""
-        history, words = self.claim.history, []
-        for number, (step, gates) in enumerate(history, 1):
-            opened = f"{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"
-            told = f"Step {step:,}, evaluation {number} of {len(history)}: {opened}"
-            words.append([self.title, encoder_line(self.claim), told])
-        last = max(1, *(step for step, _ in history))
-        return animation(words, [gates for _, gates in history], [step / last for step, _ in history], scale)
-
-    def entry(self) -> dict[str, Any]:
-        """What maps.json says of it."""
-        about = {"kind": "training", "title": self.title, "subtitle": [encoder_line(self.claim)]}
-        steps, gates = zip(*self.claim.history, strict=True)
-        return about | {"runs": [self.claim.run], "steps": steps, "numbers": [each.tolist() for each in gates]}
+def training_map(claim: Claim) -> GateMap:
+    """The gates of a run at every evaluation, a map each."""
+    name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
+    numbers = {
+        f"{place}: step {step:,}\n{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open": gates
+        for place, (step, gates) in enumerate(claim.history, 1)
+    }
+    about = _counted(len(numbers), "evaluation")
+    return _map("training", name, [claim], f"{title}: gates during training", about, ALONE, numbers=numbers)
 
 
 def encoder_line(claim: Claim) -> str:
@@ -324,20 +325,16 @@ def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-# -- colours of gates, and what Pillow makes of them: plain pictures as a paper shows them, and animations -------------
+# -- colours of gates --------------------------------------------------------------------------------------------------
 
 
 Colour = tuple[int, int, int]
 Colours = NDArray[np.uint8]  # (..., 3)
 
-PALETTES = ("colourblind", "rgb")
-FRAME_MS, LAST_FRAME_MS = 450, 2500
-"""How long a frame of an animation stays; shorter where there are many."""
-_SHORTEST_MS, _WHOLE_MS = 80, 15_000
 
 NEGATIVE, POSITIVE = (ImageColor.getrgb(end)[:3] for end in (DIVERGING[0], DIVERGING[-1]))
 
@@ -377,21 +374,21 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
     Args:
         seeds: K, 2 or 3.
-        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue (facts of He and Choi 2021, Figure 1a); with two seeds
+        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue, as in Figure 1a of He and Choi (2021); with two seeds
             blue is darkened by half by either, so that black and white keep their meaning. ``colourblind``: see above.
 
     Returns:
         (2,) * K + (3,), indexed by whether each seed uses the head.
     """
-    made = np.empty((2,) * seeds + (3,))
+    colours = np.empty((2,) * seeds + (3,))
     for used in np.ndindex(*(2,) * seeds):
         if palette == "colourblind":
             one, *middle, last = used  # of two seeds: the first and the third colour, black for both
-            made[used] = _BLIND_SAFE[(one, middle[0] if middle else one * last, last)]
+            colours[used] = _BLIND_SAFE[(one, middle[0] if middle else one * last, last)]
         else:
             channels = [*used, sum(used) / 2] if seeds == 2 else used
-            made[used] = 255 * (1 - np.asarray(channels, float))
-    return made
+            colours[used] = 255 * (1 - np.asarray(channels, float))
+    return colours
 
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:
@@ -416,7 +413,7 @@ def _eight_bit(values: NDArray[np.float64]) -> Colours:
 
 
 def colours_mean(seeds: Sequence[str], palette: str) -> str:
-    """What a colour of a map of two or three seeds means, in sentences: its caption."""
+    """Sentences that say what a colour of a map of two or three seeds means: its caption."""
     if palette != "rgb":
         return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."
     pure, others = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
@@ -426,60 +423,3 @@ def colours_mean(seeds: Sequence[str], palette: str) -> str:
         f"A channel is 255 · (1 − z), z the gate: {channels}. So {pure} is a head that seed {seeds[0]} closed and "
         f"{others} kept; black is kept by all, white closed in all."
     )
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
-def plain(colours: Colours, cell: int) -> Image.Image:
-    """The cells of a map alone, as He and Choi (2021) print them: (L, A, 3) → squares of so many pixels, no words."""
-    layers, heads = colours.shape[:2]
-    return Image.fromarray(colours).resize((heads * cell, layers * cell), Image.Resampling.NEAREST)
-
-
-def packed(picture: Image.Image) -> bytes:
-    """As a PNG file."""
-    held = io.BytesIO()
-    picture.save(held, "PNG", optimize=True)
-    return held.getvalue()
-
-
-def animation(
-    words: Sequence[Sequence[str]], gates: Sequence[NDArray[np.float64]], done: Sequence[float], scale: int
-) -> bytes:
-    """Gates over training as an endless GIF, one frame for each array; the last one stays longer.
-
-    Args:
-        words: of each frame, equally many lines; no two neighbours are equal, or Pillow would make one frame of them.
-        gates: (L, A), in [0, 1], black where 1.
-        done: how far training is, in [0, 1]: a line below the cells.
-        scale: pixels a unit of 1/96 inch.
-    """
-    layers, heads = gates[0].shape
-    font, cell, edge, line = ImageFont.load_default(12 * scale), 26 * scale, 16 * scale, 18 * scale
-    left, top = edge + line, edge + line * (len(words[0]) + 1)
-    right, bottom = left + heads * cell, top + layers * cell
-    longest = max(font.getlength(text) for lines in words for text in lines)
-    size = int(max(right, edge + longest)) + edge, bottom + line + edge
-    frames = []
-    for lines, z, share in zip(words, gates, done, strict=True):
-        frame = Image.new("RGB", size, WHITE)
-        frame.paste(plain(opacity(z), cell), (left, top))
-        pen = ImageDraw.Draw(frame)
-        for number, text in enumerate(lines):
-            pen.text((edge, edge + number * line), text, SOFT if number else INK, font)
-        for head in range(heads):
-            pen.text((left + (head + 0.5) * cell, top - 4 * scale), str(head + 1), SOFT, font, "ms")
-            for layer in range(layers):
-                x, y = left + head * cell, top + layer * cell
-                pen.rectangle((x, y, x + cell, y + cell), outline=RULE, width=scale)
-        for layer in range(layers):
-            pen.text((left - 6 * scale, top + (layer + 0.5) * cell), str(layer + 1), SOFT, font, "rm")
-        pen.rectangle((left, bottom + line // 2, left + share * (right - left), bottom + line // 2 + 3 * scale), SOFT)
-        frames.append(frame.convert("L"))  # 256 greys are all that it holds, so nothing is approximated
-    each = min(FRAME_MS, max(_SHORTEST_MS, _WHOLE_MS // len(frames))) // 10 * 10
-    times = [each] * (len(frames) - 1) + [LAST_FRAME_MS]
-    held = io.BytesIO()
-    rest: dict[str, object] = {"append_images": frames[1:], "duration": times, "loop": 0, "disposal": 1}
-    frames[0].save(held, "GIF", save_all=True, optimize=False, **rest)
-    return held.getvalue()

@@ -38,8 +38,8 @@ class Section:
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
     """All that there is something to say in; one of TABLES may make several, or None."""
-    made = (make(result) for make in analysis.show.TABLES)
-    every = [table for some in made for table in ([some] if isinstance(some, Grid) else some or [])]
+    results = (make(result) for make in analysis.show.TABLES)
+    every = [table for some in results for table in ([some] if isinstance(some, Grid) else some or [])]
     return [table for table in every if table is not None and table.rows]
 
 
@@ -47,8 +47,8 @@ def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]
     """By name, only those that there is something for."""
     named = analysis.show.FIGURES
     named = named(result) if callable(named) else named
-    made = {name: (chart, chart.make(result)) for name, chart in named.items()}
-    return {name: (chart, spec) for name, (chart, spec) in made.items() if spec is not None}
+    drawn = {name: (chart, chart.make(result)) for name, chart in named.items()}
+    return {name: (chart, spec) for name, (chart, spec) in drawn.items() if spec is not None}
 
 
 @markdown_document
@@ -82,13 +82,13 @@ def write_shown(
     Raises:
         RunError: the disk refuses, or a figure cannot be drawn so narrow.
     """
-    made = {
+    pictures = {
         f"{analysis.name}-{name}.{kind}": render(spec, kind, style)
         for name, (_, spec) in figures(analysis, result).items()
         for kind in formats
         if kind != "tex"
     }
-    for name, content in made.items():
+    for name, content in pictures.items():
         write_bytes(folder / name, content)
     if "tex" in formats:
         write_text(folder / f"{analysis.name}.tex", latex(analysis, result))
@@ -98,9 +98,9 @@ def write_shown(
 def section(analysis: Analysis, result: Result, notes: bool = True) -> Section:
     """Its part of the report page; notes are left out where they stand elsewhere on it."""
     show = analysis.show
-    said = result.about["notes"] if notes else ()
+    remarks = result.about["notes"] if notes else ()
     drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
-    words = [show.about(result), *show.findings(result), *said]
+    words = [show.about(result), *show.findings(result), *remarks]
     return Section(analysis.key, analysis.title, [*words, *drawn, *tables(analysis, result)])
 
 
@@ -108,7 +108,7 @@ class ShownResult(Result):
     """A Result that notebooks show: what it says, its figures and, folded, its tables."""
 
     def _repr_html_(self) -> str:
-        made = section(find(self.analysis), self)
-        shown, folded = ([one for one in made.blocks if isinstance(one, Grid) is kind] for kind in (False, True))
+        part = section(find(self.analysis), self)
+        shown, folded = ([one for one in part.blocks if isinstance(one, Grid) is kind] for kind in (False, True))
         tables = f"<details><summary>{len(folded)} tables</summary>{html(folded)}</details>"
-        return f"<h3>{made.title}</h3>{html(shown)}{tables}"
+        return f"<h3>{part.title}</h3>{html(shown)}{tables}"

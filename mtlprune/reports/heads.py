@@ -3,8 +3,6 @@
 Letters: L layers, A heads a layer, K heads of which two columns both say something.
 """
 
-import csv
-import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -25,7 +23,7 @@ from mtlprune.statistics.significance import LEVEL
 
 FILE = "heads.json"
 DIGITS = 6
-"""Of numbers in FILE."""
+"""Significant digits of numbers in FILE."""
 FEWEST = 3
 """Heads that two columns must share to be compared."""
 SHOWN = 40
@@ -89,13 +87,13 @@ def measured(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """The columns that the record of an analysis names, means where an encoder was read with several seeds; notes."""
     analysis: Analysis = find(result.analysis)
     each = [result.grids(one) for one in result.about["encoders"] if one["encoder"] == of]
-    made = []
+    columns = []
     for column in analysis.columns or ():
         grids = [grids[column.measure] for grids in each if column.measure in grids]
         if grids and not np.isnan(grids[0]).all():
             mean = np.mean(grids, axis=0)
-            made.append(HeadColumn(column.title, analysis.name, mean, column.tested, column.meaning))
-    return made, [f"{analysis.name}.json: means of {len(each)} results of {of}."] if len(each) > 1 else []
+            columns.append(HeadColumn(column.title, analysis.name, mean, column.tested, column.meaning))
+    return columns, [f"{analysis.name}.json: means of {len(each)} results of {of}."] if len(each) > 1 else []
 
 
 def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: int = 0) -> pd.DataFrame:
@@ -110,14 +108,14 @@ def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: 
     for one, other in combinations([column for column in columns if column.tested], 2):
         ranks = layered_rank_test(one.values, other.values, permutations, (seed, 7), FEWEST)
         rows.append((one.name, other.name, one.source == other.source, ranks.heads, ranks.value, ranks.p))
-    found = pd.DataFrame(rows, columns=["first", "second", "one_source", "heads", "rho", "p"])
-    found["q"] = found.groupby("one_source")["p"].transform(lambda p: corrected(p.to_numpy()))
-    order = found.assign(size=-found["rho"].abs()).sort_values(["one_source", "p", "size"])
-    return found.loc[order.index]
+    compared = pd.DataFrame(rows, columns=["first", "second", "one_source", "heads", "rho", "p"])
+    compared["q"] = compared.groupby("one_source")["p"].transform(lambda p: corrected(p.to_numpy()))
+    order = compared.assign(size=-compared["rho"].abs()).sort_values(["one_source", "p", "size"])
+    return compared.loc[order.index]
 
 
-def tree(table: HeadTable, found: pd.DataFrame, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What FILE holds; NaN becomes null."""
+def tree(table: HeadTable, compared: pd.DataFrame, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of FILE; NaN becomes null."""
     numbers = [column for column in table.columns if column.values.dtype.kind == "f"]
     words = {column.name: column.values.tolist() for column in table.columns if column not in numbers}
     content = {
@@ -125,7 +123,7 @@ def tree(table: HeadTable, found: pd.DataFrame, settings: Mapping[str, Any]) -> 
         "settings": settings,
         "columns": list(map(vars, numbers)),
         "words": words,
-        "correlations": found.to_dict("records"),
+        "correlations": compared.to_dict("records"),
         "notes": table.notes,
     }
     return dict(plain(content, DIGITS))
@@ -135,16 +133,15 @@ def tree(table: HeadTable, found: pd.DataFrame, settings: Mapping[str, Any]) -> 
 
 
 def read_heads(folder: Path) -> dict[str, Any]:
-    """What ``mtlprune heads`` wrote. Raises RunError: no such file, or a damaged one."""
-    path, again = folder / FILE, "run `mtlprune heads` again"
+    """The content of what ``mtlprune heads`` wrote. Raises RunError: no such file, or a damaged one."""
+    path, remedy = folder / FILE, "run `mtlprune heads` again"
     if not path.is_file():
         raise RunError(f"{path} is missing; `mtlprune heads ... --out {folder}` makes it")
-    content = read_json(path, RunError, again)
-    needed = ("columns", "shape", "settings", "words", "correlations", "notes")
-    missing = [key for key in needed if not isinstance(content, dict) or key not in content]
-    if missing or not content["columns"]:
-        raise RunError(f"{path}: expected {', '.join(missing) or 'something under columns'} in it; {again}")
-    return dict(content)
+    content = read_json(path, RunError, remedy)
+    needed = {"columns", "shape", "settings", "words", "correlations", "notes"}
+    if not isinstance(content, dict) or not needed <= content.keys() or not content["columns"]:
+        raise RunError(f"damaged: {path}; {remedy}")
+    return content
 
 
 def section(folder: Path) -> Section:
@@ -154,19 +151,18 @@ def section(folder: Path) -> Section:
 
 
 def lead(content: Mapping[str, Any]) -> str:
-    """What the tables are, and what the correlations come to."""
+    """Sentences: what the tables are, and what the correlations come to."""
     across = [pair for pair in content["correlations"] if not pair["one_source"] and pair["p"] is not None]
     few = sum(pair["q"] < LEVEL for pair in across)
     settings = content["settings"]
-    said = (
+    answer = (
         f"Of {len(across)} pairs of columns from different sources, {few} go together within layers at q < {LEVEL:g} "
         f"(Spearman, {settings['permutations']} permutations of heads within layers, Benjamini and Hochberg)."
         if across
         else "There are no two sources with numbers that vary within layers, so nothing is compared between them."
     )
-    return (
-        f"One row per head; claims and gradients are of the runs, probes and other analyses of {settings['of']}. {said}"
-    )
+    of = settings["of"]
+    return f"One row per head; claims and gradients are of the runs, probes and other analyses of {of}. {answer}"
 
 
 def tables(content: Mapping[str, Any]) -> list[Grid]:
@@ -193,11 +189,11 @@ def heads(content: Mapping[str, Any], digits: int = 3) -> Grid:
 
 def pairs(content: Mapping[str, Any], one_source: bool) -> Grid:
     """Correlations below LEVEL after correction; the ten closest where there is none."""
-    found = [pair for pair in content["correlations"] if pair["one_source"] is one_source and pair["p"] is not None]
-    clear = [pair for pair in found if pair["q"] < LEVEL]
-    shown = (clear or found[:10])[:SHOWN]
+    every = [pair for pair in content["correlations"] if pair["one_source"] is one_source and pair["p"] is not None]
+    clear = [pair for pair in every if pair["q"] < LEVEL]
+    shown = (clear or every[:10])[:SHOWN]
     what = "one source (they may go together by construction)" if one_source else "different sources"
-    many = f"{len(clear)} of {len(found)} pairs have" if clear else f"None of {len(found)} has"
+    many = f"{len(clear)} of {len(every)} pairs have" if clear else f"None of {len(every)} has"
     four = "{:.4f}".format
     return Grid.of(
         f"Columns of {what}",
@@ -220,10 +216,9 @@ def markdown(content: Mapping[str, Any]) -> str:
 
 def comma_separated(content: Mapping[str, Any]) -> str:
     """heads.csv: as in the table, with six digits; empty where nothing is known."""
-    made, text = heads(content, DIGITS), io.StringIO()
-    rows = [["" if cell == "–" else cell for cell in row] for row in made.rows]
-    csv.writer(text, lineterminator="\n").writerows([made.header, *rows])
-    return printable_lines(text.getvalue())
+    grid = heads(content, DIGITS)
+    rows = pd.DataFrame(grid.rows, columns=grid.header).replace("–", "")
+    return printable_lines(rows.to_csv(index=False, lineterminator="\n"))
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> None:

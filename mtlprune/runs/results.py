@@ -87,6 +87,12 @@ class Result:
         """What was read, in words."""
         return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
 
+    @property
+    def origin(self) -> str:
+        """What was read, what was left out, and the seed, in words."""
+        corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
+        return f"{self.source} ({corpus}), {left_out} too long and left out; seed {self.about['seed']}."
+
     def named(self, frame: str) -> pd.DataFrame:
         """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame.
 

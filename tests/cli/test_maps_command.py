@@ -68,14 +68,14 @@ def gates(folder: Path, line: int = 1) -> list[list[float]]:
 def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers(mtlprune, make, tmp_path):
     runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1), make("pos+ner+dep", 1)]
     out = tmp_path / "deep" / "maps"
-    answer = mtlprune("maps", *runs, "--out", out, "--animate", "--scale", 1).done()
+    answer = mtlprune("maps", *runs, "--out", out, "--training", "--scale", 1).done()
     stems = {"run-POS-seed1", "run-POS-seed3", "run-DEP-seed1", "run-MTL-3-seed1", "colourblind-POS"}
     stems |= {"grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
     stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
-    animations = {f"training-{stem.removeprefix('run-')}.gif" for stem in stems if stem.startswith("run-")}
+    stems |= {f"training-{stem.removeprefix('run-')}" for stem in stems if stem.startswith("run-")}
     written = {path.name for path in out.iterdir()}
-    assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | animations | {"maps.json"}
-    assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems) + len(animations)} pictures" in answer.out
+    assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | {"maps.json"}
+    assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems)} pictures" in answer.out
     contents = json.loads((out / "maps.json").read_text())
     assert (contents["encoder"], contents["layers"], contents["heads"]) == ("minilm", 3, 4)
     entries = {Path(entry["files"][0]).stem: entry for entry in contents["maps"]}
@@ -86,14 +86,15 @@ def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers
     assert np.allclose(entries["grey-POS"]["numbers"]["mean"], mean)
     assert np.allclose(entries["grey-all-tasks"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
     assert np.allclose(entries["difference-POS-DEP"]["numbers"]["difference"], mean - gates(runs[2]))
-    animation = entries["training-DEP-seed1"]
-    assert animation["steps"] == [10, 20, 30] and animation["numbers"] == [gates(runs[2], line) for line in range(3)]
+    during = entries["training-DEP-seed1"]["numbers"]
+    assert [name.partition("\n")[0] for name in during] == ["1: step 10", "2: step 20", "3: step 30"]
+    assert list(during.values()) == [gates(runs[2], line) for line in range(3)]
 
 
 def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make, tmp_path):
     runs = [make("pos+ner+dep", 1, own=True), make("pos", 1)]
-    mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "plain").done()
-    names = {path.name.removesuffix("-plain.png") for path in (tmp_path / "m").glob("*.png")}
+    mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg").done()
+    names = {path.stem for path in (tmp_path / "m").glob("*.svg")}
     assert {"run-MTL-3_POS-seed1", "difference-POS-MTL-3_POS", "difference-MTL-3_POS-MTL-3_NER"} <= names
     assert "difference-POS-MTL-3_NER" not in names
 

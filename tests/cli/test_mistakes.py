@@ -180,7 +180,7 @@ PLOT, TEXT = "probe --plot", "--text 'a b c'"
 ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cross")
 MISTAKES: list[tuple[str, str]] = [
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
-    ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, plain, found 'gif'"),
+    ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
     ("heads --out new", "nothing to join"),
     ("heads --analyses . --out new", "holds none of"),
     (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),

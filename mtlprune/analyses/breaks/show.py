@@ -21,7 +21,7 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """What breaks first and last, and by how much heads lag."""
-    found = []
+    sentences = []
     curves = _curves(result)
     known = curves.dropna(subset=["break"])
     if len(curves):
@@ -30,7 +30,7 @@ def findings(result: Result) -> list[str]:
             words += (
                 f", the {end} at {known['break'].iloc[place]:g} ({known['term'].iloc[place]})" if len(known) else ""
             )
-        found.append(f"{words}.")
+        sentences.append(f"{words}.")
     for _, pair in _lags(result).iterrows():
         words = f"{pair['other']} after {pair['term']}: "
         if pair["n"]:
@@ -39,26 +39,26 @@ def findings(result: Result) -> list[str]:
                 f"{pair['0.25']:g} and {pair['0.75']:g}); p {probability(pair['p'])} that heads of a layer changing "
                 "places gives lags as small."
             )
-        found.append(words if pair["n"] else f"{words}no head breaks in both.")
-    return found
+        sentences.append(words if pair["n"] else f"{words}no head breaks in both.")
+    return sentences
 
 
 def _curves(result: Result) -> pd.DataFrame:
     """One row a curve of no head, the earliest break first."""
     if "curves" not in result.frames:
         return pd.DataFrame(columns=["term", "n", "break"])
-    held = result.frames["curves"]
-    return held[held["measure"] == "break"].rename(columns={"value": "break"}).sort_values("break", kind="stable")
+    frame = result.frames["curves"]
+    return frame[frame["measure"] == "break"].rename(columns={"value": "break"}).sort_values("break", kind="stable")
 
 
 def _lags(result: Result) -> pd.DataFrame:
     """One row a pair of numbers of heads: n, p, and quartiles of the lag."""
     if "lags" not in result.frames:
         return pd.DataFrame()
-    held = result.frames["lags"]
-    lags = held[held["measure"] == "lag"].groupby(["term", "other"])["value"]
+    frame = result.frames["lags"]
+    lags = frame[frame["measure"] == "lag"].groupby(["term", "other"])["value"]
     quartiles = lags.quantile([0.25, 0.5, 0.75]).unstack().rename(columns=str)
-    return held[held["measure"] == "size"].join(quartiles, on=["term", "other"])
+    return frame[frame["measure"] == "size"].join(quartiles, on=["term", "other"])
 
 
 def _order(result: Result) -> Grid:
@@ -75,10 +75,10 @@ def _order(result: Result) -> Grid:
 def _heads(result: Result) -> Grid | None:
     if "heads" not in result.frames:
         return None
-    held = result.frames["heads"]
-    steps = np.unique(held["value"].dropna()).tolist()
+    frame = result.frames["heads"]
+    steps = np.unique(frame["value"].dropna()).tolist()
     shown = steps if len(steps) <= 8 else []
-    by_curve = held.groupby("term", sort=False)["value"]
+    by_curve = frame.groupby("term", sort=False)["value"]
     table = by_curve.agg(["size", "count", "min", "median", "max"])
     for step in shown:
         table[f"at {step:g}"] = by_curve.agg(lambda values, step=step: (values == step).sum())

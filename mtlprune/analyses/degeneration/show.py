@@ -48,10 +48,9 @@ FEW = 20
 
 def about(result: Result) -> str:
     """Where the numbers come from."""
-    told = result.about
     return (
-        f"{result.source} ({told['fingerprint'][:8]}), {told['too_long']} too long and left out; seed {told['seed']}. "
-        f"Rows: {ROWS}. Angles, partitions and margins are of a sample of up to {told['settings']['rows']} rows, the "
+        f"{result.origin} Rows: {ROWS}. Angles, partitions and margins are of a sample of up to "
+        f"{result.about['settings']['rows']} rows, the "
         "same words for every encoder; all else of all rows."
     )
 
@@ -59,7 +58,7 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """What the numbers say."""
     layers = result.wide("layers")
-    found = []
+    sentences = []
     for row in result.wide("embeddings").to_dict("records"):
         words = f"{row['name']}: R of token embeddings {row['mean_cosine']:.3f}"
         here = layers[layers["name"] == row["name"]]
@@ -73,8 +72,8 @@ def findings(result: Result) -> list[str]:
             if not math.isnan(shares["input"]):
                 most = max(shares, key=lambda term: shares[term])
                 words += f"; most of the last layer's mean comes from {TERMS[most]} ({shares[most]:.2f} of it)"
-        found.append(f"{words}.")
-    return [*found, *_rare(result), _lost(result), *by_claims(result)]
+        sentences.append(f"{words}.")
+    return [*sentences, *_rare(result), _lost(result), *by_claims(result)]
 
 
 def _rare(result: Result) -> Iterator[str]:
@@ -109,17 +108,17 @@ def percent(value: float) -> str:
 
 def _by_task(result: Result, frame: str) -> pd.DataFrame:
     """Rows of decoders, task by task; ``title`` is the task as it is shown."""
-    held = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.named(frame)
-    if not len(held):
-        return held.assign(task=[], title=[])
-    tasks = pd.Categorical(held["task"], in_order(held["task"]), ordered=True)
-    held = held.assign(task=tasks, title=held["task"].str.upper())
-    return held[held["task"].notna()].sort_values("task", kind="stable", ignore_index=True)
+    rows = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.named(frame)
+    if not len(rows):
+        return rows.assign(task=[], title=[])
+    tasks = pd.Categorical(rows["task"], in_order(rows["task"]), ordered=True)
+    rows = rows.assign(task=tasks, title=rows["task"].str.upper())
+    return rows[rows["task"].notna()].sort_values("task", kind="stable", ignore_index=True)
 
 
 def _pairs_known(result: Result) -> pd.DataFrame:
-    held = _by_task(result, "pairs")
-    return held.dropna(subset=["p"]) if len(held) else held
+    pairs = _by_task(result, "pairs")
+    return pairs.dropna(subset=["p"]) if len(pairs) else pairs
 
 
 def _clouds(result: Result) -> Grid:
@@ -159,7 +158,7 @@ def _terms(result: Result) -> Grid:
 
 
 def _planes(result: Result) -> Grid:
-    held = result.known("layers", "plane_distance")
+    planes = result.known("layers", "plane_distance")
     columns: dict[str, Any] = {
         "encoder": "name",
         "layer": "layer",
@@ -169,7 +168,7 @@ def _planes(result: Result) -> Grid:
     columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "v from untuned v (°)": ("plane_to_untuned", 1)}
     return Grid.of(
         "The hyperplane of the last LayerNorm",
-        held.groupby("name", observed=True).tail(1),
+        planes.groupby("name", observed=True).tail(1),
         {**columns, "mean from untuned mean (°)": ("mean_to_untuned", 1)},
         "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
         "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
@@ -195,13 +194,14 @@ def _decoders(result: Result) -> Grid:
 
 
 def _labels(result: Result) -> Grid:
-    held = _by_task(result, "labels")
-    shown = held
-    if len(held):
-        held = held[held["frequency"].notna()].sort_values(["task", "name", "cosine"], ascending=[True, True, False])
-        each = held.groupby(["task", "name"], observed=True)["cosine"]
+    labels = _by_task(result, "labels")
+    shown = labels
+    if len(labels):
+        labels = labels.dropna(subset="frequency")
+        labels = labels.sort_values(["task", "name", "cosine"], ascending=[True, True, False])
+        each = labels.groupby(["task", "name"], observed=True)["cosine"]
         place, size = each.cumcount(), each.transform("size")
-        shown = held[(place < DEEPEST) | (place >= size - FURTHEST)]
+        shown = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
     columns: dict[str, Any] = {"task": "title", "run": "name", "label": "label", "nearest rival": "rival"}
     columns |= {"cosine to the mean": ("cosine", 3), "in training": ("frequency", 0), "norm": ("norm", 2)}
     columns |= {"cosine to the rival": ("rival_cosine", 3), "gold items": ("gold", 0), "F1": ("f1", 1)}
@@ -216,14 +216,14 @@ def _labels(result: Result) -> Grid:
 
 
 def _pairs(result: Result) -> Grid:
-    held = _pairs_known(result)
-    if len(held):
-        held = held.assign(of=held["encoder"] + " − " + held["other"], against=held["term"].map(AGAINST))
+    pairs = _pairs_known(result)
+    if len(pairs):
+        pairs = pairs.assign(of=pairs["encoder"] + " − " + pairs["other"], against=pairs["term"].map(AGAINST))
     columns: dict[str, Any] = {"task": "title", "F1 of": "of", "against": "against", "labels": ("n", 0)}
     columns |= {"mean difference of F1": ("mean_difference", 2), "Spearman": ("value", 2)}
     return Grid.of(
         "F1 lost against how far labels fell",
-        held,
+        pairs,
         {**columns, "p": ("p", probability), "q": ("q", probability)},
         "Over labels with 20 gold items or more in the sentences read. Below 0 for a change of the cosine: labels that "
         "fell further into the cone lost more. p: labels permuted, two-sided; q: Benjamini-Hochberg over all of them.",
@@ -233,14 +233,15 @@ def _pairs(result: Result) -> Grid:
 
 def _groups(result: Result) -> Grid:
     titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
-    held = result.named("groups")
-    if len(held):
-        held = held.assign(measure=pd.Categorical(held["measure"].map(titles), list(titles.values()), ordered=True))
-        held = held.pivot(index=["name", "measure"], columns="term", values="value").sort_index().reset_index()
+    groups = result.named("groups")
+    if len(groups):
+        measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
+        groups = groups.assign(measure=measures)
+        groups = groups.pivot(index=["name", "measure"], columns="term", values="value").sort_index().reset_index()
     columns = {"encoder": "name", "measure": "measure"} | {group: (group, 3) for group in ("stem", "exclusive", "free")}
     return Grid.of(
         "Head outputs by claims",
-        held,
+        groups,
         columns,
         "Means over heads that are open in the encoder measured, whatever their layer; the tests below compare within "
         "layers. Shares of the mean vector are sums over the heads of a group: large groups have large ones.",
@@ -270,11 +271,11 @@ MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "
 
 def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, pd.DataFrame]]:
     """Title and rows of each panel: token embeddings of as many encoders, the last layer's words, labels by task."""
-    held = result.named(frame)
-    yield "token embeddings", held[(held["term"] == "embeddings") & held["name"].isin(result.names[:most])]
-    yield "words, last layer", held[held["term"] == "last"]
-    for task in in_order(held["task"].dropna()) if "task" in held else ():
-        yield f"labels of {task.upper()}", held[held["task"] == task]
+    points = result.named(frame)
+    yield "token embeddings", points[(points["term"] == "embeddings") & points["name"].isin(result.names[:most])]
+    yield "words, last layer", points[points["term"] == "last"]
+    for task in in_order(points["task"].dropna()) if "task" in points else ():
+        yield f"labels of {task.upper()}", points[points["task"] == task]
 
 
 def _spectrum(result: Result) -> Spec:
@@ -299,9 +300,9 @@ def _projection(result: Result) -> Spec:
     """Dots: rows on their two top directions, panels by encoder and by decoder."""
     colour = colours(result.named("points"), symbol="circle")["color"]
     charts = []
-    for title, held in _clouds_drawn(result, "points", 1):
+    for title, points in _clouds_drawn(result, "points", 1):
         labels = title.startswith("labels")
-        for name, rows in [("", held)] if labels else held.groupby("name", observed=True):
+        for name, rows in [("", points)] if labels else points.groupby("name", observed=True):
             called = f"{title} (length 1)" if labels else f"{title}, {name}"
             words = {"x_title": "top direction", "y_title": "second"}
             charts.append(dots(rows[["name", "x", "y"]], "x", "y", colour, title=called, **words) + mark(0) + mark(y=0))
@@ -344,15 +345,15 @@ def _maps(result: Result) -> Spec | None:
 
 def _against_frequency(result: Result) -> Spec | None:
     """Dots, one a label: norm and cosine to the mean row against frequency, panels by task."""
-    held = _by_task(result, "labels")
-    held = held[held["frequency"] > 0] if len(held) else held
-    if not len(held):
+    labels = _by_task(result, "labels")
+    labels = labels[labels["frequency"] > 0] if len(labels) else labels
+    if not len(labels):
         return None
-    held = held.assign(items=np.log10(held["frequency"]))
-    colour = colours(held, symbol="circle")["color"]
+    labels = labels.assign(items=np.log10(labels["frequency"]))
+    colour = colours(labels, symbol="circle")["color"]
     charts = []
     for key, y in (("cosine", "cosine to the mean row"), ("norm", "norm")):
-        for task, rows in held.groupby("title", sort=False):
+        for task, rows in labels.groupby("title", sort=False):
             words = {"title": f"{task}: {y}", "x_title": "log10 of items in training", "y_title": y}
             chart = dots(rows[["name", "label", "items", key]], "items", key, colour, **words)
             charts.append(chart + mark(y=0) if key == "cosine" else chart)
@@ -362,21 +363,21 @@ def _against_frequency(result: Result) -> Spec | None:
 
 def _against_change(result: Result) -> Spec | None:
     """Dots, one a label: F1 lost against the change of its cosine to the mean row."""
-    labels, held = _by_task(result, "labels"), _by_task(result, "pairs")
+    labels, both = _by_task(result, "labels"), _by_task(result, "pairs")
     own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
-    held = labels.merge(held[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
-    held = held.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
-    held = held.assign(change=held["cosine"] - held["cosine_alone"], lost=held["f1"] - held["f1_alone"])
-    held = held[(held["gold"] >= FEW) & held["lost"].notna()]
-    if not len(held):
+    both = labels.merge(both[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
+    both = both.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
+    both = both.assign(change=both["cosine"] - both["cosine_alone"], lost=both["f1"] - both["f1_alone"])
+    both = both[(both["gold"] >= FEW) & both["lost"].notna()]
+    if not len(both):
         return None
-    colour = colours(held, symbol="circle")["color"]
+    colour = colours(both, symbol="circle")["color"]
     words = {"x_title": "change of cosine to the mean row", "y_title": "F1, joint minus single"}
     charts = [
         dots(rows[["name", "label", "change", "lost"]], "change", "lost", colour, title=task, **words)
         + mark(0)
         + mark(y=0)
-        for task, rows in held.groupby("title", sort=False)
+        for task, rows in both.groupby("title", sort=False)
     ]
     explained = [
         f"A dot a label with {FEW} gold items or more in {result.source}: the joint run minus the single-task run of "

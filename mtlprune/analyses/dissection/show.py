@@ -40,11 +40,10 @@ def _score(result: Result, task: str) -> str:
 
 def about(result: Result) -> str:
     """Where the numbers come from."""
-    told = result.about
+    nets, train = result.about["nets"], result.about["train_sentences"]
     return (
-        f"{result.source} ({told['fingerprint'][:8]}), {told['too_long']} too long and left out; seed {told['seed']}. "
-        f"Light decoders: {told['nets']['hidden']} hidden units, {told['nets']['epochs']} passes over "
-        f"{told['train_sentences']} sentences of train. Special tokens are left out of every number."
+        f"{result.origin} Light decoders: {nets['hidden']} hidden units, {nets['epochs']} passes over "
+        f"{train} sentences of train. Special tokens are left out of every number."
     )
 
 
@@ -79,8 +78,8 @@ def _groups(frame: pd.DataFrame, *columns: str) -> Any:
 
 def _points(rows: pd.DataFrame) -> list[str]:
     """Difference with its interval, in points."""
-    found = rows[["value", "low", "high"]].map(_point).to_numpy()
-    return [f"{value} [{low}, {high}]" for value, low, high in found]
+    points = rows[["value", "low", "high"]].map(_point).to_numpy()
+    return [f"{value} [{low}, {high}]" for value, low, high in points]
 
 
 def _point(value: float) -> str:
@@ -121,7 +120,7 @@ def _linearity(result: Result) -> Grid:
 
 
 def _scores(result: Result) -> list[Grid]:
-    made = []
+    grids = []
     tasks = result.wide("tasks")
     for task, rows in _groups(result.named("scores").query("measure == 'score'"), "task"):
         facts = tasks[tasks["task"] == task[0]].set_index("name")
@@ -133,10 +132,10 @@ def _scores(result: Result) -> list[Grid]:
         if first["unseen"]:
             caption += f", of which {first['unseen']:.0f} have a label that was never seen"
         columns: dict[str, Any] = {"terms": "index", **{name: (name, 1) for name in facts.index}}
-        made.append(
+        grids.append(
             Grid.of(f"Subsets of terms: {_score(result, task[0])}", table.reset_index(), columns, f"{caption}.")
         )
-    return made
+    return grids
 
 
 def _losses(result: Result) -> Grid | None:
@@ -163,9 +162,9 @@ def _differences(result: Result) -> pd.DataFrame:
 
 def _across(result: Result) -> Grid:
     rows = []
-    for (name, other, kind), held in _groups(result.named("across"), "name", "other", "measure"):
-        last = held[held["layer"] == held["layer"].max()].set_index("term")["value"]
-        mean = held.loc[held["term"] == "h", "value"].mean()
+    for (name, other, kind), both in _groups(result.named("across"), "name", "other", "measure"):
+        last = both[both["layer"] == both["layer"].max()].set_index("term")["value"]
+        mean = both.loc[both["term"] == "h", "value"].mean()
         rows.append({"name": name, "other": other, "kind": kind.capitalize(), **last, "mean": mean})
     return Grid.of(
         "Correlation of importance between encoders",

@@ -12,9 +12,10 @@ from mtlprune.statistics.significance import LEVEL
 
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
-    told = result.about
+    facts = result.about
     return (
-        f"{result.source} ({told['fingerprint'][:8]}); {told['too_long']} too long and left out; seed {told['seed']}. "
+        f"{result.source} ({facts['fingerprint'][:8]}); {facts['too_long']} too long and left out; seed "
+        f"{facts['seed']}. "
         "Importance of a head: mean over sentences of |∂L/∂ξ|, with ξ a factor of the head's output (Michel, Levy and "
         "Neubig 2019); relative: over the l2 norm of its layer, as the method ranks heads. Halves are of the "
         "sentences, not seeds of training: what they disagree in is noise of the data alone."
@@ -24,7 +25,7 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """What the numbers say."""
     halves = _pairs(result, "halves")["spearman"]
-    found = [
+    sentences = [
         alike(result),
         f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves)} over "
         f"{len(halves)} maps.",
@@ -32,11 +33,11 @@ def findings(result: Result) -> list[str]:
     for name, rows in result.named("joint").groupby("name", observed=True):
         mean = rows.groupby("measure")["value"].mean()
         itself = f"; of a task with itself on other sentences {mean['halves']:.2f}" if "halves" in mean else ""
-        found.append(
+        sentences.append(
             f"{name}: the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads and "
             f"pairs{itself}); {100 * mean['opposed']:.0f} % oppose each other."
         )
-    return list(filter(None, found))
+    return list(filter(None, sentences))
 
 
 def alike(result: Result) -> str:
@@ -51,15 +52,15 @@ def alike(result: Result) -> str:
         "two tasks of one joint run": within & ~same,
         "one task in two runs": same,
     }
-    said = []
+    answers = []
     for kind, where in kinds.items():
         if len(rows := maps[where]):
             sure = int((rows["p"] < LEVEL).sum())
-            said.append(f"{kind} {number(rows['spearman'].mean())} ({sure} of {len(rows)} pairs have p < {LEVEL})")
-    if not said:
+            answers.append(f"{kind} {number(rows['spearman'].mean())} ({sure} of {len(rows)} pairs have p < {LEVEL})")
+    if not answers:
         return ""
     return (
-        f"How alike importance ranks the heads of a layer, mean Spearman on the same sentences: {'; '.join(said)} "
+        f"How alike importance ranks the heads of a layer, mean Spearman on the same sentences: {'; '.join(answers)} "
         "(two-sided, heads permuted within layers, not corrected)."
     )
 
@@ -71,13 +72,13 @@ def _range(values: pd.Series) -> str:
 
 def _pairs(result: Result, mode: str) -> pd.DataFrame:
     """Pairs of maps, with both in words: ``first`` and ``second``."""
-    held = result.named("pairs").query("mode == @mode")
+    pairs = result.named("pairs").query("mode == @mode")
     called = {
         (one["encoder"], one["seed"]): name for one, name in zip(result.about["encoders"], result.names, strict=True)
     }
-    return held.assign(
-        first=[_called(name, task) for name, task in zip(held["name"], held["task"], strict=True)],
-        second=[_called(called[one.other, one.other_seed], one.other_task) for one in held.itertuples()],
+    return pairs.assign(
+        first=[_called(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
+        second=[_called(called[one.other, one.other_seed], one.other_task) for one in pairs.itertuples()],
     )
 
 
@@ -99,9 +100,9 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
             notes.append(f"Gradients: {name} is another seed and has no column.")
             continue
         taken.add(encoder["encoder"])
-        held = result.frames["heads"].query("mode == '' and measure == 'importance'")
-        for task in held.loc[held["encoder"] == encoder["encoder"], "task"].unique():
-            part = Result("gradients", result.about, {"heads": held[held["task"] == task]})
+        heads = result.frames["heads"].query("mode == '' and measure == 'importance'")
+        for task in heads.loc[heads["encoder"] == encoder["encoder"], "task"].unique():
+            part = Result("gradients", result.about, {"heads": heads[heads["task"] == task]})
             grid = part.grids(encoder)["importance"]
             title = f"importance {_called(encoder['encoder'], task)}"
             columns.append(HeadColumn(title, "gradients", grid, task != EVERY, "mean of |∂L/∂ξ| over sentences"))
@@ -151,16 +152,16 @@ def _across(result: Result) -> Grid:
 
 
 def _pulls(result: Result) -> Grid | None:
-    if (held := result.frames.get("cosines")) is None:
+    if (cosines := result.frames.get("cosines")) is None:
         return None
-    held = held.assign(
-        pair=[f"{one.upper()} and {two.upper()}" for one, two in zip(held["task"], held["other"], strict=True)]
+    cosines = cosines.assign(
+        pair=[f"{one.upper()} and {two.upper()}" for one, two in zip(cosines["task"], cosines["other"], strict=True)]
     )
-    means = held.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
-    found = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
+    means = cosines.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
+    pulls = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
     return Grid.of(
         "Do two tasks of a joint run pull heads one way?",
-        found,
+        pulls,
         {
             "run": "encoder",
             "tasks": "pair",
@@ -181,12 +182,12 @@ TABLES = (_alike, _across, _pulls)
 
 def _maps(result: Result) -> Spec | None:
     """Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."""
-    held = result.named("heads")
-    held = held[(held["measure"] == "relative") & (held["mode"] == "")]
-    if not len(held):
+    heads = result.named("heads")
+    heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
+    if not len(heads):
         return None
-    names = [_called(name, task) for name, task in zip(held["name"], held["task"], strict=True)]
-    frame = held.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+    names = [_called(name, task) for name, task in zip(heads["name"], heads["task"], strict=True)]
+    frame = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
     frame = frame.rename(columns={"value": "relative importance"})
     return figure(
         head_map(frame, "relative importance", across=3, axes=True, heading="importance over its layer's norm"),
@@ -197,10 +198,10 @@ def _maps(result: Result) -> Spec | None:
 
 def _joint(result: Result) -> Spec:
     """Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns."""
-    held = result.named("joint")
-    held = held[held["measure"] == "cosine"].rename(columns={"value": "cosine"})
+    cosines = result.named("joint")
+    cosines = cosines[cosines["measure"] == "cosine"].rename(columns={"value": "cosine"})
     return figure(
-        head_map(held, "cosine", diverging=True, across=3, axes=True, heading="mean cosine over pairs of tasks"),
+        head_map(cosines, "cosine", diverging=True, across=3, axes=True, heading="mean cosine over pairs of tasks"),
         "Do tasks pull a head one way?",
         ["Cosine of two tasks' gradients on a head's weights: blue where they oppose each other."],
     )

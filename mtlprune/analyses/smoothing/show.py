@@ -30,18 +30,17 @@ MEASURES = {
 
 def about(result: Result) -> str:
     """Where the numbers come from."""
-    told = result.about
+    facts = result.about
     return (
-        f"{result.source} ({told['fingerprint'][:8]}), "
-        f"{told['too_long']} too long and left out; seed {told['seed']}. Tokens: {TOKENS}. Heads were closed one by "
-        f"one in {min(told['settings']['closing'], told['sentences'])} of the sentences."
+        f"{result.origin} Tokens: {TOKENS}. Heads were closed one by "
+        f"one in {min(facts['settings']['closing'], facts['sentences'])} of the sentences."
     )
 
 
 def findings(result: Result) -> list[str]:
     """What the numbers say."""
     layers, facts = result.wide("layers"), result.wide("encoders").set_index("name")
-    found = []
+    sentences = []
     for name, rows in layers.groupby("name", observed=True):
         first, last = rows.iloc[0], rows.iloc[-1]
         words = (
@@ -50,10 +49,12 @@ def findings(result: Result) -> list[str]:
         )
         if "bound_nearest" in facts and not math.isnan(facts.loc[name, "bound_nearest"]):
             exceeded = int(facts.loc[name, "bound_exceeded"])
-            held = f"is exceeded {exceeded} times" if exceeded else "holds everywhere"
-            words += f"; the rigorous bound {held}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
-        found.append(f"{words}.")
-    return [*found, *by_claims(result)]
+            verdict = f"is exceeded {exceeded} times" if exceeded else "holds everywhere"
+            words += (
+                f"; the rigorous bound {verdict}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
+            )
+        sentences.append(f"{words}.")
+    return [*sentences, *by_claims(result)]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -89,10 +90,10 @@ def _factors(result: Result) -> Grid:
 
 
 def _sigma(result: Result) -> Grid:
-    held = result.known("layers", "least")
+    rows = result.known("layers", "least")
     return Grid.of(
         "σ₁σ₂ against CosSim over sentences",
-        held.assign(share=100 * held.get("above_one", math.nan)),
+        rows.assign(share=100 * rows.get("above_one", math.nan)),
         {
             "encoder": "name",
             "layer": "layer",
@@ -174,10 +175,10 @@ def _kinds(result: Result) -> dict[str, str | None]:
 
 
 def _fusion(result: Result) -> Grid:
-    kinds, held = _kinds(result), result.known("layers", "fusion")
+    kinds, rows = _kinds(result), result.known("layers", "fusion")
     return Grid.of(
         "Weights of the fusion",
-        held.assign(kind=held["name"].map(kinds)),
+        rows.assign(kind=rows["name"].map(kinds)),
         {
             "encoder": "name",
             "fusion": "kind",

@@ -13,10 +13,10 @@ from mtlprune.runs.results import Result
 
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
-    told = result.about
+    facts = result.about
     return (
-        f"{result.source} ({told['fingerprint'][:8]}), {told['tokens']:,} words; {told['too_long']} sentences are "
-        f"longer than what an encoder sees at once and were left out; seed {told['seed']}. A head's guess for a word "
+        f"{result.source} ({facts['fingerprint'][:8]}), {facts['tokens']:,} words; {facts['too_long']} sentences are "
+        f"longer than what an encoder sees at once and were left out; seed {facts['seed']}. A head's guess for a word "
         "is the word it attends to most, or the word that attends to it most (Chen et al. 2024). Attention between "
         "words: mean over the sub-words that attend, sum over those attended to; the diagonal, [CLS] and [SEP] left "
         "out, not renormalised; of equal weights the first word. Only what is beyond the best fixed offset, with a "
@@ -27,15 +27,18 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """What the numbers say."""
     base = result.about["offset"]
-    found = []
+    sentences = []
     for one in _encoders(result).to_dict("records"):
         single, best = _one(one["uas_single_held_out"]), _one(one["uas_best_held_out"])
-        found.append(
+        sentences.append(
             f"{one['name']}: one head ({one['place']}) finds the gold head of {single} % of words; the best head of "
             f"each relation finds {best} % (heads are chosen on other sentences)."
         )
     single, best = _one(base["uas_single_held_out"]), _one(base["uas_best_held_out"])
-    return [*found, f"The best offset ({base['offset_single']:+d}) finds {single} %, that of each relation {best} %."]
+    return [
+        *sentences,
+        f"The best offset ({base['offset_single']:+d}) finds {single} %, that of each relation {best} %.",
+    ]
 
 
 def _one(value: float | None) -> str:
@@ -44,9 +47,9 @@ def _one(value: float | None) -> str:
 
 def _encoders(result: Result) -> pd.DataFrame:
     """One row an encoder: its measures, and the place of its one head for all words."""
-    held = result.named("encoders")
-    single = held[held["measure"] == "uas_single"]
-    wide = held.pivot(index="name", columns="measure", values="value")
+    encoders = result.named("encoders")
+    single = encoders[encoders["measure"] == "uas_single"]
+    wide = encoders.pivot(index="name", columns="measure", values="value")
     return wide.assign(place=_places(single).to_numpy()).reset_index()
 
 
@@ -86,16 +89,16 @@ def _overview(result: Result) -> Grid:
 def _relations(result: Result) -> Grid | None:
     if "offsets" not in result.frames:
         return None
-    offsets, held = _offsets(result), _held_out(result)
-    cells = [f"{number(value, 1)} ({place})" for value, place in zip(held["value"], held["place"], strict=True)]
-    found = held.assign(cell=cells).pivot(index="label", columns="name", values="cell")
+    offsets, best = _offsets(result), _held_out(result)
+    cells = [f"{number(value, 1)} ({place})" for value, place in zip(best["value"], best["place"], strict=True)]
+    table = best.assign(cell=cells).pivot(index="label", columns="name", values="cell")
     words = [
         f"{number(value, 1)} ({offset:+.0f})" for value, offset in zip(offsets["held"], offsets["offset"], strict=True)
     ]
     columns: dict[str, Any] = {"relation": "label", "words": ("n", 0), "offset": ("words", str)}
     return Grid.of(
         "The best head of each relation",
-        offsets.assign(words=words).join(found, on="label"),
+        offsets.assign(words=words).join(table, on="label"),
         columns | {name: (name, str) for name in result.names},
         f"Held-out UAS of the best head a relation (of at least {result.about['least']} words), beside the best "
         "offset. In brackets the choice of all sentences: layer.head; > dependent attends to head, < head attends to "
@@ -111,16 +114,16 @@ def _offsets(result: Result) -> pd.DataFrame:
 
 def _held_out(result: Result) -> pd.DataFrame:
     """Held-out UAS of the best head of each relation and encoder, with its place."""
-    held = result.named("relations")
-    held = held[held["measure"] == "uas_held_out"]
-    return held.assign(place=_places(held))
+    relations = result.named("relations")
+    relations = relations[relations["measure"] == "uas_held_out"]
+    return relations.assign(place=_places(relations))
 
 
 def _gates(result: Result) -> Grid:
-    held = result.named("encoders")
+    encoders = result.named("encoders")
     return Grid.of(
         "Do gates keep the heads that find arcs?",
-        held[held["measure"] == "gates_by_uas"],
+        encoders[encoders["measure"] == "gates_by_uas"],
         {"encoder": "name", "heads": ("n", 0), "Spearman": ("value", 2), "p": ("p", probability)},
         f"Spearman within layers between the UAS of a head in {result.names[0]} and its gate; p by permuting heads "
         "within layers, two-sided, not corrected.",
@@ -130,10 +133,10 @@ def _gates(result: Result) -> Grid:
 def _phenomena(result: Result) -> Grid | None:
     if "blimp" not in result.frames:
         return None
-    held = result.named("blimp").query("measure != 'paradigm'").fillna({"label": ""})
-    pairs = held["n"].max()
-    asked = held["name"].astype(str) + ", " + held["mode"]
-    wide = held.assign(asked=asked).pivot(index="label", columns="asked", values="value").reset_index()
+    decided = result.named("blimp").query("measure != 'paradigm'").fillna({"label": ""})
+    pairs = decided["n"].max()
+    asked = decided["name"].astype(str) + ", " + decided["mode"]
+    wide = decided.assign(asked=asked).pivot(index="label", columns="asked", values="value").reset_index()
     return Grid.of(
         "Minimal pairs (BLiMP)",
         wide.replace({"label": {"": "overall"}}),

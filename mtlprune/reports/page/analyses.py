@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from mtlprune.analyses import ANALYSES
@@ -17,6 +18,7 @@ from mtlprune.analyses.probes import ANALYSIS as PROBES
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid
+from mtlprune.figures.maps import diverging, hexes
 from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports import heads
@@ -197,7 +199,8 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
         for rows in heads.values()
     ]
     chosen = [sum(row["best"] and not row["few"] for row in rows) for rows in heads.values()]
-    return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": chosen}
+    cells = hexes(diverging(-np.array(chosen) / max(1, *chosen)))
+    return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": chosen, "cells": cells}
 
 
 def _heads(heads: Heads, name: str) -> Grid:

@@ -10,18 +10,7 @@ from numpy.typing import NDArray
 from mtlprune.analyses.claims import maths
 from mtlprune.config.blocks import PruningConfig
 from mtlprune.figures.charts import figure
-from mtlprune.figures.maps import (
-    PALETTES,
-    SEEDS_SHOWN,
-    GateMap,
-    claim_maps,
-    colours_mean,
-    corners,
-    gallery,
-    left_out,
-    maps_chart,
-    side_by_side,
-)
+from mtlprune.figures.maps import GateMap, claim_maps, gallery, left_out, maps_chart, side_by_side
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.runs import ReadRun
@@ -101,20 +90,14 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
     """The part of the page; None where no run has gates."""
     if not sets:
         return None
-    by_palette = {  # palette → number of seeds → colours of the corners, as mixed reads them, flattened
-        name: {str(seeds): corners(seeds, name).reshape(-1, 3).round().astype(int).tolist() for seeds in (2, 3)}
-        for name in PALETTES
-    }
-    data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE, "corners": by_palette}
+    data = {"sets": [_data(one) for one in sets], "openAbove": OPEN_ABOVE}
     caveats = [
         *without,
         *(f"{one.title}: {line}" for one in sets for line in (*left_out(one.run_groups), *_reach(one))),
     ]
-    seeds = sorted({len(c.claims) for one in sets for c in one.run_groups if 2 <= len(c.claims) <= SEEDS_SHOWN})
     holds = {
         "open_above": f"{OPEN_ABOVE:g}",
         "sets": [(one.title, *_maps(one)) for one in sets],
-        "rgb": [colours_mean(("1", "2", "3")[:number], "rgb") for number in seeds],
     }
     return Part("gates", "Gate maps", holds, caveats, data=data, lead=_lead(sets[0]))
 
@@ -164,6 +147,7 @@ def _data(one: ClaimSet) -> dict[str, Any]:
     run_groups, alone = one.run_groups, one.alone
     layers, heads = run_groups[0].gates.shape[1:]
     tree: dict[str, Any] = {"title": one.title, "layers": layers, "heads": heads, "labels": []}
+    tree["maps"] = list(_shown_maps(run_groups))
     for run_group in run_groups:
         p = maths.by_maps(run_group.open)
         tree["labels"].append(
@@ -185,6 +169,23 @@ def _data(one: ClaimSet) -> dict[str, Any]:
             "q": _short(maths.over_all_heads(p)),
         }
     return tree
+
+
+_KINDS = {"mean": "Mean gates", "tasks": "Mean gates", "colourblind": "Seeds in colours", "rgb": "Seeds in RGB"}
+_KINDS |= {"difference": "Differences of mean gates", "frequency": "Selected on halves", "run": "Gates of one run"}
+"""Kind of a map, or palette of a map of seeds → its heading among those to choose from, in this order."""
+
+
+def _shown_maps(run_groups: Sequence[RunGroup]) -> Iterator[dict[str, Any]]:
+    """The maps among which the large one is chosen."""
+    every = claim_maps(run_groups, "colourblind")
+    every += [one for one in claim_maps(run_groups, "rgb") if one.palette]
+    for one in sorted(every, key=lambda one: list(_KINDS).index(one.palette or one.kind)):
+        numbers = np.stack(list(one.numbers.values()), -1).reshape(len(one.cells), -1).round(3).tolist()
+        group = _KINDS[one.palette or one.kind]
+        heading = one.heading.replace("\n", "; ")
+        about = {"name": one.name, "title": one.title, "group": group, "heading": heading, "caption": one.caption}
+        yield about | {"cells": one.cells, "key": one.key, "numbers": numbers}
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:

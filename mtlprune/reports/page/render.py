@@ -36,17 +36,17 @@ class Part:
     """Its anchor: lower-case letters and dashes."""
     title: str
     holds: Mapping[str, Any]
-    """What its template shows."""
+    """Values that its template shows."""
     caveats: Sequence[str] = ()
-    """What a reader must know before believing it, in sentences."""
+    """Sentences that a reader must know before believing it."""
     found: Sequence[str] = ()
-    """What it says, in a sentence or two, for the top of the page."""
+    """Its answer, in a sentence or two, for the top of the page."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """For the script."""
     template: str = ""
     """Its name; else that of the key."""
     lead: Figure | None = None
-    """What of it the first screen shows, if no part before it has anything to show there."""
+    """Figure for the first screen, if no part before it has one."""
 
     @cached_property
     def body(self) -> Markup:
@@ -60,8 +60,8 @@ def forest_figure(
     """A forest plot of the first dozen rows, beside a table of all."""
     if len(rows) > charts.DOZEN:
         caption += f" The first {charts.DOZEN} of {len(rows)}; the table has all."
-    told = "; ".join(one.told for one in rows[: charts.DOZEN])
-    return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {told}", caption)
+    words = "; ".join(one.told for one in rows[: charts.DOZEN])
+    return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {words}", caption)
 
 
 def rendered(
@@ -94,7 +94,7 @@ def rendered(
             lead=next((part for part in parts if part.lead), None),
             following=following,
             first=("scores", "overlap"),
-            data={"look": charts.LOOK} | {part.key: plain(part.data) for part in parts if part.data},
+            data={part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
         )
@@ -107,7 +107,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("mtlprune.reports.page"),
         autoescape=True,
         trim_blocks=True,
@@ -115,22 +115,21 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=_shown,
     )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    made.filters |= {"without_paths": without_paths, "chart": chart}
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters |= {"without_paths": without_paths, "chart": chart}
     for kind in (Strong, Figure):
-        made.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
-    made.globals["m"] = made.get_template("macros.html").module
-    return made
+        environment.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
+    environment.globals["m"] = environment.get_template("macros.html").module
+    return environment
 
 
 def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
-    """What a template needs of a chart: an SVG that stands without a script, and the specification for chart.js."""
+    """A chart for a template: an SVG that stands without a script, and the specification for chart.js."""
     text = charts.svg(spec)
-    width = re.search(r'width="([\d.]+)"', text)
-    assert width is not None
-    least = f"--least:{round(LEAST * float(width[1]))}px"
+    width, _ = charts.drawn_size(text)
+    least = f"--least:{round(LEAST * width)}px"
     head = f'<svg role="img" aria-label="{escape(alt)}" class="drawing" style="{least}" '
-    return {"width": float(width[1]), "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
+    return {"width": width, "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
 
 
 def _shown(value: Any) -> Any:

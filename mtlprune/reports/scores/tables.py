@@ -5,15 +5,15 @@ Columns stand side by side, pairs of tasks as a triangle, a block of rows for ea
 print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
 """
 
-import csv
 import dataclasses
-import io
 import math
 import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import pandas as pd
 
 from mtlprune.errors import printable_lines
 from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
@@ -40,8 +40,8 @@ def markdown(comparison: Comparison) -> str:
 
 def blocks(comparison: Comparison) -> list[Grid | str]:
     """Tables, and in words what each shows."""
-    made: list[Grid | str] = [*grids(comparison), legend(comparison)]
-    return [*made, details(comparison), tests_legend(comparison)] if comparison.tests else made
+    tests: list[Grid | str] = [details(comparison), tests_legend(comparison)] if comparison.tests else []
+    return [*grids(comparison), legend(comparison), *tests]
 
 
 def latex(comparison: Comparison) -> str:
@@ -105,28 +105,26 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
     """The difference and its test; the keys are the same for every number."""
     test, other = comparison.tests.get((place, task)), comparison.against.get(place)
     column = comparison.columns[place]
-    theirs = comparison.columns[other].values(task) if other is not None else []
-    found = test.difference if test else None
-    flip = test.seeds if test else None
+    rivals = comparison.columns[other].values(task) if other is not None else []
+    difference = test.difference if test else None
+    error = difference.wide_error if difference else None
     over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing")
-    figures = (*over_sentences, "wide_low", "wide_high", "wide_p", "paired")
-    error = found.wide_error if found else None
     return {
         "against": comparison.columns[other].title if other is not None else None,
-        "delta": statistics.mean(column.values(task)) - statistics.mean(theirs) if theirs else None,
-        **{name: getattr(found, name) if found else None for name in figures},
-        **{
-            name: getattr(test, name) if test else None
-            for name in ("p_holm", "wide_p_holm", "equivalence_p", "significant")
-        },
+        "delta": statistics.mean(column.values(task)) - statistics.mean(rivals) if rivals else None,
+        **{name: getattr(difference, name, None) for name in (*over_sentences, *_WIDE)},
+        **{name: getattr(test, name, None) for name in ("p_holm", "wide_p_holm", "equivalence_p", "significant")},
         "wide_error_seeds": (list(error.seeds) or None) if error else None,
         "wide_error_noise": (list(error.noise) or None) if error else None,
         "wide_error_sentences": error.sentences if error else None,
         "wide_free": (list(error.free) or None) if error else None,
         "significant_of_these_runs": test.of_these_runs if test else None,
-        **{f"seeds_{name}": getattr(flip, name) if flip else None for name in ("p", "floor", "agreeing")},
+        **{f"seeds_{name}": getattr(test and test.seeds, name, None) for name in ("p", "floor", "agreeing")},
         "untested": comparison.untested.get((place, task)),
     }
+
+
+_WIDE = ("wide_low", "wide_high", "wide_p", "paired")
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -135,11 +133,7 @@ def to_csv(comparison: Comparison) -> str:
         {name: ";".join(map(str, value)) if isinstance(value, list) else value for name, value in record.items()}
         for record in records(comparison)
     ]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return printable_lines(out.getvalue())
+    return printable_lines(pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def to_json(comparison: Comparison) -> str:
@@ -176,7 +170,7 @@ Slots = dict[str, dict[Row, int]]
 
 def slots(comparison: Comparison) -> Slots:
     """The printed columns. A pair POS+DEP fills the row of POS under +DEP, and that of DEP under +POS."""
-    found: Slots = {}
+    printed: Slots = {}
     encoders, tasks = comparison.encoders(), comparison.tasks()
     columns = comparison.columns
     extras = [place for place, column in enumerate(columns) if not column.runs]
@@ -187,18 +181,18 @@ def slots(comparison: Comparison) -> Slots:
         column = columns[place]
         if not column.in_triangle:
             rows = {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
-            found.setdefault(column.title, {}).update(rows)
+            printed.setdefault(column.title, {}).update(rows)
             continue
         run = column.runs[0]
         suffix = family_suffix(run, [pair for pair in pairs if pair.encoder == run.encoder])
         for partner in partners:
             rows = {(column.encoder, task): place for task in run.tasks if task != partner}
-            found.setdefault(f"+{partner.upper()}{suffix}", {}).update(rows if partner in run.tasks else {})
-    return found
+            printed.setdefault(f"+{partner.upper()}{suffix}", {}).update(rows if partner in run.tasks else {})
+    return printed
 
 
 def has_triangle(comparison: Comparison) -> bool:
-    """Whether pairs of tasks are among the columns."""
+    """Tell whether pairs of tasks are among the columns."""
     return any(column.in_triangle for column in comparison.columns)
 
 
@@ -207,7 +201,7 @@ def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
 
 
 def apart(comparison: Comparison) -> bool:
-    """Whether differences have a table of their own, in the same layout, so that both fit a page."""
+    """Tell whether differences have a table of their own, in the same layout, so that both fit a page."""
     many = sum(_compared(comparison, places) for places in slots(comparison).values()) > BESIDE
     return many or (has_triangle(comparison) and bool(comparison.against))
 
@@ -226,18 +220,18 @@ def grids(comparison: Comparison) -> list[Grid]:
 
 def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
     several = len(comparison.encoders()) > 1
-    header, made = ["encoder"] * several + ["task"], []
+    header, shown = ["encoder"] * several + ["task"], []
     for title, places in printed.items():
         columns = [comparison.columns[place] for place in places.values()]
         headed = scores and any(run.heads for column in columns for run in column.runs)
         compared = differences and _compared(comparison, places)
         header += [title] * scores + ["heads"] * headed + ["Δ" if scores else f"Δ {title}"] * compared
-        made.append((places, headed, compared))
+        shown.append((places, headed, compared))
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
         cells = [row[0]] * several + [comparison.row_title(row[1])]
         rivals = {places[row] for places in printed.values() if row in places}
-        for places, headed, compared in made:
+        for places, headed, compared in shown:
             place = places.get(row)
             cells += [_score(comparison, rivals, place, row[1])] * scores
             cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
@@ -279,13 +273,13 @@ def seeds_of_all(comparison: Comparison) -> int | None:
 
 def heads(column: ScoreColumn, task: str) -> str:
     """Heads open or kept, of all: "36/72"; with several seeds their mean, and its spread where they differ."""
-    found = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
-    if not found:
+    every = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
+    if not every:
         return "–"
-    kept = [open_ for open_, _ in found]
+    kept = [open_ for open_, _ in every]
     spread = f" ± {statistics.stdev(kept):.1f}" if len(set(kept)) > 1 else ""
     mean = statistics.mean(kept)
-    return f"{mean:.1f}{spread}/{found[0][1]}" if spread else f"{kept[0]}/{found[0][1]}"
+    return f"{mean:.1f}{spread}/{every[0][1]}" if spread else f"{kept[0]}/{every[0][1]}"
 
 
 def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> str:
@@ -327,14 +321,14 @@ def details(comparison: Comparison) -> Grid:
     rows = []
     for place, task in sorted(comparison.tests, key=order):
         test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
-        found = test.difference
+        gap = test.difference
         row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
         row.append(_marked(comparison, place, task, interval=False))
         if with_seeds:
-            row.append(span(found.wide_low, found.wide_high))
-            row += map(probability, (found.wide_p, test.wide_p_holm, test.equivalence_p))
-        row += [span(found.low, found.high), "–" if math.isnan(found.effect) else f"{found.effect:+.2f}"]
-        rows.append([*row, probability(found.p), probability(test.p_holm), f"{found.seeds[0]}, {found.seeds[1]}"])
+            row.append(span(gap.wide_low, gap.wide_high))
+            row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))
+        row += [span(gap.low, gap.high), "–" if math.isnan(gap.effect) else f"{gap.effect:+.2f}"]
+        rows.append([*row, probability(gap.p), probability(test.p_holm), f"{gap.seeds[0]}, {gap.seeds[1]}"])
     return Grid(header, rows, texts=2 + several)
 
 
@@ -342,7 +336,7 @@ def details(comparison: Comparison) -> Grid:
 
 
 def legend(comparison: Comparison, intervals: bool = True) -> str:
-    """What stands in the cells, in one sentence.
+    """One sentence that says what stands in the cells.
 
     Args:
         intervals: whether cells show intervals of differences.
@@ -398,7 +392,7 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
 
 
 def _marks(comparison: Comparison) -> Iterator[str]:
-    """What the signs beside differences mean."""
+    """Meaning of the signs beside differences, in clauses."""
     tests = list(comparison.tests.values())
     over_seeds = [test.difference.has_seeds for test in tests]
     if any(over_seeds):
@@ -476,16 +470,16 @@ def _reach(comparison: Comparison) -> Iterator[str]:
         )
         return
     for (place, task), test in tests.items():
-        found = test.difference
-        if found.floor >= LEVEL:
+        gap = test.difference
+        if gap.floor >= LEVEL:
             yield (
-                f"{task.upper()} in {comparison.columns[place].title}: only {found.differing} of {found.sentences:,} "
-                f"sentences tell the two apart, so p cannot go below {found.floor:.2g}."
+                f"{task.upper()} in {comparison.columns[place].title}: only {gap.differing} of {gap.sentences:,} "
+                f"sentences tell the two apart, so p cannot go below {gap.floor:.2g}."
             )
 
 
 def _seeds(comparison: Comparison) -> Iterator[str]:
-    """What seeds alone could show."""
+    """Sentences on what seeds alone could show."""
     if not comparison.tests:
         return
     numbers = {min(test.difference.seeds) for test in comparison.tests.values()}

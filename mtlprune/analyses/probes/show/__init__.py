@@ -39,7 +39,7 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """What the numbers say: first of the pretrained encoder, then means over labels of each encoder."""
-    found = beyond_controls(panels(result, modes(result)[0]))
+    sentences = beyond_controls(panels(result, modes(result)[0]))
     few = result.about["few"]
     labels = result.frames["labels"]
     counted = labels[~labels["few"] & ~labels["apart"] & labels["gain"].notna()]
@@ -49,20 +49,20 @@ def findings(result: Result) -> list[str]:
             f"{here['gain'].mean():+.2f}; {(here['gain'] > 0).sum()} of {len(here)})"
             for task, here in rows.groupby("task", sort=False)
         ]
-        found.append(f"{mode}, {encoder}, seed {seed}: {', '.join(each)}.")
+        sentences.append(f"{mode}, {encoder}, seed {seed}: {', '.join(each)}.")
     if len(counted):
-        found.append(
+        sentences.append(
             f"The numbers are percent, means over labels of at least {few} test items: the best head (in brackets the "
             "best control, the gain over it, and how many labels have one)."
         )
     for split, numbers in result.about.get("splits", {}).items():
         if isinstance(numbers, dict) and numbers.get("too_long"):
-            found.append(
+            sentences.append(
                 f"{numbers['too_long']} sentences of {split} are left out: an encoder cannot see them at once "
                 "(attention between windows does not exist)."
             )
     roots = labels.loc[labels["apart"], ["task", "label"]].drop_duplicates()
-    return found + [
+    return sentences + [
         f"{task} {label} is left out of means: it is scored by attention to [CLS], where attention rests anyway."
         for task, label in roots.itertuples(index=False)
     ]
@@ -74,8 +74,8 @@ def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
     for panel in shown:
         gains = [gain for label in panel.sure for gain in panel.values(PRETRAINED, label, "gain")]
         parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
-    told = f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."
-    return [told] if parts else []
+    sentence = f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."
+    return [sentence] if parts else []
 
 
 def setting(result: Result) -> str:
@@ -109,25 +109,25 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     Labels with few items and root are left out; where an encoder has several seeds the first is read. A best of many
     labels is above 0 more often than one label is.
     """
-    found, size = together([Path()], [result]), shape(result)
-    labels = found.frames["labels"]
+    probed, size = together([Path()], [result]), shape(result)
+    labels = probed.frames["labels"]
     own = labels[labels["encoder"] == of]
-    mode = next(mode for mode in modes(found) if mode in set(own["mode"]))
+    mode = next(mode for mode in modes(probed) if mode in set(own["mode"]))
     seeds = sorted(own.loc[own["mode"] == mode, "seed"].unique())
     listed = ", ".join(map(str, seeds))
     notes = [f"Probes of {of}: seed {seeds[0]} of {listed}."] if len(seeds) > 1 else []
-    rows = known(found, mode, of, seeds[0])
+    rows = known(probed, mode, of, seeds[0])
     sure = rows[~rows["few"] & ~rows["apart"] & rows["gain"].notna()]
     if not len(sure):
         why = f"No label of {of} has a control and enough items, so there is no gain of probes."
         return [], [*notes, why]
     columns = []
-    told = "of the task's label that the head tells best: accuracy minus the best control, in points"
+    meaning = "of the task's label that the head tells best: accuracy minus the best control, in points"
     for task in in_order(sure["task"].unique()):
         grid = np.full(size, np.nan)
         best = sure[sure["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()
         grid[best["layer"] - 1, best["head"] - 1] = best["gain"]
-        columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid, meaning=told))
+        columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid, meaning=meaning))
     words = np.full(size, "", dtype=object)
     beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
     for (layer, head), mine in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
@@ -150,11 +150,11 @@ def tables(result: Result, mode: str | None = None, others: bool = False) -> lis
     mode = mode or here
     shown, few = panels(result, mode, others), result.about["few"]
     duplicates = [panel for other in (here, *more) if other != mode for panel in panels(result, other, others)]
-    made = [_summary(shown, few, duplicates)]
+    grids = [_summary(shown, few, duplicates)]
     for panel in shown:
-        made += _beside_stl(panel, result) if panel.compared else []
-        made += [_controls(panel, title, few) for title in panel.titles]
-    return made
+        grids += _beside_stl(panel, result) if panel.compared else []
+        grids += [_controls(panel, title, few) for title in panel.titles]
+    return grids
 
 
 TABLES = (tables,)
@@ -190,8 +190,8 @@ def _means(panel: ProbePanel, title: str) -> list[str]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    held = [value for value in values if not math.isnan(value)]
-    return statistics.mean(held) if held else math.nan
+    known_values = [value for value in values if not math.isnan(value)]
+    return statistics.mean(known_values) if known_values else math.nan
 
 
 def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
@@ -199,12 +199,12 @@ def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple
     there are some of the very seeds that are compared."""
     if "differences" not in result.frames:
         return {}
-    held = result.frames["differences"]
-    held = held[(held["mode"] == panel.mode) & (held["task"] == panel.task)]
+    gaps = result.frames["differences"]
+    gaps = gaps[(gaps["mode"] == panel.mode) & (gaps["task"] == panel.task)]
     titles = dict(zip(panel.rows["encoder"], panel.rows["title"], strict=True))
     return {
         (title, row.label): (row.low, row.high)
-        for row in held.itertuples()
+        for row in gaps.itertuples()
         if (title := titles.get(row.encoder)) and (row.seeds, row.other_seeds) == (panel.seeds[title], panel.seeds[STL])
     }
 
@@ -212,7 +212,7 @@ def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple
 def _beside_stl(panel: ProbePanel, result: Result) -> list[Grid]:
     """STL, then every other encoder with its difference to STL, the best of a row bold; and, where there are any, the
     differences with their paired intervals."""
-    found, few = _intervals(panel, result), result.about["few"]
+    bounds_of, few = _intervals(panel, result), result.about["few"]
     columns = [STL, *panel.compared]
     changes, bounds = [], []
     for label in (*panel.labels, MEAN, *panel.apart):
@@ -228,7 +228,7 @@ def _beside_stl(panel: ProbePanel, result: Result) -> list[Grid]:
             text = mean_sd(panel.values(title, label))
             cells.append(Strong(text) if round(panel.mean(title, label), 2) == best else text)
             if title != STL:
-                low, high = found.get((title, label), (math.nan, math.nan))
+                low, high = bounds_of.get((title, label), (math.nan, math.nan))
                 change, sure = signed(panel.gap(title, label)), low > 0 or high < 0
                 cells.append(change + SURE * sure)
                 text = "–" if math.isnan(low) else f"{change} [{number(low)}, {number(high)}]"
@@ -243,13 +243,13 @@ def _beside_stl(panel: ProbePanel, result: Result) -> list[Grid]:
     )
     header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
     task = panel.task.upper()
-    made = [Grid(header, changes, 1, f"{task}: encoders beside STL", caption, f"{panel.task}-changes")]
+    grids = [Grid(header, changes, 1, f"{task}: encoders beside STL", caption, f"{panel.task}-changes")]
     caption = (
         "Difference of mean accuracies over seeds, in points, with its 95 % interval: bootstrap over test items, "
         f"paired. Bold: the interval lies on one side of 0.{_marks(panel, few)} –: not in the results for these seeds."
     )
     header, title = ["label", "items", *panel.compared], f"{task}: minus STL, with intervals"
-    return [*made, Grid(header, bounds, 1, title, caption, f"{panel.task}-intervals")] if tested else made
+    return [*grids, Grid(header, bounds, 1, title, caption, f"{panel.task}-intervals")] if tested else grids
 
 
 def _controls(panel: ProbePanel, title: str, few: int) -> Grid:
@@ -375,9 +375,9 @@ def FIGURES(result: Result) -> dict[str, Chart]:
     }
     made = {}
     for one in pictures(result, panels(result, modes(result)[0])):
-        told = words[one.entry["kind"]]
+        caption = words[one.entry["kind"]]
         make: Callable[[Any], Spec] = lambda _, one=one: one.make()  # type: ignore[misc]  # noqa: E731
-        made[one.name] = Chart(make, f"{one.entry['task'].upper()}. {told}", f"{told}.")
+        made[one.name] = Chart(make, f"{one.entry['task'].upper()}. {caption}", f"{caption}.")
     return made
 
 
@@ -388,13 +388,13 @@ def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> S
     seed = own["seed"].iloc[0]
     own = own[own["seed"] == seed].assign(value=own["test"] if raw else own["gain"])
     every = own[~own["apart"] & own["value"].notna()]
-    told = [
+    tips = [
         f"layer {row['layer']}, head {row['head']}, {row['test']:.1f} % of {row['items']} items"
         + "".join(f"; {words} {row[name]:.1f}" for name, words in CONTROLS.items() if not math.isnan(row[name]))
         for row in every.to_dict("records")
     ]
     radius = (6 * (every["items"] / max(panel.items.values())) ** 0.5).clip(lower=2.5)
-    marks = every.assign(column=every["layer"] - 1, told=told, size=4 * radius**2, named=True)
+    marks = every.assign(column=every["layer"] - 1, told=tips, size=4 * radius**2, named=True)
     marks["colour"] = [ABOVE if gain > 0 else FAINT for gain in every["gain"]]
     bounds = _bounds_of(marks, zero=not raw)
     off = marks[~marks["value"].between(*bounds)]
@@ -431,14 +431,14 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     marks = pd.DataFrame(rows, columns=["column", "label", "value"]).dropna(subset=["value"])
     items = marks["label"].map(panel.items)
     few, named = marks["label"].isin(panel.few), marks["label"].isin(panel.labels[:NAMED])
-    told = [f"{value:+.2f} points, {count} items" for value, count in zip(marks["value"], items, strict=True)]
+    tips = [f"{value:+.2f} points, {count} items" for value, count in zip(marks["value"], items, strict=True)]
     size = 5 + 39 * (items / max(panel.items.values())) ** 0.5
-    marks = marks.assign(few=few, named=named, told=told, size=size, colour=np.where(few, FAINT, INK))
+    marks = marks.assign(few=few, named=named, told=tips, size=size, colour=np.where(few, FAINT, INK))
     heads = []
     for column, title in enumerate(panel.compared):
         sure = marks.loc[(marks["column"] == column) & ~few, "value"]
-        told = [f"mean {sure.mean():+.1f}", f"{(sure < 0).sum()} of {len(sure)} below"]
-        heads.append([title, *(told if len(sure) else ["few items only", ""])])
+        tips = [f"mean {sure.mean():+.1f}", f"{(sure < 0).sum()} of {len(sure)} below"]
+        heads.append([title, *(tips if len(sure) else ["few items only", ""])])
     bounds = _bounds_of(marks, zero=True)
     off = marks[~marks["value"].between(*bounds)]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
@@ -468,8 +468,8 @@ def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
     """A little beyond the values, at multiples of five; labels with few items stretch no axis, for one item may lie a
     hundred points off."""
     sure = marks.loc[~marks["few"], "value"]
-    held = [*(sure if len(sure) else marks["value"]), *([0.0] if zero or not len(marks) else [])]
-    low, high = math.floor((min(held) - 1) / 5) * 5, math.ceil((max(held) + 1) / 5) * 5
+    values = [*(sure if len(sure) else marks["value"]), *([0.0] if zero or not len(marks) else [])]
+    low, high = math.floor((min(values) - 1) / 5) * 5, math.ceil((max(values) + 1) / 5) * 5
     if not zero:
         low, high = max(low, 0), min(high, 100)
     return low, max(high, low + 5)
@@ -569,9 +569,9 @@ def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataF
     rows = rows[rows["task"] == panel.task]
     value = rows["test"] if raw else rows["gain"].fillna(rows["test"])  # without any control the accuracy
     groups = rows.assign(value=value).groupby(["label", "layer", "head"])
-    found = groups.agg(value=("value", "mean"), best=("best", "any"))
+    means = groups.agg(value=("value", "mean"), best=("best", "any"))
     sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]
-    whole = found.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
+    whole = means.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
     return whole.assign(best=whole["best"].fillna(False).astype(bool))
 
 

@@ -44,11 +44,11 @@ class Example:
 
     def strongest(self) -> list[tuple[int, int, float]]:
         """For each word the word it attends to most, and how much."""
-        found = []
+        pairs = []
         for place in range(1, len(self.places) - 1):
             target = 1 + int(np.argmax(self.weights[place, 1:-1]))
-            found.append((place, target, float(self.weights[place, target])))
-        return found
+            pairs.append((place, target, float(self.weights[place, target])))
+        return pairs
 
     def seeks(self, place: int, target: int) -> bool:
         """Whether the task connects the two."""
@@ -62,11 +62,11 @@ class Example:
             if weight < LEAST or place in (0, len(self.places) - 1):
                 continue
             rests = target in (0, len(self.places) - 1)
-            told = f"{self.places[place]} attends to {self.places[target]}: {weight:.2f}"
+            words = f"{self.places[place]} attends to {self.places[target]}: {weight:.2f}"
             colour = ABOVE if self.seeks(place, target) else RULE if rests else INK
             shade = 0.25 + 0.75 * min(weight / 0.6, 1.0)
             wide = 0.5 + (THICKEST - 0.5) * weight
-            rows.append((not rests, weight, place + 0.5, target + 0.5, wide, colour, shade, told))
+            rows.append((not rests, weight, place + 0.5, target + 0.5, wide, colour, shade, words))
         names = ["words", "weight", "from", "to", "wide", "colour", "shade", "told"]
         return pd.DataFrame(rows, columns=names).sort_values(["words", "weight", "from", "to"], ignore_index=True)
 
@@ -215,8 +215,8 @@ def html(card: HeadCard) -> str:
     known = []
     for row in card.known:
         place, marks = f"{row['rank']} of {row['there']}", _marks(row).removeprefix(", ")
-        told = f"{row['test']:.1f}", _gain(row), place, row["items"], marks
-        known.append((row["task"].upper(), row["label"], *told))
+        numbers = f"{row['test']:.1f}", _gain(row), place, row["items"], marks
+        known.append((row["task"].upper(), row["label"], *numbers))
     claimed = [[row.label, f"{row.open} of {row.seeds}", f"{row.mean:.2f}"] for row in card.claimed]
     source = (files(__package__) / "card.html").read_text(encoding="utf-8")
     page = Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -74,7 +74,7 @@ def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
     if "differences" in frames:  # of the most seeds
         sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
         frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
-    encoders = {(one["encoder"], one["seed"]): one for found in reversed(each) for one in found.about["encoders"]}
+    encoders = {(one["encoder"], one["seed"]): one for result in reversed(each) for one in result.about["encoders"]}
     about = {
         **each[0].about,
         "kinds": kinds,
@@ -152,10 +152,10 @@ class ProbePanel:
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self.rows.to_dict("records"):
-            found.setdefault((row["title"], row["label"]), []).append(row)
-        return found
+            cells.setdefault((row["title"], row["label"]), []).append(row)
+        return cells
 
     def of(self, title: str, label: str) -> list[dict[str, Any]]:
         """What the frame says of each seed that has the label."""
@@ -188,7 +188,7 @@ def panels(result: Result, mode: str, others: bool = False) -> list[ProbePanel]:
     """A panel a task. ``others``: also encoders trained for other tasks only."""
     labels = result.frames["labels"]
     tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
-    made = []
+    shown = []
     for task in in_order(labels.loc[labels["mode"] == mode, "task"].unique()):
         here = labels[(labels["mode"] == mode) & (labels["task"] == task)].sort_values("seed", kind="stable")
         kinds = {encoder: kind(encoder, task, tasks) for encoder in here["encoder"].unique()}
@@ -196,8 +196,8 @@ def panels(result: Result, mode: str, others: bool = False) -> list[ProbePanel]:
         titles = tuple(title for _, _, title in wanted)
         rows = here.assign(title=here["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()}))
         if titles:
-            made.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
-    return made
+            shown.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
+    return shown
 
 
 def _place(place: int, title: str) -> tuple[int, int, str]:

@@ -1,18 +1,3 @@
-// A browser that runs scripts takes what stands in noscript for text: only frames of charts are there until they are seen
-// or printed, not the tens of thousands of marks in them.
-const pictures = new Map();
-document.querySelectorAll("figure.chart noscript").forEach((text) => {
-  const [, head, marks] = text.textContent.match(/(<svg[^>]*>)([^]*)<\/svg>/);
-  text.insertAdjacentHTML("beforebegin", `${head}</svg>`);
-  pictures.set(text.previousElementSibling, marks);
-  text.remove();
-});
-function draw(picture) {
-  if (pictures.has(picture)) picture.innerHTML = pictures.get(picture);
-  pictures.delete(picture);
-}
-addEventListener("beforeprint", () => [...pictures.keys()].forEach(draw));
-
 // Charts that are scrolled into view answer to the pointer; until then, and without scripts, they are pictures. The
 // interpreter (ast) stands in for eval, which the page's policy forbids.
 const drawn = new IntersectionObserver((entries) => {
@@ -20,7 +5,6 @@ const drawn = new IntersectionObserver((entries) => {
     if (!isIntersecting) continue;
     drawn.unobserve(target);
     const picture = target.querySelector("svg");
-    draw(picture);
     const narrow = innerWidth < 560; // a phone: as many panels, maps and keys in a row as fit, words beside the chart
     const fit = (columns) => Math.max(1, Math.floor((innerWidth - 40) / (picture.getAttribute("width") / columns)));
     const one = (key, value) => (narrow && key === "columns" ? fit(value) : value);

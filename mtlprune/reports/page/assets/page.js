@@ -37,27 +37,18 @@ function plainTable(columns, rows, texts) {
   return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
 }
 
-// A choice among few things: radio buttons that look like one strip, so that arrows move within it.
-let strips = 0;
-function choice(name, options, chosen, pick) {
-  const group = `strip-${strips++}`;
-  const labels = options.map(([value, words, off]) => {
-    const input = make("input", {
-      type: "radio", name: group, value, checked: value === chosen, disabled: Boolean(off), onchange: () => pick(value),
-    });
-    return make("label", { title: off || null }, input, make("span", {}, words));
-  });
-  return make("fieldset", {}, make("legend", {}, name), make("div", { class: "choice" }, ...labels));
-}
-
+// A choice of options [value, words, group]; those of one group, if they have any, stand below its name.
 function select(name, options, chosen, pick) {
-  const made = options.map(([value, words]) => make("option", { value, selected: value === chosen }, words));
-  const box = make("select", { onchange: () => pick(box.value) }, ...made);
+  const box = make("select", { onchange: () => pick(box.value) });
+  for (const [value, words, group] of options) {
+    if (group && box.lastChild?.label !== group) box.append(make("optgroup", { label: group }));
+    (group ? box.lastChild : box).append(make("option", { value, selected: value === chosen }, words));
+  }
   return make("label", {}, make("span", { class: "what" }, name), box);
 }
 
-// A grid of heads that Tab reaches once and arrows walk through. `told(k)` names a cell for those who hear the page.
-function headGrid(layers, heads, name, { colour, told, show, hold }) {
+// A grid of heads that Tab reaches once and arrows walk through. `words(k)` names a cell for those who hear the page.
+function headGrid(layers, heads, name, { colour, words, show, hold }) {
   const cells = [];
   let current = 0;
   const move = (k) => {
@@ -94,10 +85,9 @@ function headGrid(layers, heads, name, { colour, told, show, hold }) {
   const corner = make("td", { class: "corner" });
   const table = make("table", { class: "heads light", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
     make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows));
-  table.style.setProperty("--cell", data.look.rule);
   const paint = (held) => cells.forEach((cell, k) => {
     cell.style.background = colour(k);
-    cell.setAttribute("aria-label", told(k));
+    cell.setAttribute("aria-label", words(k));
     cell.setAttribute("aria-selected", String(k === held));
   });
   return { table, paint };
@@ -106,8 +96,31 @@ function headGrid(layers, heads, name, { colour, told, show, hold }) {
 const headName = (k, heads) => `${Math.floor(k / heads) + 1}-${(k % heads) + 1}`;
 const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, k) => headName(k, heads));
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
-const rgb = (parts) => `rgb(${parts.map((part) => Math.round(part)).join(",")})`;
-const ink = (share, end = data.look.dark) => `color-mix(in srgb, ${end} ${(100 * share).toFixed(1)}%, ${data.look.light})`;
+
+// A board: choices, a grid of heads, and what is said of the head that is pointed at, or else of the held one, beside it
+// (`card(k)`) and below (`below(k)`). Choices are [name, options, chosen, pick]; whatever is picked, all is drawn anew.
+function board(root, key, state, { shape, name, choices, colour, words, card, below }) {
+  const box = make("div", { class: "board" });
+  root.append(box);
+  function draw(focused) {
+    const [layers, heads] = shape();
+    const beside = make("div", { class: "card", "aria-live": "polite" });
+    const under = make("div", { class: "users" });
+    const show = (k) => {
+      beside.replaceChildren(make("h4", {}, place(k ?? state.held, heads)), ...card(k ?? state.held));
+      under.replaceChildren(...below(k ?? state.held));
+    };
+    const hold = (k) => { state.held = k; grid.paint(k); show(k); remember(key, headName(k, heads)); };
+    const grid = headGrid(layers, heads, name, { colour, words: (k) => `${place(k, heads)}${words(k)}`, show, hold });
+    grid.paint(state.held);
+    show(null);
+    const selects = choices().map(([what, options, chosen, pick], i) =>
+      select(what, options, String(chosen), (picked) => { pick(Number(picked)); draw(i); }));
+    box.replaceChildren(make("div", { class: "controls" }, ...selects), make("div", {}, grid.table, under), beside);
+    selects[focused]?.querySelector("select").focus();
+  }
+  draw();
+}
 
 // Which part is being read, in the contents.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
