@@ -21,15 +21,14 @@ from pandas import DataFrame
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder import removal
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.folder import RunError, RunFolder, task_labels
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
 from mtlprune.runs.results import CLOSED_GATE, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
@@ -87,26 +86,27 @@ class Source:
 
     Attributes:
         kind: the encoder it began with: sources of one kind share tokenizer and window.
-        tasks: of a run; none of an encoder.
-        variant: pruning, mixing and fusion, as far as they are not the plain ones.
-        called: the run's own name in its configuration.
+        run: what is known of a run; None of an encoder.
     """
 
     name: str
     label: str
     seed: int
     kind: str
-    tasks: tuple[str, ...] = ()
-    variant: str = ""
-    called: str = ""
+    run: DescribedRun | None = None
 
     @property
     def is_run(self) -> bool:
-        return bool(self.tasks)
+        return self.run is not None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks of a run; none of an encoder."""
+        return self.run.tasks if self.run else ()
 
     def open(self, device: str = "cpu") -> Iterator[Subject]:
         """Load it. Raises EncoderError or RunError in words."""
-        if not self.is_run:
+        if self.run is None:
             try:
                 encoder = Encoder.load(self.name, attention="eager").to(device)
             except EncoderError as error:
@@ -137,49 +137,39 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         ProbeError: none is given, or one twice, or two that results could not be told apart.
         RunError: a damaged run.
     """
-    found = [_source(name) for name in names]
-    if not found:
+    names = list(names)
+    runs = [DescribedRun.read(RunFolder.with_weights(name)) if _is_run(name) else None for name in names]
+    if not runs:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
-    several = len({one.variant for one in found if one.is_run}) > 1  # else it goes without saying
-    for place, label in enumerate(task_labels([one.tasks for one in found])):
-        kind = f" ({found[place].variant})" if several and found[place].variant else ""
-        found[place] = replace(found[place], label=f"{label or PRETRAINED}{kind}")
-    for label in {label for label, _ in _repeated(found)}:
-        if len({one.called for one in found if one.label == label}) > 1:
-            found = [
-                replace(one, label=f"{label} ({one.called})") if one.label == label and one.called else one
-                for one in found
-            ]
-    for label, seed in _repeated(found):
-        same = [one.name for one in found if (one.label, one.seed) == (label, seed)]
+    several = len({run.variant for run in runs if run}) > 1  # else it goes without saying
+    sources = []
+    for name, run, label in zip(names, runs, task_labels([run.tasks if run else () for run in runs]), strict=True):
+        if run is None:
+            sources.append(Source(name, PRETRAINED, 0, encoder_name(name)))
+        else:
+            kind = f" ({run.variant})" if several and run.variant else ""
+            sources.append(Source(name, f"{label}{kind}", run.seed, run.encoder, run))
+    for label in {label for label, _ in _repeated(sources)}:
+        of_label = [one for one in sources if one.label == label]
+        if len({one.run.name for one in of_label if one.run}) > 1:
+            named = {one.name: f"{label} ({one.run.name})" for one in of_label if one.run}
+            sources = [replace(one, label=named[one.name]) if one in of_label else one for one in sources]
+    for label, seed in _repeated(sources):
+        same = [one.name for one in sources if (one.label, one.seed) == (label, seed)]
         raise ProbeError(
             f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; name "
             "them in calls and folders (--out) of their own; runs that differ in `name` can go together"
         )
-    return found
+    return sources
 
 
-def _source(name: str) -> Source:
-    """What stands behind a name, without its label."""
-    if not (Path(name) / "config.yaml").is_file():
-        return Source(name, "", 0, name)
-    run = RunFolder.with_weights(name)
-    config = build_config(run.read_config(), str(run.config_path))
-    kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
-    static = "static " if config.train.start and config.pruning.learns else ""
-    parts = [
-        static + config.pruning.method if config.pruning.method != "none" else "",
-        "heads removed" if (run.encoder_path / removal.FILE).is_file() else "",
-        SAMPLED if config.train.mixing == SAMPLED and len(config.tasks) > 1 else "",
-        f"fusion {config.encoder.fusion}" if config.encoder.fusion != "none" else "",
-    ]
-    kinds = ", ".join(filter(None, parts))
-    return Source(name, "", config.train.seed, kind, tuple(config.tasks), kinds, config.name)
+def _is_run(name: str) -> bool:
+    return (Path(name) / "config.yaml").is_file()
 
 
-def _repeated(found: Iterable[Source]) -> list[tuple[str, int]]:
+def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
     """Labels and seeds that more than one source has."""
-    return [key for key, count in Counter((one.label, one.seed) for one in found).items() if count > 1]
+    return [key for key, count in Counter((one.label, one.seed) for one in sources).items() if count > 1]
 
 
 def variant(label: str) -> str:

@@ -14,7 +14,7 @@ import math
 import os
 import struct
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -587,18 +587,6 @@ def is_aside(path: str) -> bool:
     return path in _ASIDE or path.startswith(_ASIDE_BELOW)
 
 
-def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
-    """What runs are called by their tasks: POS, POS+DEP, MTL-5; "" of none.
-
-    Those of k tasks, three or more, are MTL-k; where runs of different k tasks meet, they are named by their tasks.
-    """
-    of_size = {size: {tuple(tasks) for tasks in runs if len(tasks) == size} for size in map(len, runs)}
-    return [
-        f"MTL-{len(tasks)}" if len(tasks) > 2 and len(of_size[len(tasks)]) == 1 else "+".join(tasks).upper()
-        for tasks in runs
-    ]
-
-
 def read_sentences(path: Path) -> Iterator[Sentence]:
     """Sentences as JSON lines, as ``predict`` and ``evaluate`` write them. Raises RunError, naming file and line."""
     for number, tree in read_json_lines(path):
@@ -655,7 +643,5 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
-    layers = {
-        name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)
-    }
+    layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)}
     return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
 from mtlprune.analyses.reading import Reading
-from mtlprune.io.files import from_here
-from mtlprune.runs.claims import Claim, ClaimError, group, is_joint, load_claims
+from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
+from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
@@ -89,7 +89,7 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     """
     if not claims:
         return None
-    groups, kinds = read_groups(load_claims(claims)), sorted({from_here(source.kind) for source in reading.sources})
+    groups, kinds = read_groups(load_claims(claims)), sorted({source.kind for source in reading.sources})
     if groups.encoder not in kinds:
         raise ClaimError(
             f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "

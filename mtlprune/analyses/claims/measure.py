@@ -22,7 +22,8 @@ from mtlprune.analyses.claims.maths import (
     spreads,
 )
 from mtlprune.analyses.claims.stability import label_tests, missing, stability, variance_split
-from mtlprune.runs.claims import OPEN_ABOVE, Claim, Gates, RunGroup, group, load_claims, notes
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.runs.claims import Claim, Gates, RunGroup, group, load_claims, notes
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.agreement import decompose, jaccard, multiple_correlation, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import shared_null

@@ -17,9 +17,11 @@ from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.encoder.gates import Gates
 from mtlprune.evaluation import scores
+from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.model import SHARED
-from mtlprune.runs.claims import ClaimError, group, is_joint, load_claims
+from mtlprune.runs.claims import ClaimError, group, load_claims
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.significance import Floats, Score, System, differences, holm, over_seeds, resampled_sums
 from mtlprune.training import hardware
@@ -83,9 +85,7 @@ def measure(request: Request) -> Result:
             )
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
-    masks = {
-        key: [heads, *(like(heads, generator) for _ in range(request.options.draws))] for key, heads in parts.items()
-    }
+    masks = {key: [heads, *_random(heads, request.options.draws, generator)] for key, heads in parts.items()}
     held: Tables = {}
     result = survey("cross", reading, request, lambda subject: _scored(reading, subject, request, masks, held))
     claimed = pd.concat(
@@ -107,9 +107,9 @@ def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
     return found
 
 
-def like(heads: Mask, generator: np.random.Generator) -> Mask:
-    """As many random heads of each layer, whether they are given or not. (L, A) → (L, A)"""
-    return np.asarray(generator.random(heads.shape).argsort(1).argsort(1) < heads.sum(1, keepdims=True))
+def _random(heads: Mask, draws: int, generator: np.random.Generator) -> list[Mask]:
+    """Draws (L, A) of as many random heads of each layer, whether they are given or not."""
+    return [random_heads(heads.sum(1).tolist(), heads.shape[1], generator) for _ in range(draws)]
 
 
 def _scored(

@@ -18,6 +18,7 @@ from mtlprune.reports.page import runs as page_runs
 from mtlprune.reports.page import scores as page_scores
 from mtlprune.reports.page.render import rendered
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun, described_once
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,9 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     """
     if not sources.runs:
         raise RunError("a report needs at least one run")
-    once = {folder.path.resolve(): folder for folder in sources.runs}
-    runs = [page_runs.ReadRun(folder) for folder in once.values()]
+    runs = described_once(sources.runs)
     measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
-    corpora = {run.manifest["data"]["fingerprint"] for run in runs}
+    corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = list(page_analyses.parts(sources.analyses, corpora))
@@ -82,13 +82,13 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         page_curves.part(tables, sets),
         latency,
     ]
-    encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
-    title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"
+    encoders = ", ".join(dict.fromkeys(run.encoder_title.partition(",")[0] for run in runs))
+    title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.corpus for run in runs))}"
     there = [part for part in parts if part is not None]
     return rendered(title, there, [run.folder.path for run in runs], list(_following(runs, bool(sets), sources)))
 
 
-def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources) -> Iterator[tuple[str, str]]:
+def _following(runs: Sequence[DescribedRun], claims: bool, sources: Sources) -> Iterator[tuple[str, str]]:
     """What to do next: what these runs lack most for an answer that another seed confirms."""
     trained = [run for run in runs if not run.tree["train"].get("start")]
     seeds = {run.seed for run in trained}
@@ -105,7 +105,7 @@ def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources
         yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
     if not sources.probes:
         yield "see what heads know", "mtlprune probe ENCODER RUN... --corpus DIR --out DIR"
-    if any(run.data == "grammar" for run in runs):
+    if any(run.corpus == "grammar" for run in runs):
         yield "this corpus is generated; bring your own sentences", "mtlprune data build --help"
 
 

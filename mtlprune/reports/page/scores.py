@@ -12,12 +12,12 @@ from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part, forest_figure
-from mtlprune.reports.page.runs import ReadRun
-from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
+from mtlprune.reports.scores.comparisons import Comparison, Tested, compare, with_tests
 from mtlprune.reports.scores.tables import MORE, best, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.tables import legend as table_legend
-from mtlprune.reports.scores.tests import Tested, with_tests
+from mtlprune.runs.columns import ScoreColumn
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.significance import FEW, LEVEL, LabelDifference, compare_counted, count_labels
 
@@ -42,7 +42,7 @@ class Scored:
 
 
 def compared(
-    runs: Sequence[ReadRun],
+    runs: Sequence[DescribedRun],
     split: str | None,
     resamples: int,
     seed: int,
@@ -58,25 +58,25 @@ def compared(
     Raises:
         RunError: runs that cannot stand side by side (tables.compare says why), damaged files.
     """
-    groups: dict[tuple[str, str], list[ReadRun]] = {}
+    groups: dict[tuple[str, str], list[DescribedRun]] = {}
     left_out = []
     for run in runs:
         there = [name for name in run.folder.splits() if "." not in name]
         dev = str(run.tree.get("data", {}).get("dev", "dev"))
         wanted = split if split is not None else "test" if "test" in there else dev
         if wanted in there:
-            groups.setdefault((run.manifest["data"]["fingerprint"], wanted), []).append(run)
+            groups.setdefault((run.fingerprint, wanted), []).append(run)
         else:
             left_out.append(
                 f"{run.path} is not scored on {wanted}, so no table shows it; `mtlprune evaluate` scores it."
             )
     made: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
-        comparison = compare([run.folder for run in group], name, None if made else baselines)
+        comparison = compare(group, name, None if made else baselines)
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples, seed)
         chose = any(run.tree.get("data", {}).get("dev", "dev") == name for run in group)
-        made.append(Scored(group[0].data, chose, comparison))
+        made.append(Scored(group[0].corpus, chose, comparison))
     return made, left_out
 
 
@@ -227,7 +227,7 @@ def _training(column: ScoreColumn) -> str:
     if updates:
         said.append(f"{' to '.join(f'{n:,}' for n in dict.fromkeys([updates[0], updates[-1]]))} updates")
     if any(len(run.tasks) > 1 for run in column.runs):
-        said.append(f"{column.runs[0].setting.get('train.mixing', 'joint')} mixing")
+        said.append(f"{column.runs[0].settings.get('train.mixing', 'joint')} mixing")
     return ", ".join(said)
 
 
@@ -289,9 +289,9 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: 
     joint, single = contrast.joint.runs_of(task), contrast.single.runs_of(task)
     if not joint or not single:
         return []
-    uncounted = [run for run in (*joint, *single) if not RunFolder(run.path).has_labels(split)]
-    truth = gold(uncounted[0].path, uncounted[0].data, split) if uncounted else ()
-    sides = [[_counted_labels(RunFolder(run.path), split, task, truth) for run in side] for side in (joint, single)]
+    uncounted = [run for run in (*joint, *single) if not run.folder.has_labels(split)]
+    truth = gold(uncounted[0].path, uncounted[0].fingerprint, split) if uncounted else ()
+    sides = [[_counted_labels(run.folder, split, task, truth) for run in side] for side in (joint, single)]
     first = sides[0][0]
     for run, counted in zip([*joint, *single], [*sides[0], *sides[1]], strict=True):
         if counted.keys() != first.keys():

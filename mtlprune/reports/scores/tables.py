@@ -6,7 +6,6 @@ print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "t
 """
 
 import csv
-import dataclasses
 import io
 import math
 import re
@@ -19,14 +18,9 @@ from mtlprune.errors import printable_lines
 from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
-from mtlprune.reports.scores.comparisons import (
-    Comparison,
-    ScoreColumn,
-    column_order,
-    differing_settings,
-    family_suffix,
-    unlike,
-)
+from mtlprune.reports.scores.comparisons import Comparison
+from mtlprune.runs.columns import ScoreColumn, column_order, family_suffix, unlike
+from mtlprune.runs.groups import differing_settings
 
 
 @markdown_document
@@ -154,7 +148,7 @@ def to_json(comparison: Comparison) -> str:
         "notes": notes(comparison),
         "cells": list(records(comparison)),
         "settings": [
-            {"run": run.path, **dataclasses.asdict(run)["setting"], "seed": run.seed}
+            {"run": run.path, **run.settings, "seed": run.seed}
             for column in comparison.columns
             for run in column.runs
         ],
