@@ -1,4 +1,4 @@
-"""What an analysis reads: the sentences of a split, and encoders and runs, with their gates, batch by batch.
+"""The input of an analysis: the sentences of a split, and encoders and runs, with their gates, batch by batch.
 
     reading = read_request(Request(["minilm", "runs/pos"], Path("data/ewt5"), options, sentences=1000))
     for subject in reading.subjects():
@@ -37,7 +37,7 @@ SAMPLED = "sampled"
 
 
 class ProbeError(RunError):
-    """What cannot be probed as asked; the message says why and what to do."""
+    """A request that cannot be probed as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Subject:
     task: str | None = None
 
     def size(self) -> tuple[str, int, int, int]:
-        """What has to agree between encoders whose heads are set side by side."""
+        """The facts that have to agree between encoders whose heads are set side by side."""
         places = self.encoder.places
         return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
 
@@ -128,7 +128,7 @@ class Source:
 
 
 def find_sources(names: Iterable[str]) -> list[Source]:
-    """What each name means: a folder with config.yaml is a run, everything else an encoder.
+    """The sources behind names: a folder with config.yaml is a run, everything else an encoder.
 
     Runs of different kinds are told apart by their pruning, mixing and fusion; those of the same tasks and seed, by
     their names.
@@ -173,7 +173,7 @@ def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
 
 
 def variant(label: str) -> str:
-    """What stands in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
+    """The words in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
     parts = label.partition(" (")[2].partition(")")[0].split(", ")
     return ", ".join(part for part in parts if part != SAMPLED)
 
@@ -211,7 +211,7 @@ class Reading:
         yield from batches(subject.encoder, self.sentences, device)
 
     def head(self) -> dict[str, Any]:
-        """What every result says of its origin."""
+        """The entries of a result on its origin."""
         return {
             "corpus": self.corpus,
             "fingerprint": self.fingerprint,
@@ -241,14 +241,14 @@ def read_request(request: Request) -> Reading:
     sources, stored, split = find_sources(request.names), load_corpus(request.corpus), request.split
     if split not in stored.splits:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
-    found = list(stored[split])
-    out = too_long(sources, found)
+    sentences = list(stored[split])
+    out = too_long(sources, sentences)
     kept = np.flatnonzero(~out)
     if request.sentences is not None and request.sentences < len(kept):
         kept = np.sort(np.random.default_rng([request.seed, 6]).permutation(kept)[: request.sentences])
     if not len(kept):
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
-    chosen = [found[row] for row in kept]
+    chosen = [sentences[row] for row in kept]
     return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, request.seed)
 
 
@@ -268,7 +268,7 @@ def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArra
 
 @dataclass(frozen=True)
 class Found:
-    """What an analysis found of one encoder.
+    """The result of an analysis for one encoder.
 
     Attributes:
         frames: as in a Result, without the keys encoder, run and seed.
@@ -294,14 +294,14 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     parts: list[Part] = []
     for subject in reading.subjects(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}")
-        found = one(subject)
-        if isinstance(found, str):
-            refused.append(f"{subject.name}: {found}")
+        measured = one(subject)
+        if isinstance(measured, str):
+            refused.append(f"{subject.name}: {measured}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        encoders.append({**entry(subject, kinds[subject.name]), **found.about})
-        notes += found.notes
-        parts.append((keys, found.frames))
+        encoders.append({**entry(subject, kinds[subject.name]), **measured.about})
+        notes += measured.notes
+        parts.append((keys, measured.frames))
     if not encoders:
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
@@ -311,7 +311,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
 
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
-    """What ``about["encoders"]`` says of an encoder that began with ``kind``."""
+    """The entry in ``about["encoders"]`` of an encoder that began with ``kind``."""
     places = subject.encoder.places
     shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
     return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
@@ -320,7 +320,7 @@ def entry(subject: Subject, kind: str) -> dict[str, Any]:
 def gate_grid(subject: Subject) -> Grid:
     """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
     places = subject.encoder.places
-    found = np.zeros((places.layers, places.heads))
+    grid = np.zeros((places.layers, places.heads))
     for layer, kept in enumerate(map(list, places.kept)):
-        found[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
-    return found
+        grid[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
+    return grid

@@ -57,7 +57,7 @@ class Claim:
     half: str = ""
     """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
     name: str = ""
-    """What ``group`` tells it apart by from the other runs of its label: its seed, and what else they differ in."""
+    """Its name among the runs of its label, given by ``group``: its seed, and what else they differ in."""
 
     @property
     def training(self) -> int | str:
@@ -99,23 +99,14 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
         for label, (_, several) in zip(labels, runs, strict=True)
         for claim in several
     ]
-    for claim in claims[1:]:
-        _refuse_other_encoder(claims[0], claim)
+    encoders = [f"{c.encoder} ({c.gates.shape[0]} layers of {c.gates.shape[1]} heads)" for c in claims]
+    for claim, encoder in zip(claims, encoders, strict=True):
+        if encoder != encoders[0]:
+            raise ClaimError(
+                f"{claims[0].run} is a run of the encoder {encoders[0]} and {claim.run} one of {encoder}; heads of "
+                "different encoders do not correspond, so give runs of one encoder at a time"
+            )
     return claims
-
-
-def _refuse_other_encoder(first: Claim, other: Claim) -> None:
-    if first.encoder != other.encoder:
-        raise ClaimError(
-            f"{first.run} is a run of the encoder {first.encoder} and {other.run} one of {other.encoder}; heads of "
-            "different encoders do not correspond, so give runs of one encoder at a time"
-        )
-    if first.gates.shape != other.gates.shape:
-        (layers, heads), (l_other, h_other) = first.gates.shape, other.gates.shape
-        raise ClaimError(
-            f"{first.run} has gates for {layers} layers of {heads} heads and {other.run} for {l_other} of {h_other}; "
-            "these are different encoders, so give runs of one encoder at a time"
-        )
 
 
 def claims_of(run: DescribedRun) -> list[Claim]:
@@ -165,7 +156,7 @@ class RunGroup:
 
     @property
     def joint(self) -> bool:
-        """Whether several tasks trained its runs."""
+        """True where several tasks trained its runs."""
         return is_joint(self.label)
 
     @cached_property
@@ -230,7 +221,7 @@ def _named(claims: Sequence[Claim]) -> tuple[Claim, ...]:
 
 
 def notes(run_groups: Sequence[RunGroup]) -> list[str]:
-    """What a reader must know of the runs before believing the numbers, in sentences."""
+    """Sentences that a reader must know of the runs before believing the numbers."""
     return [*_notes_of_settings(run_groups), *_notes_of_seeds(run_groups), *_notes_of_gates(run_groups)]
 
 
@@ -256,7 +247,7 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """What numbers of seeds, and seeds that agree too well, do to claims."""
+    """Numbers of seeds, ties, and seeds that agree to the last bit."""
     if len({len(run_group.claims) for run_group in run_groups}) > 1:
         seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
         yield f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same."

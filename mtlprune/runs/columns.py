@@ -11,7 +11,16 @@ from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.evaluation.scores import main_score, name_of
 from mtlprune.layers import in_order, kind_of, layer_order
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import PRUNING, SHARED, TREATMENT, DescribedRun, described_once, differing_settings, untreated
+from mtlprune.runs.groups import (
+    PRUNING,
+    SHARED,
+    TREATMENT,
+    DescribedRun,
+    described_once,
+    differing_settings,
+    group_titles,
+    untreated,
+)
 
 MORE_UPDATES = 1.05
 """A run has seen more training than its neighbours where its encoder's updates exceed theirs by this factor."""
@@ -54,12 +63,6 @@ class ScoredRun(DescribedRun):
             layer_kinds={task: kind_of(task, decoders) for task in scores},
             heads=_heads(run),
         )
-
-    @property
-    def kind(self) -> str:
-        """Whether it is a baseline: "", no encoder, or random encoder."""
-        encoder = self.tree["encoder"]
-        return "no encoder" if not encoder["context"] else "random encoder" if encoder["random"] else ""
 
 
 def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
@@ -277,56 +280,9 @@ def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list
 
 def _columns(groups: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
     """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
-    pairs = [group for group in groups if len(group[0].tasks) == 2 and not group[0].kind]
-    if len({frozenset(group[0].tasks) for group in pairs}) < 2:
-        pairs = []
-    others = [group for group in groups if group not in pairs]
-    titles = {id(group): title for group, title in zip(others, _titles(others), strict=True)}
-    for group in pairs:
-        tasks = "+".join(map(str.upper, in_order(group[0].tasks)))
-        titles[id(group)] = tasks + family_suffix(group[0], [other[0] for other in pairs])
-    return [ScoreColumn(titles[id(group)], group, in_triangle=group in pairs) for group in groups]
-
-
-def family_suffix(run: ScoredRun, pairs: Sequence[ScoredRun]) -> str:
-    """What tells pairs of one setting from those of another: pruning, and settings where the same pair comes twice."""
-    rivals = [other for other in pairs if other.pruning == run.pruning]
-    same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
-    paths = sorted({path for group in same for path in differing_settings(group)})
-    suffix = f" ({_values(run, paths)})" if paths else ""
-    return (f", {run.pruning}" if run.pruning else "") + suffix
-
-
-def _values(run: ScoredRun, paths: Iterable[str]) -> str:
-    return ", ".join(f"{path}={run.settings.get(path)}" for path in paths)
-
-
-def _titles(groups: Sequence[Sequence[ScoredRun]]) -> list[str]:
-    """Short titles; where several groups would share one, what tells them apart is added."""
-    several = {run.kind for group in groups for run in group if len(run.tasks) > 1}
-    alone = {run.kind for group in groups for run in group if len(run.tasks) == 1}
-    plain = []
-    for group in groups:
-        run = group[0]
-        regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
-        both = run.kind in several and run.kind in alone
-        title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
-        plain.append(", ".join(part for part in (title, run.pruning, run.treatment) if part))
-    titles = []
-    for title, group in zip(plain, groups, strict=True):
-        rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
-        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group, rivals)})")
-    return titles
-
-
-def _distinction(group: Sequence[ScoredRun], groups: Sequence[Sequence[ScoredRun]]) -> str:
-    """The name, where each rival has one that tells it apart; else the tasks and settings in which they differ."""
-    run, rivals = group[0], [other[0] for other in groups]
-    one_name = all(len({member.name for member in other}) == 1 for other in groups)
-    if one_name and len({rival.name for rival in rivals}) == len(rivals):
-        return run.name
-    parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
-    return ", ".join(filter(None, [*parts, _values(run, differing_settings(rivals))]))
+    titles, in_triangle = group_titles(groups)
+    columns = zip(titles, groups, in_triangle, strict=True)
+    return [ScoreColumn(title, group, in_triangle=triangle) for title, group, triangle in columns]
 
 
 # -- counterparts ----------------------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mtlprune.config.blocks import filled
 from mtlprune.io.files import from_here, reading
-from mtlprune.layers import layer_order
+from mtlprune.layers import in_order, layer_order
 from mtlprune.runs.folder import RunError, RunFolder, flat, is_aside
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class DescribedRun:
 
     @property
     def fingerprint(self) -> str:
-        """Of the data."""
+        """Fingerprint of the data."""
         return str(self.manifest["data"]["fingerprint"])
 
     @property
@@ -213,6 +214,12 @@ class DescribedRun:
         encoder, name = self.tree["encoder"], str(self.tree["encoder"].get("name", ""))
         name = Path(name).name if name.startswith(("/", "~", ".")) else name
         return encoder_name(name, encoder["random"], encoder["context"])
+
+    @property
+    def kind(self) -> str:
+        """The kind of baseline it is: "" (none), no encoder, or random encoder."""
+        encoder = self.tree["encoder"]
+        return "no encoder" if not encoder["context"] else "random encoder" if encoder["random"] else ""
 
     @cached_property
     def pruning(self) -> str:
@@ -269,7 +276,7 @@ class DescribedRun:
 
     @cached_property
     def updates(self) -> int:
-        """Of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
+        """Updates of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
         return updates_of(self.manifest) + updates_before(self.folder, self.tree["train"]["start"])
 
     @cached_property
@@ -338,3 +345,91 @@ def described_once(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedRu
         folder = run.folder if isinstance(run, DescribedRun) else run
         once[folder.path.resolve()] = run
     return [run if isinstance(run, DescribedRun) else DescribedRun.read(run) for run in once.values()]
+
+
+# -- titles of groups --------------------------------------------------------------------------------------------------
+
+
+def group_titles(groups: Sequence[Sequence[DescribedRun]]) -> tuple[list[str], list[bool]]:
+    """Titles of groups of one encoder that stand side by side, and which of them are pairs named by their tasks.
+
+    Pairs of tasks are so named where there are several pairs: POS+DEP, 36 heads by gates.
+    """
+    pairs = [group for group in groups if len(group[0].tasks) == 2 and not group[0].kind]
+    if len({frozenset(group[0].tasks) for group in pairs}) < 2:
+        pairs = []
+    is_pair = [group in pairs for group in groups]
+    others = iter(_short_titles([group for group in groups if group not in pairs]))
+    rivals = [group[0] for group in pairs]
+    return [
+        "+".join(in_order(group[0].tasks)).upper() + family_suffix(group[0], rivals) if pair else next(others)
+        for group, pair in zip(groups, is_pair, strict=True)
+    ], is_pair
+
+
+def family_suffix(run: DescribedRun, pairs: Sequence[DescribedRun]) -> str:
+    """A suffix that tells pairs of one setting from others: pruning, and settings where a pair comes twice."""
+    rivals = [other for other in pairs if other.pruning == run.pruning]
+    same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
+    paths = sorted({path for group in same for path in differing_settings(group)})
+    suffix = f" ({_values(run, paths)})" if paths else ""
+    return (f", {run.pruning}" if run.pruning else "") + suffix
+
+
+def _values(run: DescribedRun, paths: Iterable[str]) -> str:
+    return ", ".join(f"{path}={run.settings.get(path)}" for path in paths)
+
+
+def _short_titles(groups: Sequence[Sequence[DescribedRun]]) -> list[str]:
+    """Short titles; where several groups would share one, what tells them apart is added."""
+    several = {run.kind for group in groups for run in group if len(run.tasks) > 1}
+    alone = {run.kind for group in groups for run in group if len(run.tasks) == 1}
+    plain = []
+    for group in groups:
+        run = group[0]
+        regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
+        both = run.kind in several and run.kind in alone
+        title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
+        plain.append(", ".join(part for part in (title, run.pruning, run.treatment) if part))
+    titles = []
+    for title, group in zip(plain, groups, strict=True):
+        rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
+        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group, rivals)})")
+    return titles
+
+
+def _distinction(group: Sequence[DescribedRun], groups: Sequence[Sequence[DescribedRun]]) -> str:
+    """The name, where each rival has one that tells it apart; else the tasks and settings in which they differ."""
+    run, rivals = group[0], [other[0] for other in groups]
+    one_name = all(len({member.name for member in other}) == 1 for other in groups)
+    if one_name and len({rival.name for rival in rivals}) == len(rivals):
+        return run.name
+    parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
+    return ", ".join(filter(None, [*parts, _values(run, differing_settings(rivals))]))
+
+
+def short_names(groups: Sequence[Sequence[DescribedRun]], titles: Sequence[str]) -> list[str]:
+    """Names of the runs where each group has one of its own, without what all names end with; else titles."""
+    names = [next(iter(own)) if len(own := {run.name for run in group}) == 1 else "" for group in groups]
+    several = [name for name in names if name]
+    alike = zip(*(name.split("-")[::-1] for name in several), strict=False)
+    common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, alike)]
+    end = "-".join(["", *reversed(common)]) if len(several) > 1 else ""
+    return [
+        name.removesuffix(end) if name and names.count(name) == 1 and name != end else title
+        for name, title in zip(names, titles, strict=True)
+    ]
+
+
+def without_duplicates(runs: Sequence[DescribedRun]) -> list[tuple[str, list[DescribedRun]]]:
+    """Groups in which no tasks and seed come twice, each with the settings that tell it from the others, in words."""
+    if len({(run.tasks, run.seed) for run in runs}) == len(runs):
+        return [("", list(runs))]
+    paths = [path for path in differing_settings(runs) if not path.startswith(TRAINED_WITH)]
+    several = len({run.fingerprint for run in runs}) > 1
+    groups: dict[str, list[DescribedRun]] = {}
+    for run in runs:
+        values = {path: repr(run.settings[path]) if path in run.settings else None for path in paths}
+        values |= {"data": run.fingerprint[:8]} if several else {}
+        groups.setdefault(", ".join(f"{path}={values[path]}" for path in sorted(values)), []).append(run)
+    return list(groups.items())

@@ -51,7 +51,7 @@ class PairedCounts:
         return count_names(self.columns.kind(task), self.columns.name(task))
 
     def _of(self, place: int, task: str) -> list[RunCounts]:
-        """Of all runs of a column that have a score of a task. Raises CountsError."""
+        """Counts of all runs of a column that have a score of a task. Raises CountsError."""
         return [self._count(run, task) for run in self.columns.columns[place].runs_of(task)]
 
     def _read_run(self, run: ScoredRun) -> dict[str, Any]:

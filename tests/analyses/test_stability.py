@@ -19,7 +19,7 @@ from mtlprune.analyses.claims.measure import overlap
 from mtlprune.figures.maps import claim_maps
 from mtlprune.reports.analyses import markdown
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
-from mtlprune.runs.results import Result, write_result
+from mtlprune.runs.results import write_result
 
 TASKS = ("POS", "NER", "DEP", "CON", "SRL")
 
@@ -358,7 +358,7 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
         group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
 
 
-def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_read(tmp_path):
+def test_a_result_tells_runs_of_one_seed_apart(tmp_path):
     claims = runs_of(np.random.default_rng(14), own=2, trained=1, tasks=2)
     result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
     write_result(tmp_path, result)
@@ -366,10 +366,6 @@ def test_a_result_tells_runs_of_one_seed_apart_and_one_of_earlier_versions_is_re
     assert markdown(ANALYSIS, stored) == markdown(ANALYSIS, result) and len(set(stored.names)) == 18
     for entry, one in zip(stored.about["encoders"], [c for each in group(claims) for c in each.claims], strict=True):
         assert (stored.grids(entry)["gate"] == one.gates).all() and entry["training"] == one.training
-    old = {**result.frames, "labellings": result.frames["labellings"].drop(columns=["low", "high"])}
-    kept = {name: frame for name, frame in old.items() if name not in ("stability", "split")}
-    text = markdown(ANALYSIS, Result("claims", result.about, kept))
-    assert "Runs of one task and of two" in text and "Φ" not in text
 
 
 def test_a_result_holds_the_frequencies_of_stable_claims_and_the_bound_on_false_ones(tmp_path):

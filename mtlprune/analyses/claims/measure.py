@@ -112,8 +112,8 @@ def _grids(claim: Claim) -> dict[str, Gates]:
 
 def _stable(claim: Claim) -> dict[str, float | None]:
     """Which share of how many halves a head needs, and the bound on expected false claims."""
-    told = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
-    return {**told, "expected_false": claim.expected_false}
+    rule = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
+    return {**rule, "expected_false": claim.expected_false}
 
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:

@@ -20,7 +20,7 @@ from mtlprune.config.blocks import TreatmentConfig
 from mtlprune.io.files import read_json, reading
 from mtlprune.runs.columns import MORE_UPDATES, Columns, ScoreColumn, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import untreated
+from mtlprune.runs.groups import short_names, untreated
 from mtlprune.runs.results import Result
 from mtlprune.statistics.paired import PairedCounts, RunCounts
 from mtlprune.statistics.significance import (
@@ -114,7 +114,7 @@ def measure(request: Request) -> Result:
         notes.append(
             f"The gain has no interval where seeds or resampled sentences all give the same: {', '.join(unknown)}."
         )
-    made = {
+    frames = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
             for one in settings
@@ -124,7 +124,9 @@ def measure(request: Request) -> Result:
         "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
     }
     about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
-    return Result("treatments", {**about, "notes": notes}, {name: frame for name, frame in made.items() if len(frame)})
+    return Result(
+        "treatments", {**about, "notes": notes}, {name: frame for name, frame in frames.items() if len(frame)}
+    )
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -184,33 +186,20 @@ def _settings(
         systems[place, task] = counts.system(list(rows), task, shared[place])
     parts: dict[int, list[Floats]] = {place: [] for place in order}
     for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
-        found = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
+        scores = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
         for place in order:
-            parts[place].append(np.mean([found[place, task] for task in tasks], 0))
+            parts[place].append(np.mean([scores[place, task] for task in tasks], 0))
         request.on_batch()
-    labels = _labels([columns[place] for place in order])
-    made = []
+    labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])
+    settings = []
     for place, label in zip(order, labels, strict=True):
         run = columns[place].runs[0]
         chosen = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
         kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if chosen else OTHER)
         own = [systems[place, task] for task in tasks]
-        made.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
-    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in made]
-    return made, notes + [note for note, one in zip(few, made, strict=True) if one.seeds != made[0].seeds]
-
-
-def _labels(columns: Sequence[ScoreColumn]) -> list[str]:
-    """Names of runs where each column has one of its own, without what all end with; else titles of columns."""
-    names = [next(iter(own)) if len(own := {run.name for run in column.runs}) == 1 else "" for column in columns]
-    several = [name for name in names if name]
-    alike = zip(*(name.split("-")[::-1] for name in several), strict=False)
-    common = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, alike)]
-    end = "-".join(["", *reversed(common)]) if len(several) > 1 else ""
-    return [
-        name.removesuffix(end) if name and names.count(name) == 1 and name != end else column.title
-        for name, column in zip(names, columns, strict=True)
-    ]
+        settings.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
+    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
+    return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -248,11 +237,11 @@ def _rows(
             row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
             row |= {"reach": within_margin(-distance[0], -distance[1], request.options.margin)[0]}
         if one is not joint:
-            told = over_seeds(*(gained := _apart(one, joint)))
-            row |= {"gain": told["delta"], "gain_low": told["low"], "gain_high": told["high"], "p": told["p"]}
-            row |= {"free": told["free"]}
+            gain = over_seeds(*(gained := _apart(one, joint)))
+            row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
+            row |= {"free": gain["free"]}
             if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
-                row |= {"share": told["delta"] / whole["delta"]}
+                row |= {"share": gain["delta"] / whole["delta"]}
                 ends = ratio_over_seeds(gained, _apart(single, joint))
                 row |= {"share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
@@ -268,7 +257,7 @@ _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
 
 
 def _other_update(one: Setting, one_task: float, known: Mapping[str, float]) -> float:
-    """Of runs that were not measured by name: an update of one task, one that is joint whatever its weights, and
+    """Cost of an update where it was not measured by name: of one task, one that is joint whatever its weights, and
     FAMO's, of which `bench --treatments` always tells; else NaN."""
     run = one.column.runs[0]
     if one.alone:
@@ -283,15 +272,15 @@ def _other_update(one: Setting, one_task: float, known: Mapping[str, float]) -> 
 
 def _benched(paths: Sequence[Path]) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for path in paths:
         with reading(path, remedy="`mtlprune bench RUN --treatments --out FILE` writes it"):
-            found |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
-    return found
+            ratios |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
+    return ratios
 
 
 def _whole(cost: Mapping[str, float], clock: str) -> float:
-    """Of all updates."""
+    """Cost of all updates."""
     return cost["update"] * cost["updates"] if clock == "update" else cost[clock]
 
 
@@ -299,7 +288,7 @@ def _cost(one: Setting) -> dict[str, float]:
     """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
     runs = [run for run in one.column.runs if run.seed in one.seeds]
     ends = [run.manifest.get("finished", {}) for run in runs]
-    found = {
+    cost = {
         clock: sum(float(end.get(clock, 0)) for end in ends) / len(one.seeds)
         for clock in ("seconds", "cpu_seconds")
         if all(clock in end for end in ends)
@@ -308,16 +297,22 @@ def _cost(one: Setting) -> dict[str, float]:
     owes = any(TreatmentConfig.model_validate(run.tree["treatment"]).runs for run in runs)
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
     updates = sum(run.updates for run in runs)
-    found["updates"] = updates / len(one.seeds) if updates else math.nan
-    return {**missing, **found, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+    cost["updates"] = updates / len(one.seeds) if updates else math.nan
+    return {**missing, **cost, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
 
 
 def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], request: Request) -> pd.DataFrame:
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _apart(first, second)
-        told = over_seeds(*distance)
-        row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **told, "n": len(distance[0])}
+        figure = over_seeds(*distance)
+        row: dict[str, Any] = {
+            "term": first.label,
+            "other": second.label,
+            "mode": mode,
+            **figure,
+            "n": len(distance[0]),
+        }
         row |= {"equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
         if first.seeds == second.seeds:
             row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)

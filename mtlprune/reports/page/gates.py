@@ -28,7 +28,7 @@ from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled
 from mtlprune.runs.folder import RunError
-from mtlprune.runs.groups import TRAINED_WITH, DescribedRun, differing_settings
+from mtlprune.runs.groups import DescribedRun, without_duplicates
 from mtlprune.statistics.significance import LEVEL
 
 
@@ -74,25 +74,10 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[ClaimSet], list[str]]
     several = len({encoder for encoder, _, _ in kinds}) > 1
     sets = []
     for (encoder, _, pruning), members in sorted(kinds.items()):
-        for distinction, some in _without_duplicates(members):
+        for distinction, some in without_duplicates(members):
             title = ", ".join(filter(None, [encoder * several, pruning or "heads by gates", distinction]))
             sets.append(ClaimSet(title, tuple(labelled([(run.tasks, claims[run]) for run in some]))))
     return sets, without
-
-
-def _without_duplicates(runs: Sequence[DescribedRun]) -> Iterator[tuple[str, list[DescribedRun]]]:
-    names = [(run.tasks, run.seed) for run in runs]
-    if len(set(names)) == len(names):
-        yield "", list(runs)
-        return
-    paths = [path for path in differing_settings(runs) if not path.startswith(TRAINED_WITH)]
-    several = len({run.fingerprint for run in runs}) > 1
-    groups: dict[str, list[DescribedRun]] = {}
-    for run in runs:
-        values = {path: repr(run.settings[path]) if path in run.settings else None for path in paths}
-        values |= {"data": run.fingerprint[:8]} if several else {}
-        groups.setdefault(", ".join(f"{path}={values[path]}" for path in sorted(values)), []).append(run)
-    yield from groups.items()
 
 
 def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
@@ -119,8 +104,8 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
 
 def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
     """Mean gates of every label and of all tasks in one chart; and which seeds use a head, in colours."""
-    made = claim_maps(one.run_groups, "colourblind")
-    names, told = [], []
+    maps = claim_maps(one.run_groups, "colourblind")
+    names, texts = [], []
     for run_group in one.run_groups:
         seeds = len(run_group.claims)
         number = f"mean of {seeds} seeds" if seeds > 1 else f"seed {run_group.claims[0].seed}"
@@ -128,15 +113,15 @@ def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
         names.append(f"{run_group.label}: {number}\n{opened} of {run_group.claimed.size} heads open")
         claimed = head_names(run_group.claimed)
         words = names[-1].replace("\n", "; ")
-        told.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
-    means, *by_seeds = side_by_side(made)
+        texts.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
+    means, *by_seeds = side_by_side(maps)
     if len(means) > len(names):
         names.append(f"All tasks: mean over\n{', '.join(run_group.label for run_group in one.alone)}")
-        told.append(names[-1].replace("\n", " ") + ".")
+        texts.append(names[-1].replace("\n", " ") + ".")
     colours = [_gallery(some, [each.title.partition(": ")[0] for each in some]) for some in by_seeds]
-    halves = [each for each in made if each.kind == "frequency"]
+    halves = [each for each in maps if each.kind == "frequency"]
     shown = [_gallery(halves, [each.title for each in halves])] if halves else []
-    return [_gallery(means, names, " ".join(told)), *shown], colours
+    return [_gallery(means, names, " ".join(texts)), *shown], colours
 
 
 def _lead(one: ClaimSet) -> Figure:
@@ -145,8 +130,8 @@ def _lead(one: ClaimSet) -> Figure:
     chart = maps_chart(maps, [run_group.label for run_group in one.run_groups], across=3, cell=10, legend=False)
     several = max(len(run_group.claims) for run_group in one.run_groups) > 1
     which = "open in all seeds, white ones in none" if several else "open, white ones closed"
-    told = f"Which heads each task claims ({one.title}): black heads are {which}; rows are layers, 1 at the top."
-    return Figure(figure(chart), told, told)
+    text = f"Which heads each task claims ({one.title}): black heads are {which}; rows are layers, 1 at the top."
+    return Figure(figure(chart), text, text)
 
 
 def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Figure:
@@ -190,7 +175,7 @@ def _short(values: NDArray[np.float64]) -> list[float]:
 
 
 def _reach(one: ClaimSet) -> Iterator[str]:
-    """What the p of single heads can and cannot show: labels none of whose heads is told from chance."""
+    """Sentences on labels none of whose heads is told from chance, and the smallest p possible there."""
     silent = []
     for run_group in one.run_groups:
         q = maths.over_all_heads(maths.by_maps(run_group.open)).min()

@@ -1,4 +1,4 @@
-"""What was run: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
+"""Runs on the page: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
 
 
 def _seconds(run: DescribedRun) -> float:
-    """Of training; 0 where the manifest does not say."""
+    """Seconds of training; 0 where the manifest does not say."""
     return float(run.manifest.get("finished", {}).get("seconds", 0.0))
 
 
@@ -52,7 +52,7 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
     """A sentence for each run with treatments: which, and of which heads."""
     for run in runs:
         heads = run.folder.treated()
-        told = [
+        parts = [
             f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
             for name, options in run.tree["treatment"].items()
             if options is not None
@@ -61,9 +61,9 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
         for line in run.folder.read_gates()[-1:] if given else ():
             sets = line["gates"].items()
             opened = {task: head_names(np.array(gates)) for task, gates in sets}
-            told.append(f"only the given heads open, {_named(opened)} (layer-head)")
-        if told:
-            yield f"{run.path} was treated: {'; '.join(told)}."
+            parts.append(f"only the given heads open, {_named(opened)} (layer-head)")
+        if parts:
+            yield f"{run.path} was treated: {'; '.join(parts)}."
 
 
 def _of_heads(heads: _Heads = MappingProxyType({}), like: _Heads = MappingProxyType({})) -> str:
@@ -134,12 +134,12 @@ def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
     shared: list[list[str]] = []
     differing: list[list[str]] = []
     for path in sorted({path for tree in trees for path in tree} - set(_APART)):
-        there = [tree[path] for tree in trees if path in tree]
-        values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in there))
-        partly = len(there) < len(trees)  # a block, such as that of a treatment, or null in its place
+        values_set = [tree[path] for tree in trees if path in tree]
+        values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in values_set))
+        partly = len(values_set) < len(trees)  # a block, such as that of a treatment, or null in its place
         if not partly or values != ["null"]:
-            told = ", ".join(values) + " (where set)" * partly
-            (differing if len(values) > 1 or partly else shared).append([path, told])
+            text = ", ".join(values) + " (where set)" * partly
+            (differing if len(values) > 1 or partly else shared).append([path, text])
     return {
         "differing": Grid(["setting", "values"], differing, 2, "Settings in which runs differ"),
         "shared": Grid(["setting", "value"], shared, 2, "Settings that runs share"),
@@ -159,7 +159,7 @@ def _caveats(runs: Sequence[DescribedRun]) -> Iterator[str]:
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for run in runs:
         seeds.setdefault((run.tasks, run.encoder_title, run.pruning, _subset(run)), set()).add(run.seed)
-    if single := sum(len(found) == 1 for found in seeds.values()):
+    if single := sum(len(numbers) == 1 for numbers in seeds.values()):
         which = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
         has = "has" if single == len(seeds) or single == 1 else "have"
         yield f"{which} {has} one seed only: how much training varies by chance is not known there."

@@ -27,7 +27,7 @@ class Tested:
 
     difference: Difference
     p_holm: float
-    """Of these runs, over sentences; corrected within the table."""
+    """p of these runs, over sentences; corrected within the table."""
     wide_p_holm: float
     """Over seeds and sentences; corrected within the table. NaN without two seeds on either side, or where no error can
     be estimated."""
@@ -68,10 +68,10 @@ class Comparison(Columns):
     untested: dict[tuple[int, str], str] = field(default_factory=dict)
     """Column and task → why there is no test of that difference."""
     resamples: int = 0
-    """Of each test; 0 where none was asked for."""
+    """Resamples of each test; 0 where none was asked for."""
     seed: int = 0
     margin: float = MARGIN
-    """Of the tests of equivalence, in points."""
+    """Margin of the tests of equivalence, in points."""
     left_out: tuple[str, ...] = ()
     """Which cells of a sweep are not in it, and why, in sentences."""
 

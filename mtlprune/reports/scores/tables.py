@@ -19,8 +19,8 @@ from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_documen
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.runs.columns import ScoreColumn, column_order, family_suffix, unlike
-from mtlprune.runs.groups import differing_settings
+from mtlprune.runs.columns import ScoreColumn, column_order, unlike
+from mtlprune.runs.groups import differing_settings, family_suffix
 
 
 @markdown_document
@@ -148,9 +148,7 @@ def to_json(comparison: Comparison) -> str:
         "notes": notes(comparison),
         "cells": list(records(comparison)),
         "settings": [
-            {"run": run.path, **run.settings, "seed": run.seed}
-            for column in comparison.columns
-            for run in column.runs
+            {"run": run.path, **run.settings, "seed": run.seed} for column in comparison.columns for run in column.runs
         ],
     }
     return json_text(tree)
