@@ -94,8 +94,7 @@ def table(
     Raises:
         RunError: nothing is found, a run is not scored on the split, or runs do not belong into one table.
     """
-    from mtlprune.reports.scores.comparisons import compare
-    from mtlprune.reports.scores.tests import with_tests
+    from mtlprune.reports.scores.comparisons import compare, with_tests
 
     comparison = compare(_found(runs), split, reference=against)
     return with_tests(comparison, resamples, seed) if resamples and comparison.against else comparison

@@ -39,8 +39,6 @@ def calls(path: Path) -> list[ast.Call]:
 
 def room(parts: tuple[str, ...]) -> str:
     """Of a module's name below mtlprune; what shows stands above what measures."""
-    if parts[:2] == ("analyses", "treatments"):  # compares columns of tables
-        return "reports"
     return "analyses/show" if parts[0] == "analyses" and "show" in parts[:3] else parts[0]
 
 

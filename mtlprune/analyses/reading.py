@@ -1,4 +1,4 @@
-"""What an analysis reads: the sentences of a split, and encoders and runs, with their gates, batch by batch.
+"""The input of an analysis: the sentences of a split, and encoders and runs, with their gates, batch by batch.
 
     reading = read_request(Request(["minilm", "runs/pos"], Path("data/ewt5"), options, sentences=1000))
     for subject in reading.subjects():
@@ -21,15 +21,14 @@ from pandas import DataFrame
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.config.config import build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder import removal
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.folder import RunError, RunFolder, task_labels
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
 from mtlprune.runs.results import CLOSED_GATE, Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
@@ -38,7 +37,7 @@ SAMPLED = "sampled"
 
 
 class ProbeError(RunError):
-    """What cannot be probed as asked; the message says why and what to do."""
+    """A request that cannot be probed as asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Subject:
     task: str | None = None
 
     def size(self) -> tuple[str, int, int, int]:
-        """What has to agree between encoders whose heads are set side by side."""
+        """The facts that have to agree between encoders whose heads are set side by side."""
         places = self.encoder.places
         return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
 
@@ -87,26 +86,27 @@ class Source:
 
     Attributes:
         kind: the encoder it began with: sources of one kind share tokenizer and window.
-        tasks: of a run; none of an encoder.
-        variant: pruning, mixing and fusion, as far as they are not the plain ones.
-        called: the run's own name in its configuration.
+        run: what is known of a run; None of an encoder.
     """
 
     name: str
     label: str
     seed: int
     kind: str
-    tasks: tuple[str, ...] = ()
-    variant: str = ""
-    called: str = ""
+    run: DescribedRun | None = None
 
     @property
     def is_run(self) -> bool:
-        return bool(self.tasks)
+        return self.run is not None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks of a run; none of an encoder."""
+        return self.run.tasks if self.run else ()
 
     def open(self, device: str = "cpu") -> Iterator[Subject]:
         """Load it. Raises EncoderError or RunError in words."""
-        if not self.is_run:
+        if self.run is None:
             try:
                 encoder = Encoder.load(self.name, attention="eager").to(device)
             except EncoderError as error:
@@ -128,7 +128,7 @@ class Source:
 
 
 def find_sources(names: Iterable[str]) -> list[Source]:
-    """What each name means: a folder with config.yaml is a run, everything else an encoder.
+    """The sources behind names: a folder with config.yaml is a run, everything else an encoder.
 
     Runs of different kinds are told apart by their pruning, mixing and fusion; those of the same tasks and seed, by
     their names.
@@ -137,53 +137,43 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         ProbeError: none is given, or one twice, or two that results could not be told apart.
         RunError: a damaged run.
     """
-    found = [_source(name) for name in names]
-    if not found:
+    names = list(names)
+    runs = [DescribedRun.read(RunFolder.with_weights(name)) if _is_run(name) else None for name in names]
+    if not runs:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
-    several = len({one.variant for one in found if one.is_run}) > 1  # else it goes without saying
-    for place, label in enumerate(task_labels([one.tasks for one in found])):
-        kind = f" ({found[place].variant})" if several and found[place].variant else ""
-        found[place] = replace(found[place], label=f"{label or PRETRAINED}{kind}")
-    for label in {label for label, _ in _repeated(found)}:
-        if len({one.called for one in found if one.label == label}) > 1:
-            found = [
-                replace(one, label=f"{label} ({one.called})") if one.label == label and one.called else one
-                for one in found
-            ]
-    for label, seed in _repeated(found):
-        same = [one.name for one in found if (one.label, one.seed) == (label, seed)]
+    several = len({run.variant for run in runs if run}) > 1  # else it goes without saying
+    sources = []
+    for name, run, label in zip(names, runs, task_labels([run.tasks if run else () for run in runs]), strict=True):
+        if run is None:
+            sources.append(Source(name, PRETRAINED, 0, encoder_name(name)))
+        else:
+            kind = f" ({run.variant})" if several and run.variant else ""
+            sources.append(Source(name, f"{label}{kind}", run.seed, run.encoder, run))
+    for label in {label for label, _ in _repeated(sources)}:
+        of_label = [one for one in sources if one.label == label]
+        if len({one.run.name for one in of_label if one.run}) > 1:
+            named = {one.name: f"{label} ({one.run.name})" for one in of_label if one.run}
+            sources = [replace(one, label=named[one.name]) if one in of_label else one for one in sources]
+    for label, seed in _repeated(sources):
+        same = [one.name for one in sources if (one.label, one.seed) == (label, seed)]
         raise ProbeError(
             f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; name "
             "them in calls and folders (--out) of their own; runs that differ in `name` can go together"
         )
-    return found
+    return sources
 
 
-def _source(name: str) -> Source:
-    """What stands behind a name, without its label."""
-    if not (Path(name) / "config.yaml").is_file():
-        return Source(name, "", 0, name)
-    run = RunFolder.with_weights(name)
-    config = build_config(run.read_config(), str(run.config_path))
-    kind = f"{config.encoder.name}, without context" if not config.encoder.context else config.encoder.name
-    static = "static " if config.train.start and config.pruning.learns else ""
-    parts = [
-        static + config.pruning.method if config.pruning.method != "none" else "",
-        "heads removed" if (run.encoder_path / removal.FILE).is_file() else "",
-        SAMPLED if config.train.mixing == SAMPLED and len(config.tasks) > 1 else "",
-        f"fusion {config.encoder.fusion}" if config.encoder.fusion != "none" else "",
-    ]
-    kinds = ", ".join(filter(None, parts))
-    return Source(name, "", config.train.seed, kind, tuple(config.tasks), kinds, config.name)
+def _is_run(name: str) -> bool:
+    return (Path(name) / "config.yaml").is_file()
 
 
-def _repeated(found: Iterable[Source]) -> list[tuple[str, int]]:
+def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
     """Labels and seeds that more than one source has."""
-    return [key for key, count in Counter((one.label, one.seed) for one in found).items() if count > 1]
+    return [key for key, count in Counter((one.label, one.seed) for one in sources).items() if count > 1]
 
 
 def variant(label: str) -> str:
-    """What stands in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
+    """The words in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
     parts = label.partition(" (")[2].partition(")")[0].split(", ")
     return ", ".join(part for part in parts if part != SAMPLED)
 
@@ -221,7 +211,7 @@ class Reading:
         yield from batches(subject.encoder, self.sentences, device)
 
     def head(self) -> dict[str, Any]:
-        """What every result says of its origin."""
+        """The entries of a result on its origin."""
         return {
             "corpus": self.corpus,
             "fingerprint": self.fingerprint,
@@ -251,14 +241,14 @@ def read_request(request: Request) -> Reading:
     sources, stored, split = find_sources(request.names), load_corpus(request.corpus), request.split
     if split not in stored.splits:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
-    found = list(stored[split])
-    out = too_long(sources, found)
+    sentences = list(stored[split])
+    out = too_long(sources, sentences)
     kept = np.flatnonzero(~out)
     if request.sentences is not None and request.sentences < len(kept):
         kept = np.sort(np.random.default_rng([request.seed, 6]).permutation(kept)[: request.sentences])
     if not len(kept):
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
-    chosen = [found[row] for row in kept]
+    chosen = [sentences[row] for row in kept]
     return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, request.seed)
 
 
@@ -278,7 +268,7 @@ def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArra
 
 @dataclass(frozen=True)
 class Found:
-    """What an analysis found of one encoder.
+    """The result of an analysis for one encoder.
 
     Attributes:
         frames: as in a Result, without the keys encoder, run and seed.
@@ -304,14 +294,14 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     parts: list[Part] = []
     for subject in reading.subjects(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}")
-        found = one(subject)
-        if isinstance(found, str):
-            refused.append(f"{subject.name}: {found}")
+        measured = one(subject)
+        if isinstance(measured, str):
+            refused.append(f"{subject.name}: {measured}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        encoders.append({**entry(subject, kinds[subject.name]), **found.about})
-        notes += found.notes
-        parts.append((keys, found.frames))
+        encoders.append({**entry(subject, kinds[subject.name]), **measured.about})
+        notes += measured.notes
+        parts.append((keys, measured.frames))
     if not encoders:
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
@@ -321,7 +311,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
 
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
-    """What ``about["encoders"]`` says of an encoder that began with ``kind``."""
+    """The entry in ``about["encoders"]`` of an encoder that began with ``kind``."""
     places = subject.encoder.places
     shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
     return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
@@ -330,7 +320,7 @@ def entry(subject: Subject, kind: str) -> dict[str, Any]:
 def gate_grid(subject: Subject) -> Grid:
     """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
     places = subject.encoder.places
-    found = np.zeros((places.layers, places.heads))
+    grid = np.zeros((places.layers, places.heads))
     for layer, kept in enumerate(map(list, places.kept)):
-        found[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
-    return found
+        grid[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
+    return grid

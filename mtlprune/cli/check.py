@@ -120,7 +120,7 @@ FAST = 0.1
 
 def start_and_freeze(config: Config) -> str:
     """train.start, train.freeze and treatment in words; empty where a run trains all of the pretrained encoder."""
-    from mtlprune.reports.scores.comparisons import treatment_title
+    from mtlprune.runs.groups import treatment_title
 
     train = config.train
     begun = [f"starts from {train.start}, its best epoch"] if train.start else []

@@ -56,9 +56,8 @@ def quickstart(
     from mtlprune.cli.show import gold_of, majority_scores
     from mtlprune.cli.sweep import run_cells
     from mtlprune.reports.page import Choices, Sources, report
-    from mtlprune.reports.scores.comparisons import compare
+    from mtlprune.reports.scores.comparisons import compare, with_tests
     from mtlprune.reports.scores.tables import markdown
-    from mtlprune.reports.scores.tests import with_tests
     from mtlprune.sweeps.cells import Cell
     from mtlprune.sweeps.folder import ASIDE, Place
     from mtlprune.sweeps.pool import cores, visible_gpus

@@ -50,13 +50,11 @@ def table(
     folders = [RunFolder.existing(run) for run in expanded(runs, left_out=left_out)]
 
     from mtlprune.reports.scores import tables
-    from mtlprune.reports.scores.comparisons import compare
+    from mtlprune.reports.scores.comparisons import compare, with_tests
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
     comparison = dataclasses.replace(compare(folders, split, extra, against or ""), left_out=tuple(left_out))
     if test and comparison.against:
-        from mtlprune.reports.scores.tests import with_tests
-
         comparison = with_tests(comparison, resamples, seed, margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 
-OPEN = 1e-3
-"""A head is open when its evaluated gate exceeds this (He and Choi 2021)."""
+OPEN = OPEN_ABOVE
 
 OPEN_LOGIT = 2.5
 """The logit at which `open` gates start. The evaluated gate is 1 from 2.398 on. Just above that, a sample is 1 with

@@ -16,9 +16,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from PIL import ImageColor
 
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
-from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup
+from mtlprune.runs.claims import Claim, RunGroup
 
 SEEDS_SHOWN = 3
 CELL, WRITTEN, SMALL = 26, 34, 20

@@ -16,13 +16,13 @@ from mtlprune.io.files import RunError, read_json_lines, reading
 from mtlprune.runs import forms, lock, records
 from mtlprune.runs.evaluations import Evaluations
 from mtlprune.runs.evidence import EVIDENCE, RESULTS, SELECTION, TREATED
-from mtlprune.runs.settings import flat, is_aside, task_labels
+from mtlprune.runs.settings import flat, is_aside
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["EVIDENCE", "RESULTS", "SELECTION", "TREATED", "RunError", "RunFolder", "flat", "is_aside", "task_labels"]
+__all__ = ["EVIDENCE", "RESULTS", "SELECTION", "TREATED", "RunError", "RunFolder", "flat", "is_aside"]
 
 
 class RunFolder(Evaluations):

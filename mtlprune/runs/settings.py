@@ -1,6 +1,6 @@
 """Settings of runs by their paths, such as train.seed, and which of them matter."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ASIDE = (
@@ -24,15 +24,3 @@ def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 def is_aside(path: str) -> bool:
     """True where a setting changes nothing of what is trained, or is told apart otherwise: tasks, seed, other runs."""
     return path in _ASIDE or path.startswith(_ASIDE_BELOW)
-
-
-def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
-    """Labels of runs by their tasks: POS, POS+DEP, MTL-5; "" of none.
-
-    Those of k tasks, three or more, are MTL-k; where runs of different k tasks meet, they are named by their tasks.
-    """
-    of_size = {size: {tuple(tasks) for tasks in runs if len(tasks) == size} for size in map(len, runs)}
-    return [
-        f"MTL-{len(tasks)}" if len(tasks) > 2 and len(of_size[len(tasks)]) == 1 else "+".join(tasks).upper()
-        for tasks in runs
-    ]

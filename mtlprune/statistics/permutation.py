@@ -1,4 +1,4 @@
-"""What sharing heads would look like by chance: permutations of heads, within layers or over all, swaps, exact tails.
+"""Heads shared by chance: permutations of heads, within layers or over all, swaps, exact tails.
 
 Letters: M masks, n labels, k vectors a label, L layers, A heads a layer, H = L·A, C permutations a chunk, P
 permutations, K heads of which both sides of a rank test say something.
@@ -96,11 +96,11 @@ def shared_null(times: NDArray[np.integer], permutations: int, generator: np.ran
         a seed of i and a seed of j. Whole numbers, so that ties are exact. All seeds of a label move together.
     """
     labels = len(times)
-    found = [np.empty((0, labels, labels))]
+    chunks = [np.empty((0, labels, labels))]
     for chunk in permuted(times[:, None].astype(np.float32), permutations, generator):
         vectors = chunk[:, :, 0]  # (C, n, H)
-        found.append(np.rint(vectors @ vectors.swapaxes(1, 2)).astype(np.float64))
-    return np.concatenate(found)
+        chunks.append(np.rint(vectors @ vectors.swapaxes(1, 2)).astype(np.float64))
+    return np.concatenate(chunks)
 
 
 def shared_moments(one: NDArray[np.integer], other: NDArray[np.integer]) -> tuple[float, float]:
@@ -208,20 +208,20 @@ def rank_test(
     second: ArrayLike,
     permutations: int,
     generator: np.random.Generator,
-    held: ArrayLike | None = None,
+    fixed: ArrayLike | None = None,
 ) -> tuple[float, float]:
     """Spearman's rank correlation of (K,) and (K,), and its two-sided p by permuting the first.
 
     Args:
-        held: (K,), a variable whose ranks are regressed out of both first (a partial correlation); what is left of the
+        fixed: (K,), a variable whose ranks are regressed out of both first (a partial correlation); what is left of the
             first is permuted then (Kennedy 1995), which is exact for many labels only.
 
     Returns:
         (NaN, NaN) where one of them does not vary, or there is nothing left to vary.
     """
     x, y = _centred(first), _centred(second)
-    if held is not None:
-        z = _centred(held)
+    if fixed is not None:
+        z = _centred(fixed)
         if z @ z:
             x, y = x - z * (x @ z) / (z @ z), y - z * (y @ z) / (z @ z)
     size = math.sqrt(float((x @ x) * (y @ y)))

@@ -100,13 +100,13 @@ class Difference:
     wide_p: float
     """Two-sided, by the distribution of the interval; not corrected. NaN as above."""
     wide_error: StandardError
-    """Of delta over seeds and sentences."""
+    """The error of delta over seeds and sentences."""
     paired: bool
     """Both settings have the same seeds, which are compared seed by seed."""
 
     @property
     def has_seeds(self) -> bool:
-        """Whether there are two seeds or more on either side."""
+        """True with two seeds or more on either side."""
         return min(self.seeds) > 1
 
     @property
@@ -157,7 +157,7 @@ def _refuse_unequal(first: System, second: System) -> None:
 
 
 def _difference(first: System, second: System, booted: Sequence[Floats], swapped: Floats, resamples: int) -> Difference:
-    """Of counts, scores (R, S) of either system on resampled sentences, and differences (R,) of swapped ones."""
+    """Test of two systems by their scores (R, S) on resampled sentences, and differences (R,) of swapped ones."""
     scores = [system.scores(system.totals) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
     both = np.concatenate([first.counts, second.counts])
@@ -189,7 +189,7 @@ def _difference(first: System, second: System, booted: Sequence[Floats], swapped
 
 
 def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
-    """Of the difference of means: seed by seed where both systems have the same, else of two groups."""
+    """The error of the difference of means: seed by seed where both systems have the same, else of two groups."""
     if min(map(len, scores)) < 2:
         return StandardError((), (), (), math.nan, "there are not two seeds")
     if _paired(first, second):
@@ -276,10 +276,10 @@ def _flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
 
 def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
     """(N, C) → for each system (S, K, C): its counts, summed with each sentence's weight or sign."""
-    found: dict[int, NDArray[Any]] = {}
+    sums: dict[int, NDArray[Any]] = {}
     for group, rows, tall, places in parts:
-        found.update(zip(group, _split(group.values(), (tall @ draws[rows])[places]), strict=True))
-    return found
+        sums.update(zip(group, _split(group.values(), (tall @ draws[rows])[places]), strict=True))
+    return sums
 
 
 def _times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
@@ -373,11 +373,11 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
 
     def delta(signs: Floats) -> Floats:
         """(C, N) → (C,)"""
-        found = []
+        deltas = []
         for system, both, apart in pairs:
             between = (signs @ apart.transpose(1, 0, 2).reshape(sentences, -1)).reshape(len(signs), runs, -1)
-            found.append((system.scores((both + between) / 2) - system.scores((both - between) / 2)).mean(1))
-        return np.asarray(np.mean(found, 0))
+            deltas.append((system.scores((both + between) / 2) - system.scores((both - between) / 2)).mean(1))
+        return np.asarray(np.mean(deltas, 0))
 
     observed, generator, reached = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), 1
     for done in range(0, resamples, size := max(1, CHUNK // sentences)):
@@ -460,13 +460,13 @@ class SignFlip:
 
 def sign_flip(values: ArrayLike) -> SignFlip:
     """Test differences (n,), one a seed, against a mean of 0. n up to 20. Raises ValueError for more, or none."""
-    found = np.asarray(values, dtype=np.float64)
-    if not 1 <= len(found) <= 20:
-        raise ValueError(f"expected 1 to 20 differences, found {len(found)}")
-    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(found))))
-    reached = np.abs(signs @ found) >= abs(found.sum()) - 1e-9
-    agreeing = int((np.sign(found) == np.sign(found.sum())).sum())
-    return SignFlip(float(reached.mean()), min(1.0, 2 / len(signs)), agreeing, len(found))
+    observed = np.asarray(values, dtype=np.float64)
+    if not 1 <= len(observed) <= 20:
+        raise ValueError(f"expected 1 to 20 differences, found {len(observed)}")
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(observed))))
+    reached = np.abs(signs @ observed) >= abs(observed.sum()) - 1e-9
+    agreeing = int((np.sign(observed) == np.sign(observed.sum())).sum())
+    return SignFlip(float(reached.mean()), min(1.0, 2 / len(signs)), agreeing, len(observed))
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -500,9 +500,9 @@ class LabelDifference:
     joint: float
     """Mean F1 over seeds, in percent."""
     single: float
-    found: Difference
+    difference: Difference
     q: float
-    """found.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
+    """difference.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
 
     @property
     def few(self) -> bool:
@@ -524,8 +524,8 @@ def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | N
     items = _ITEMS[kind_of(kind)]
     mine, theirs = (Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted))
     table: dict[str, list[int]] = {}
-    for place, found in enumerate((mine & theirs, mine, theirs)):
-        for item, number in found.items():
+    for place, counter in enumerate((mine & theirs, mine, theirs)):
+        for item, number in counter.items():
             table.setdefault(item[-1], [0, 0, 0])[place] += number
     return {label: (row[0], row[1], row[2]) for label, row in table.items()}
 
@@ -560,11 +560,11 @@ def compare_counted(
     f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
     sides = [_by_label(side, labels) for side in counted]
     systems = [System(side[place], COUNTS, f1) for place in range(len(labels)) for side in sides]
-    found = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
-    q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, found, strict=True)])
+    tested = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
+    q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, tested, strict=True)])
     means = [float(np.mean(system.scores(system.totals))) for system in systems]
     return [
-        LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], found[k], float(q[k]))
+        LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], tested[k], float(q[k]))
         for k, label in enumerate(labels)
     ]
 
@@ -574,9 +574,9 @@ def _by_label(
 ) -> NDArray[np.integer]:
     """(L, S, N, K): the counts of every label in every run and sentence."""
     places = {label: place for place, label in enumerate(labels)}
-    found = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
-    for each, run in zip(found.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
+    counts = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
+    for each, run in zip(counts.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
         items = [(places[k], n, *row[k]) for n, row in enumerate(run) for k in row.keys() & places.keys()]
         where = np.array(items, np.int32).reshape(-1, 2 + len(COUNTS))
         each[where[:, 0], where[:, 1]] = where[:, 2:]
-    return found
+    return counts

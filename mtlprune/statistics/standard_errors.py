@@ -33,13 +33,13 @@ class StandardError:
     """The error of a sum of means over groups of runs with independent seeds, all on the same sentences."""
 
     seeds: tuple[float, ...]
-    """Of each group's mean, by the variance between its runs."""
+    """Standard errors of each group's mean, by the variance between its runs."""
     free: tuple[int, ...]
     """Degrees of freedom of each of them, runs − 1."""
     noise: tuple[float, ...]
-    """Of each of them, the part that is noise of run and sentence; the error is no smaller."""
+    """The part of each of them that is noise of run and sentence; the error is no smaller."""
     sentences: float
-    """What sentences do to all runs alike; NaN where no error can be estimated."""
+    """The error by sentences, alike for all runs; NaN where no error can be estimated."""
     unknown: str = ""
     """Why no error can be estimated."""
 

@@ -18,7 +18,7 @@ from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.claims import RANDOM
+from mtlprune.runs.groups import encoder_name
 from mtlprune.runs.results import CLOSED_GATE, read_result
 
 Sets = dict[str, Tensor]
@@ -96,7 +96,7 @@ def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
     result = read_result(folder / "claims.json")
-    claimed, mine = {}, config.encoder.name + RANDOM * config.encoder.random
+    claimed, mine = {}, encoder_name(config.encoder.name, config.encoder.random)
     for task in config.tasks:
         runs = [one for one in result.about["encoders"] if one["encoder"] == task.upper()]
         if not runs:

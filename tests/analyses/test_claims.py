@@ -15,8 +15,9 @@ from gated_runs import append_gates, claim, scattered, write_run
 from mtlprune.analyses.claims import maths
 from mtlprune.analyses.claims.maths import SHARING, claimed_by, list_heads, majority_probability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.runs.claims import Claim, ClaimError, group, is_joint, load_claims, notes
+from mtlprune.runs.claims import Claim, ClaimError, group, load_claims, notes
 from mtlprune.runs.folder import RunError
+from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result
 from mtlprune.sentence import LAYERS
 
@@ -83,23 +84,21 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
     def made(name: str, tasks: tuple[str, ...] = ("pos",), gates: Any = GATES, **how: Any) -> Path:
         return write_run(Path(name), tasks, gates, **how).path
 
-    first, runs = made("first"), {name: made(name) for name in ("plain", "empty", "bytes", "settings")}
+    first, runs = made("first"), {name: made(name) for name in ("plain", "empty", "bytes")}
     (runs["plain"] / "gates.jsonl").unlink()
     (runs["empty"] / "gates.jsonl").write_bytes(b"")
     (runs["bytes"] / "gates.jsonl").write_bytes(b"\xff\n")
-    (runs["settings"] / "config.yaml").write_text("data: {path: d}\ntasks: [pos]\n")
     for others, words in (
         (["nowhere"], "nowhere is no run folder: nothing is there"),
         ([first.absolute()], r"first is given twice \(also as first\); a run counts once"),
-        ([made("bert", encoder="bert")], "first is a run of the encoder minilm and bert one of bert; heads of diff"),
+        ([made("bert", encoder="bert")], r"minilm \(2 layers of 3 heads\) and bert one of bert \(2 .*; heads of diff"),
         ([made("control", random=True)], "control one of minilm, random weights"),
-        ([made("other", gates=GATES[:1])], "gates for 2 layers of 3 heads and other for 1 of 3"),
-        ([made("some", ("pos", "dep"), {"pos": GATES})], "the gate set 'shared', or one set for each of pos, dep, fo"),
-        ([made("sizes", ("pos", "dep"), {"pos": GATES, "dep": GATES[:1]})], "in every gate set"),
+        ([made("other", gates=GATES[:1])], r"minilm \(2 layers .* and other one of minilm \(1 layers of 3 heads\)"),
+        ([made("some", ("pos", "dep"), {"pos": GATES})], "gate sets of pos"),
+        ([made("sizes", ("pos", "dep"), {"pos": GATES, "dep": GATES[:1]})], "gate sets that change"),
         ([runs["plain"]], "run without gates"),
-        ([runs["empty"]], "holds no evaluation yet"),
+        ([runs["empty"]], "expected the gates of epoch 2"),
         ([runs["bytes"]], "UTF-8 text"),
-        ([runs["settings"]], "config.yaml: expected tasks, encoder.name and train.seed"),
     ):
         with pytest.raises(RunError, match=words):
             load_claims([first, *others])

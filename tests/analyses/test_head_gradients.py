@@ -11,10 +11,11 @@ import torch
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.cross import ALL_TASKS, CrossOptions
-from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, like, own_minus_others, parted
+from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, own_minus_others, parted
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
+from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.model import MultiTaskModel
 from mtlprune.tasks import TASKS
@@ -109,7 +110,7 @@ def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_enc
 def test_random_heads_are_as_many_of_each_layer_claimed_or_not():
     heads = np.array([[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6, [1] * 6], bool)
     generator = np.random.default_rng(2)
-    drawn = np.stack([like(heads, generator) for _ in range(4000)])
+    drawn = np.stack([random_heads(heads.sum(1).tolist(), 6, generator) for _ in range(4000)])
     assert (drawn.sum(2) == heads.sum(1)).all()
     assert np.allclose(drawn.mean(0), heads.mean(1, keepdims=True), atol=0.04)  # every head as often, the claimed too
 

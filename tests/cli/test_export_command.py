@@ -114,17 +114,6 @@ def test_a_task_s_own_clones_go_into_the_weights(mtlprune, train, tmp_path):
     torch.testing.assert_close(whole(ids).last_hidden_state, removed(ids).last_hidden_state, rtol=1e-4, atol=1e-5)
 
 
-def test_gates_that_are_not_those_of_the_weights_are_refused(mtlprune, gated, tmp_path):
-    run = Path(shutil.copytree(gated, tmp_path / "run"))
-    forget_hashes(run)
-    lines = RunFolder(run).read_gates()
-    for line in lines:
-        line["gates"]["shared"][1][2] = 1 - line["gates"]["shared"][1][2]
-    (run / "gates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    mtlprune("prune", run, "--out", tmp_path / "out").refuses("are not those of the weights")
-    assert not (tmp_path / "out").exists()
-
-
 def exported(mtlprune: Command, out: Path, run: Path, *options: str) -> Path:
     mtlprune("export", run, "--out", out, *options).done()
     return out

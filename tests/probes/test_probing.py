@@ -405,6 +405,7 @@ def test_what_differs_has_another_label(tmp_path, runs, expected):
             else:
                 apply_override(tree, word)
         run.write_config(tree)
+        run.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
     found = find_sources([str(tmp_path / str(number)) for number in range(len(runs))])
     assert [source.label for source in found] == expected
 

@@ -13,9 +13,8 @@ from counted_runs import SENTENCES, write_counts, write_run
 
 from mtlprune.figures.grid import probability
 from mtlprune.reports.page.scores import Scored, part
-from mtlprune.reports.scores.comparisons import Comparison, compare
+from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
 from mtlprune.reports.scores.tables import details, markdown, to_csv, to_json
-from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs.folder import RunFolder
 
 STL, MTL = 0, 1

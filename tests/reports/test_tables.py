@@ -17,10 +17,10 @@ from gated_runs import append_gates
 from mtlprune.evaluation.scores import MAIN, NAMES, main_score
 from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
 from mtlprune.layers import KINDS
-from mtlprune.reports.scores.comparisons import Comparison, compare, read_run
+from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
 from mtlprune.reports.scores.tables import grids, markdown, records, to_csv, to_json
-from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_settings_that_came_later_do_not_split_a_column(tmp_path):
     old = write_run(tmp_path / "old", {"pos": 0.8}, seed=1)
     new = write_run(tmp_path / "new", {"pos": 0.8}, seed=2, **{"encoder.fusion": "none", "train.cosreg": 0.0})
     other = write_run(tmp_path / "other", {"pos": 0.8}, seed=2, **{"encoder.fusion": "gate"})
-    runs = [read_run(folder, "test") for folder in (old, new, other)]
-    assert runs[0].setting == runs[1].setting != runs[2].setting
+    runs = [DescribedRun.read(folder) for folder in (old, new, other)]
+    assert runs[0].settings == runs[1].settings != runs[2].settings
 
 
 TASKS = ("pos", "dep", "srl")

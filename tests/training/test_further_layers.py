@@ -8,9 +8,8 @@ from small_runs import trained, with_sentences
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.layers import LAYERS, Layer
 from mtlprune.model import MultiTaskModel
-from mtlprune.reports.scores.comparisons import compare
+from mtlprune.reports.scores.comparisons import compare, with_tests
 from mtlprune.reports.scores.tables import markdown
-from mtlprune.reports.scores.tests import with_tests
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence

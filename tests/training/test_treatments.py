@@ -31,6 +31,7 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
 from mtlprune.reports.page.gates import claim_sets
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun
 from mtlprune.runs.results import Result, head_rows, write_result
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.specification import read_specification
@@ -551,10 +552,10 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
     treatment = {"dispatch": {"heads": {"per_task": {"pos": "1-1", "dep": "2-3,2-4"}}}, "project": None, "distil": None}
     trainer(plain(treatment, "pos,dep"), tmp_path / "run")
     trainer(plain(None, "pos,dep"), tmp_path / "joint")
-    [told] = page.part([page.ReadRun(RunFolder(tmp_path / name)) for name in ("run", "joint")]).holds["treated"]
+    [told] = page.part([DescribedRun.read(RunFolder(tmp_path / name)) for name in ("run", "joint")]).holds["treated"]
     assert told.endswith("run was treated: dispatch of the heads POS: 1-1, DEP: 2-3 2-4 (layer-head).")
     own = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1,1-3", "dep": "2-2"}}}
-    given = page.ReadRun(trained(plain(tasks="pos,dep", epochs=1) | {"pruning": own}, tmp_path / "given"))
+    given = DescribedRun.read(trained(plain(tasks="pos,dep", epochs=1) | {"pruning": own}, tmp_path / "given"))
     [told] = page.part([given]).holds["treated"]
     assert told.endswith("given was treated: only the given heads open, POS: 1-1 1-3, DEP: 2-2 (layer-head).")
     assert not claim_sets([given])[0]  # no task claimed them

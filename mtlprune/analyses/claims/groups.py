@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
 from mtlprune.analyses.reading import Reading
-from mtlprune.io.files import from_here
-from mtlprune.runs.claims import Claim, ClaimError, group, is_joint, load_claims
+from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
+from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import CLOSED_GATE, Result, head_rows
 from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
@@ -29,7 +29,7 @@ Grid = NDArray[np.float64]  # (L, A)
 
 GROUPS = ("stem", "exclusive", "free")
 PERMUTATIONS = 10_000
-"""Of heads within layers."""
+"""Permutations of heads within layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Groups:
         return self.counts == (1 if name == "exclusive" else 0)
 
     def fit(self, encoder: Mapping[str, Any]) -> bool:
-        """Whether they are of the heads of one of ``about["encoders"]``."""
+        """True where they are of the heads of one of ``about["encoders"]``."""
         return encoder["kind"] == self.encoder and (encoder["layers"], encoder["heads"]) == self.counts.shape
 
     def mean_gate(self) -> Grid:
@@ -89,7 +89,7 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     """
     if not claims:
         return None
-    groups, kinds = read_groups(load_claims(claims)), sorted({from_here(source.kind) for source in reading.sources})
+    groups, kinds = read_groups(load_claims(claims)), sorted({source.kind for source in reading.sources})
     if groups.encoder not in kinds:
         raise ClaimError(
             f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "
@@ -178,18 +178,18 @@ def compare(
     against: dict[str, Grid] = {"tasks": groups.counts.astype(np.float64)}
     if gates and not np.allclose(groups.mean_gate() * len(groups.labels), groups.counts):
         against["gates"] = groups.mean_gate()
-    found: list[dict[str, Any]] = []
+    tests: list[dict[str, Any]] = []
     for measure in measures:
         values = np.where(heads["gate"] > CLOSED_GATE, heads[measure], np.nan)
         for first, second in combinations(GROUPS, 2):
             value, p, n = difference(values, groups.of(first), groups.of(second), permutations, (seed, salt))
-            found.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})
+            tests.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})
         known = int((~np.isnan(values)).sum())
         for term, other in against.items():
             ranks = layered_rank_test(values, other, permutations, (seed, salt))
             test = {"measure": measure, "term": term, "n": known, "value": ranks.value, "p": ranks.p}
-            found.append({**test, "pooled": spearman(values, other)})
-    return found
+            tests.append({**test, "pooled": spearman(values, other)})
+    return tests
 
 
 def difference(

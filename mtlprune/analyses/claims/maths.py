@@ -1,4 +1,4 @@
-"""What claims have in common, beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
+"""Overlap of claims beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
 
 Letters: n labels or tasks, S seeds, M runs in all, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
 """
@@ -43,7 +43,7 @@ def spreads(**figures: Iterable[float]) -> Row:
     """
     parts = {"mean": "mean", "sd": "std", "least": "min", "most": "max", "number": "count"}
     each = {name: pd.Series([*values], dtype=float) for name, values in figures.items()}
-    return {f"{name}_{part}": getattr(held, how)() for name, held in each.items() for part, how in parts.items()}
+    return {f"{name}_{part}": getattr(series, how)() for name, series in each.items() for part, how in parts.items()}
 
 
 def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
@@ -78,8 +78,8 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
         )
     if not rows:
         return pd.DataFrame()
-    found = pd.DataFrame(rows)
-    return found.assign(q=corrected(found["p"]), q_anywhere=corrected(found["p_anywhere"]))
+    pairs = pd.DataFrame(rows)
+    return pairs.assign(q=corrected(pairs["p"]), q_anywhere=corrected(pairs["p_anywhere"]))
 
 
 def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
@@ -98,12 +98,12 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
 
     def products(values: NDArray[np.float64], used: NDArray[np.bool_]) -> dict[tuple[int, int], NDArray[np.float64]]:
         """(M, H) → by pair of labels (H, H): products of all heads, their mean over used pairs of the runs."""
-        found = {}
+        means = {}
         for a, b in itertools.combinations(range(len(run_groups)), 2):
             one, other = runs.labels == a, runs.labels == b
             if (weights := used[np.ix_(one, other)].astype(np.float64)).any():
-                found[a, b] = values[one].T @ (weights / weights.sum()) @ values[other]
-        return found
+                means[a, b] = values[one].T @ (weights / weights.sum()) @ values[other]
+        return means
 
     def shared(products: dict[tuple[int, int], NDArray[np.float64]]) -> float:
         """The mean over pairs of labels of the heads that two runs share."""
@@ -204,7 +204,7 @@ def claimed_by(
     claimed = np.stack(claims)
     tasks = len(claimed)
     observed = _at_least(claimed.reshape(tasks, -1).sum(0)[None], tasks)[0]
-    found = pd.DataFrame({"tasks": np.arange(1, tasks + 1), "heads": observed})
+    numbers = pd.DataFrame({"tasks": np.arange(1, tasks + 1), "heads": observed})
     values = claimed[:, None].astype(np.float32)
     rates = claimed.mean(2)  # (n, L)
     everywhere = np.repeat(claimed.mean((1, 2))[:, None], rates.shape[1], axis=1)
@@ -213,10 +213,10 @@ def claimed_by(
         for chunk in permuted(values, permutations, generator, name == "layers"):
             chunks.append(_at_least(chunk[:, :, 0].sum(1), tasks))
         null = np.concatenate(chunks).T
-        found[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in found["tasks"]]
-        found[f"{name}_more"] = [tail(x, one) for x, one in zip(observed, null, strict=True)]
-        found[f"{name}_fewer"] = [tail(-x, -one) for x, one in zip(observed, null, strict=True)]
-    return found
+        numbers[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in numbers["tasks"]]
+        numbers[f"{name}_more"] = [tail(x, one) for x, one in zip(observed, null, strict=True)]
+        numbers[f"{name}_fewer"] = [tail(-x, -one) for x, one in zip(observed, null, strict=True)]
+    return numbers
 
 
 def _at_least(counts: NDArray[Any], tasks: int) -> NDArray[np.int64]:
@@ -322,10 +322,10 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     least CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
     labels = dict.fromkeys(claim.label for claim in claims)
     run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]
-    found: list[HeadColumn] = []
+    columns: list[HeadColumn] = []
 
     def add(name: str, values: NDArray[Any], meaning: str, tested: bool = True) -> None:
-        found.append(HeadColumn(name, "claims", values.astype(np.float64), tested, meaning))
+        columns.append(HeadColumn(name, "claims", values.astype(np.float64), tested, meaning))
 
     for one in run_groups:
         add(f"open {one.label} (of {len(one.claims)})", one.times, f"seeds of {one.label} with the head open", False)
@@ -337,7 +337,7 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     add("gate mean", gates.mean(0), "mean gate over all runs")
     if len(gates) > 1:
         add("gate sd", gates.std(0, ddof=1), "sample standard deviation of gates over all runs")
-    return found
+    return columns
 
 
 def with_pooled(tests: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,8 @@ from mtlprune.analyses.claims.maths import (
     spreads,
 )
 from mtlprune.analyses.claims.stability import label_tests, missing, stability, variance_split
-from mtlprune.runs.claims import OPEN_ABOVE, Claim, Gates, RunGroup, group, load_claims, notes
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.runs.claims import Claim, Gates, RunGroup, group, load_claims, notes
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.agreement import decompose, jaccard, multiple_correlation, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import shared_null
@@ -111,8 +112,8 @@ def _grids(claim: Claim) -> dict[str, Gates]:
 
 def _stable(claim: Claim) -> dict[str, float | None]:
     """Which share of how many halves a head needs, and the bound on expected false claims."""
-    told = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
-    return {**told, "expected_false": claim.expected_false}
+    rule = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
+    return {**rule, "expected_false": claim.expected_false}
 
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What the overlap of claims shows: sentences, tables and figures of a Result; docs/claims.md says what they mean."""
+"""The overlap of claims as it is shown: sentences, tables and figures of a Result (docs/claims.md explains them)."""
 
 import math
 from collections.abc import Mapping
@@ -35,10 +35,10 @@ SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1),
 
 def about(result: Result) -> str:
     """Whose claims they are, and what is counted."""
-    told, settings = result.about, result.about["settings"]
+    info, settings = result.about, result.about["settings"]
     return (
-        f"Encoder {told['encoder']}: {told['layers']} layers × {told['heads']} heads = "
-        f"{told['layers'] * told['heads']}. Runs: {len(told['encoders'])}. A head is open where its gate exceeds "
+        f"Encoder {info['encoder']}: {info['layers']} layers × {info['heads']} heads = "
+        f"{info['layers'] * info['heads']}. Runs: {len(info['encoders'])}. A head is open where its gate exceeds "
         f"{settings['open_above']:g}. {settings['permutations']:,} permutations, seed {settings['seed']}. Heads are "
         "named LAYER-HEAD, both counted from 1."
     )
@@ -46,11 +46,11 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """The answer, how stable claims are, and how many stem heads there are beside chance."""
-    found = [answer(result), *stable(result), *selected(result)]
+    sentences = [answer(result), *stable(result), *selected(result)]
     stem = _group(result, "stem")
     if len(stem):
-        found.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
-    return found
+        sentences.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
+    return sentences
 
 
 def claimed_by_several(result: Result) -> str:
@@ -60,40 +60,40 @@ def claimed_by_several(result: Result) -> str:
     if not len(numbers):
         return ""
     least, every = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
-    said = []
+    parts = []
     for row in numbers[numbers["tasks"].isin({least, every})].itertuples():
         who = f"all {row.tasks} tasks" if row.tasks == every else f"{row.tasks} tasks or more"
         more = "" if math.isnan(row.layers_more) else f", p {probability(row.layers_more)}"
-        said.append(f"{row.heads} by {who} ({number(row.layers_expected, 1)} expected from layer depth alone{more})")
-    return f"Heads claimed: {'; '.join(said)}."
+        parts.append(f"{row.heads} by {who} ({number(row.layers_expected, 1)} expected from layer depth alone{more})")
+    return f"Heads claimed: {'; '.join(parts)}."
 
 
 def answer(result: Result) -> str:
     """Do tasks claim the same heads beyond what the depth of layers explains? In words, with the numbers."""
     tests = result.frames["tests"].set_index("mode")
-    found, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
-    if math.isnan(found.shared):
+    every, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
+    if math.isnan(every.shared):
         return "Whether tasks claim the same heads is open: two single-task labels or more are needed."
     first = (
-        f"Two runs of different single tasks share {number(found.shared, 1)} open heads on average; layer depth alone "
-        f"explains {number(found.expected, 1)}"
+        f"Two runs of different single tasks share {number(every.shared, 1)} open heads on average; layer depth alone "
+        f"explains {number(every.expected, 1)}"
     )
-    if math.isnan(found.z):
+    if math.isnan(every.z):
         return f"{first}, and permuting heads within layers cannot change that."
-    if math.isnan(found.p):
-        return f"{first} (z = {number(found.z)}; no permutations, so no p)."
+    if math.isnan(every.p):
+        return f"{first} (z = {number(every.z)}; no permutations, so no p)."
     apart = ""
     if not math.isnan(equal.shared) and not math.isnan(unequal.shared):
         apart = (
             f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
             f"(expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
         )
-    verdict = "they share more than depth explains" if found.p <= LEVEL else "no more than depth explains is shown"
-    return f"{first} (z = {number(found.z)}, p {probability(found.p)}): {verdict}.{apart}{_by_label(result)}"
+    verdict = "they share more than depth explains" if every.p <= LEVEL else "no more than depth explains is shown"
+    return f"{first} (z = {number(every.z)}, p {probability(every.p)}): {verdict}.{apart}{_by_label(result)}"
 
 
 def _by_label(result: Result) -> str:
-    """Whether runs of one task are more alike than runs of two, with size and p; "" where that is not known."""
+    """A sentence on how much more alike runs of one task are than runs of two, with p; "" where that is not known."""
     tests = {(test.pairs, test.counted): test for test in _frame(result, "labellings").itertuples()}
     plain, deep = (tests.get(("all", counted)) for counted in ("shared heads", "beyond depth"))
     if plain is None or deep is None or math.isnan(plain.p):
@@ -112,7 +112,7 @@ def _by_label(result: Result) -> str:
 
 def stable(result: Result) -> list[str]:
     """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
-    found, known = [], {}
+    sentences, known = [], {}
     for one in _frame(result, "stability").itertuples():
         if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
             # of unequal seeds, which stand last, where it can be
@@ -126,12 +126,13 @@ def stable(result: Result) -> list[str]:
     keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
     words += [f"{key[0]} {_interval(known[key])}" for key in keys if key in known]
     if words:
-        found.append(f"Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %): {'; '.join(words)}.")
+        intro = "Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %)"
+        sentences.append(f"{intro}: {'; '.join(words)}.")
     for wanted in RELIABILITIES:
         one = known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}"))
         if one and math.isfinite(one.value):
             interval = "" if math.isnan(one.low) else f"{_needed(one.low)} to {_needed(one.high)}; "
-            found.append(
+            sentences.append(
                 f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
                 f"seeds ({interval}Spearman-Brown)."
             )
@@ -143,16 +144,16 @@ def stable(result: Result) -> list[str]:
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
         among = "" if tests["pairs"].nunique() == 1 else ", of those with other seeds,"
-        found.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
+        sentences.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
     split = [one for one in _frame(result, "split").itertuples() if one.encoder == OVER_TASKS]
     if split:
         parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
-        found.append(f"Shares of the variance of a task's gates between heads: {parts}.")
-    return found
+        sentences.append(f"Shares of the variance of a task's gates between heads: {parts}.")
+    return sentences
 
 
 def selected(result: Result) -> list[str]:
-    """What stable claims rest on, and how many of them may be false: a sentence for all labels of which that is one."""
+    """A sentence for all labels with one rule of stability: what their claims rest on, and how many may be false."""
     runs = pd.DataFrame([{**one, **one["stable"]} for one in result.about["encoders"] if one.get("stable")])
     rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
     heads = result.about["layers"] * result.about["heads"]
@@ -179,7 +180,7 @@ def _needed(runs: float) -> str:
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """Of the runs of all labels, whatever ``of`` is; no notes."""
+    """Columns of the runs of all labels, whatever ``of`` is; no notes."""
     encoders = result.about["encoders"]
     claims = [Claim(e["run"], e["encoder"], e["seed"], e["kind"], result.grids(e)["gate"], []) for e in encoders]
     return claim_columns(claims), []
@@ -376,10 +377,10 @@ def _claimed_by(result: Result) -> Grid:
 
 
 def _variance(result: Result) -> Grid:
-    found = result.frames["variance"].query("part in @PARTS")
+    parts = result.frames["variance"].query("part in @PARTS")
     return Grid.of(
         "Variance of gates",
-        found.assign(part=found["part"].map(PARTS), share=100 * found["share"]),
+        parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"]),
         {"part": "part", "component": ("component", 5), "%": ("share", 1)},
         "Single-task labels only. Components by the method of moments (analysis of variance of unweighted task means); "
         "estimates below 0 count as 0 in the shares.",
@@ -465,7 +466,7 @@ FIGURES = {"correlation": Chart.of(_correlations), "shared": Chart.of(_shared), 
 
 
 def by_claims(result: Result) -> list[str]:
-    """What the comparisons come to."""
+    """A sentence on what the comparisons come to."""
     claims = result.about["claims"]
     if claims is None:
         return ["No runs with gates were named (--claims), so heads are not compared by how many tasks claim them."]

@@ -27,6 +27,8 @@ from mtlprune.statistics.permutation import swapped
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""(Q,) and (Q,): places of the runs of pairs."""
 
 FACTORS = ("training seed", "selector seed", "half of the data")
 COMMON = "heads"  # term of the variance: heads that all runs of a label have in common
@@ -65,6 +67,16 @@ class Runs:
     def units(self) -> Ints:
         """(M,): the training run of each run, numbered by label and training seed."""
         return np.unique(self.labels * len(self.labels) + self.levels[:, 0], return_inverse=True)[1]
+
+    @cached_property
+    def first_of_units(self) -> NDArray[np.intp]:
+        """(U,): the first run of each training run."""
+        return np.unique(self.units, return_index=True)[1]
+
+    @property
+    def unit_labels(self) -> Ints:
+        """(U,): the label of each training run."""
+        return self.labels[self.first_of_units]
 
     @cached_property
     def shared(self) -> Floats:
@@ -114,53 +126,72 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
         return pd.DataFrame()
     runs = Runs.of(run_groups)
-    first, second = np.triu_indices(len(runs.labels), 1)
+    first, second = pairs = np.triu_indices(len(runs.labels), 1)
     by_layer = runs.opened.sum(2)
-    shared, depth = runs.shared[first, second], (by_layer @ by_layer.T)[first, second] / runs.opened.shape[2]
-    unequal = runs.strangers[first, second]
-    starts = np.unique(runs.units, return_index=True)[1]  # a run of each training run
-    owners, seeds = runs.labels[starts], runs.levels[starts, 0]
-    units, strata = _units(runs)
-    kinds, found = [("all", np.ones_like(unequal), [np.arange(len(owners))])], []
+    depth = (by_layer @ by_layer.T)[pairs] / runs.opened.shape[2]
+    kinds = list(_kinds_of_pairs(runs, runs.strangers[pairs]))
+    ranked, swapped_gaps = _swapped_gaps(runs, pairs, [used for _, used, _ in kinds], permutations, generator)
+    explained = dict(zip(COUNTED, (np.zeros_like(depth), depth, ranked), strict=True))
+    rows = []
+    for (name, used, blocks), gaps in zip(kinds, swapped_gaps, strict=True):
+        labellings, exact = _labellings(runs.unit_labels, blocks, permutations, generator)
+        for measure in COUNTED[: 2 + (permutations > 0)]:
+            beyond = (runs.shared[pairs] - explained[measure])[used]
+            row = _label_test(runs, (first[used], second[used]), beyond, labellings, exact)
+            if measure == COUNTED[2]:
+                swaps = gaps - gaps.mean()
+                row["p"] = max(row["p"], _p(row["within"] - row["between"], swaps, False))
+                row["least"] = max(row["least"], 1 / (1 + len(swaps)))
+            rows.append({"pairs": name, "counted": measure, **row})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _kinds_of_pairs(runs: Runs, unequal: Mask) -> Iterator[tuple[str, Mask, list[NDArray[np.intp]]]]:
+    """A name, which pairs (Q,) are used, and blocks of training runs among which labels are permuted."""
+    yield "all", np.ones_like(unequal), [np.arange(len(runs.unit_labels))]
     if unequal.any() and not unequal.all():
-        kinds.append(("unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]))
-    same = runs.labels[first] == runs.labels[second]
+        seeds = runs.levels[runs.first_of_units, 0]
+        yield "unequal seeds", unequal, [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]
+
+
+def _swapped_gaps(
+    runs: Runs, pairs: Pairs, kinds: Sequence[Mask], permutations: int, generator: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """(Q,), heads that pairs of swapped masks share on average, and (kinds, P), within − between of each swap."""
+    same = runs.labels[pairs[0]] == runs.labels[pairs[1]]
     with np.errstate(invalid="ignore"):  # where there is no pair of one kind
-        weights = np.array([(u & same) / (u & same).sum() - (u & ~same) / (u & ~same).sum() for _, u, _ in kinds])
-    ranked, swaps = np.zeros(len(first)), np.empty((len(kinds), 0))
+        weights = np.array([(u & same) / (u & same).sum() - (u & ~same) / (u & ~same).sum() for u in kinds])
+    ranked, gaps = np.zeros(len(same)), np.empty((len(kinds), 0))
     for masks in swapped(runs.opened, permutations, generator.spawn(1)[0]):
         flat = masks.reshape(*masks.shape[:2], -1).astype(np.float64)
-        both = (flat @ flat.swapaxes(1, 2))[:, first, second]  # (C, Q)
+        both = (flat @ flat.swapaxes(1, 2))[:, pairs[0], pairs[1]]  # (C, Q)
         ranked += both.sum(0) / permutations
-        swaps = np.append(swaps, weights @ both.T, axis=1)
-    explained = dict(zip(COUNTED, (np.zeros_like(depth), depth, ranked), strict=True))
-    for (name, used, blocks), chance_gaps in zip(kinds, swaps, strict=True):
-        drawn, exact = _labellings(owners, blocks, permutations, generator)
-        pair = first[used], second[used]
-        for measure in COUNTED[: 2 + (permutations > 0)]:
-            values = (shared - explained[measure])[used]
-            near = _nearest(pair, values, len(runs.labels))
-            within, between, nearest = _gap(runs.labels[None], pair, values, near)
-            null = _gap(drawn[:, runs.units], pair, values, near)
-            gap, gaps = float(within[0] - between[0]), null[0] - null[1]
-            p, least = (_p(value, gaps, exact) for value in (gap, float(gaps.max(initial=gap))))
-            if measure == COUNTED[2]:
-                beyond = chance_gaps - chance_gaps.mean()
-                p, least = max(p, _p(gap, beyond, False)), max(least, 1 / (1 + len(beyond)))
-            chance = float(null[2].mean()) if len(drawn) else math.nan
-            left_out = []
-            for unit in range(len(strata)):
-                kept = (units[pair[0]] != unit) & (units[pair[1]] != unit)
-                one, two, _ = _gap(runs.labels[None], (pair[0][kept], pair[1][kept]), values[kept], near[kept])
-                left_out.append(one - two)
-            low, high = jackknife(np.array([gap]), np.stack(left_out), strata)
-            row = name, measure, float(within[0]), float(between[0]), p, least, len(drawn), exact
-            near_p = _p(float(nearest[0]), null[2], exact)
-            found.append((*row, float(nearest[0]), chance, near_p, float(low[0]), float(high[0])))
-    return pd.DataFrame(found, columns=COLUMNS)
+        gaps = np.append(gaps, weights @ both.T, axis=1)
+    return ranked, gaps
 
 
-def _nearest(pair: tuple[NDArray[np.intp], NDArray[np.intp]], values: Floats, runs: int) -> Floats:
+def _label_test(runs: Runs, pairs: Pairs, values: Floats, labellings: Ints, exact: bool) -> dict[str, float]:
+    """One row of ``label_tests`` for values (Q,) of pairs of runs, by labellings (P, U) of training runs."""
+    near = _nearest(pairs, values, len(runs.labels))
+    within, between, nearest = (float(part[0]) for part in _gap(runs.labels[None], pairs, values, near))
+    null = _gap(labellings[:, runs.units], pairs, values, near)
+    gap, gaps = within - between, null[0] - null[1]
+    units, strata = _units(runs)
+    left_out = []
+    for unit in range(len(strata)):
+        kept = (units[pairs[0]] != unit) & (units[pairs[1]] != unit)
+        one, two, _ = _gap(runs.labels[None], (pairs[0][kept], pairs[1][kept]), values[kept], near[kept])
+        left_out.append(one - two)
+    low, high = jackknife(np.array([gap]), np.stack(left_out), strata)
+    return {
+        **{"within": within, "between": between, "p": _p(gap, gaps, exact)},
+        **{"least": _p(float(gaps.max(initial=gap)), gaps, exact), "labellings": len(labellings), "exact": exact},
+        **{"nearest": nearest, "nearest_chance": float(null[2].mean()) if len(labellings) else math.nan},
+        **{"nearest_p": _p(nearest, null[2], exact), "low": float(low[0]), "high": float(high[0])},
+    }
+
+
+def _nearest(pair: Pairs, values: Floats, runs: int) -> Floats:
     """(Q,): what a pair of one label adds to the share of runs whose nearest run has their label."""
     near = np.full((runs, runs), -np.inf)
     near[pair], near[pair[::-1]] = values, values
@@ -170,17 +201,15 @@ def _nearest(pair: tuple[NDArray[np.intp], NDArray[np.intp]], values: Floats, ru
     return np.asarray(weights[pair] + weights[pair[::-1]])
 
 
-def _gap(
-    labels: Ints, pair: tuple[NDArray[np.intp], NDArray[np.intp]], values: Floats, near: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _gap(labels: Ints, pair: Pairs, values: Floats, near: Floats) -> tuple[Floats, Floats, Floats]:
     """(P, M) labels → (P,) means of the values (Q,) over pairs of one label, and of two; share of ``_nearest``."""
     sides = np.zeros((3, labels.shape[1], labels.shape[1]))
     sides[:, pair[0], pair[1]] = np.ones_like(values), values, near
     number, inside, nearest = np.zeros((3, len(labels)))
     for label in np.unique(labels):
         its = (labels == label).astype(np.float64)  # (P, M)
-        for found, side in zip((number, inside, nearest), sides, strict=True):
-            found += np.einsum("pm,pm->p", its @ side, its)
+        for total, side in zip((number, inside, nearest), sides, strict=True):
+            total += np.einsum("pm,pm->p", its @ side, its)
     with np.errstate(divide="ignore", invalid="ignore"):
         return inside / number, (values.sum() - inside) / (len(values) - number), nearest
 
@@ -202,9 +231,9 @@ def _labellings(
     if number <= permutations:
         every = itertools.product(*(list(_arrangements(sorted(labels[block].tolist()))) for block in blocks))
         order = np.concatenate(blocks)
-        made = np.array([list(itertools.chain(*parts)) for parts in every], dtype=np.int64)
-        drawn = np.empty_like(made)
-        drawn[:, order] = made
+        orders = np.array([list(itertools.chain(*parts)) for parts in every], dtype=np.int64)
+        drawn = np.empty_like(orders)
+        drawn[:, order] = orders
         return drawn, True
     drawn = np.repeat(labels[None], permutations, axis=0)
     for block in blocks:
@@ -246,11 +275,11 @@ def phi(runs: Runs, used: Mask, kept: Mask | None = None) -> Floats:
     apart = (number[:, None] + number - 2 * runs.shared) / (2 * runs.opened[0].size)
     pairs = used & ~np.eye(len(kept), dtype=bool)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = ones @ (apart * pairs) @ ones.T / (ones @ pairs @ ones.T)
+        disagreement = ones @ (apart * pairs) @ ones.T / (ones @ pairs @ ones.T)
         rates = ones @ runs.opened.mean(2) / ones.sum(1, keepdims=True)  # (n, L)
         both = (rates.mean(1, keepdims=True), rates)
         expected = np.stack([((r[:, None] + r) / 2 - r[:, None] * r).mean(2) for r in both])
-        return np.where(expected > 0, 1 - found / expected, math.nan)
+        return np.where(expected > 0, 1 - disagreement / expected, math.nan)
 
 
 def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
@@ -272,7 +301,7 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
     names = [(labels[i], labels[j], "within" if i == j else "between") for i, j in cells]
     names += [(OVER_TASKS, OVER_TASKS, term) for term in ("within", "between", "within - between")]
     units, strata = _units(runs)
-    found: list[tuple[Any, ...]] = []
+    lines: list[tuple[Any, ...]] = []
     for control, used in (("all pairs", np.ones_like(runs.strangers)), ("unequal seeds", runs.strangers)):
         counted = Counter(zip(runs.labels[one][used[one, other]], runs.labels[other][used[one, other]], strict=True))
         sums = [[cell for cell in cells if cell[1] < single and counted[cell] and (cell[0] == cell[1]) is same]
@@ -285,20 +314,20 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
             for name, n, *values in zip(names, [*sizes, sum(sizes[-2:])], *rows, strict=True):
                 key, most = (*name[:2], mode, control, name[2]), 1 if name[2] in ("within", "between") else 2
                 value, low, high = np.clip(values, -most, most)
-                found.append((*key, "phi", value, low, high, n))
+                lines.append((*key, "phi", value, low, high, n))
                 for wanted in RELIABILITIES if name[2] == "within" else ():
                     needed = (runs_needed(known, wanted) for known in (value, high, low))
-                    found.append((*key, f"runs for {wanted}", *needed, n))
+                    lines.append((*key, f"runs for {wanted}", *needed, n))
     columns = ["encoder", "other", "mode", "control", "term", "measure", "value", "low", "high", "n"]
-    frame = pd.DataFrame(found, columns=columns).dropna(subset="value")
+    frame = pd.DataFrame(lines, columns=columns).dropna(subset="value")
     return frame.drop_duplicates([name for name in columns if name not in ("control", "value", "low", "high")])
 
 
-def _over_tasks(found: Floats, cells: Sequence[tuple[int, int]], sums: Sequence[Sequence[tuple[int, int]]]) -> Floats:
+def _over_tasks(phis: Floats, cells: Sequence[tuple[int, int]], sums: Sequence[Sequence[tuple[int, int]]]) -> Floats:
     """(2, n, n) Φ → (2, cells + 3): of the cells, means over two lists of them, and their difference."""
-    nothing = np.full(len(found), math.nan)
-    means = [np.mean([found[:, i, j] for i, j in some], axis=0) if some else nothing for some in sums]
-    return np.column_stack([*(found[:, i, j] for i, j in cells), *means, means[0] - means[1]])
+    nothing = np.full(len(phis), math.nan)
+    means = [np.mean([phis[:, i, j] for i, j in some], axis=0) if some else nothing for some in sums]
+    return np.column_stack([*(phis[:, i, j] for i, j in cells), *means, means[0] - means[1]])
 
 
 def _units(runs: Runs) -> tuple[Ints, Ints]:
@@ -363,7 +392,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of heads, independent in the model;
         components below 0 count as 0; NaN where all samples give the same); ``n``, pairs of runs.
     """
-    runs, found = Runs.of(run_groups), []
+    runs, rows = Runs.of(run_groups), []
     names = {run_group.label: [place] for place, run_group in enumerate(run_groups)}
     if single > 1:
         names[OVER_TASKS] = list(range(single))
@@ -400,11 +429,11 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
             bounds = np.quantile(shares[1:], (0.025, 0.975), axis=0)
             bounds[:, bounds[0] == bounds[1]] = math.nan  # samples that all give the same tell no error
             each = zip((COMMON, *terms), shares[0], *bounds, strict=True)
-            found += [(name, term, "share", *values, len(one)) for term, *values in each]
-    return pd.DataFrame(found, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
+            rows += [(name, term, "share", *values, len(one)) for term, *values in each]
+    return pd.DataFrame(rows, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
 
 
-def _pairs(runs: Runs, places: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairs(runs: Runs, places: Sequence[int]) -> Pairs:
     """(Q,) and (Q,): pairs of runs of one label, of these labels."""
     one, other = np.triu_indices(len(runs.labels), 1)
     mine = (runs.labels[one] == runs.labels[other]) & np.isin(runs.labels[one], places)
@@ -413,11 +442,11 @@ def _pairs(runs: Runs, places: Sequence[int]) -> tuple[NDArray[np.intp], NDArray
 
 def merged(runs: Runs, one: NDArray[np.intp], other: NDArray[np.intp]) -> dict[str, Mask]:
     """Factors in which some of the pairs differ → (Q,), which do; those that always differ together under one name."""
-    found: dict[bytes, tuple[list[str], Mask]] = {}
+    factors: dict[bytes, tuple[list[str], Mask]] = {}
     for name, differ in zip(FACTORS, (runs.levels[one] != runs.levels[other]).T, strict=True):
         if differ.any():
-            found.setdefault(differ.tobytes(), ([], differ))[0].append(name)
-    return {" and ".join(names): differ for names, differ in found.values()}
+            factors.setdefault(differ.tobytes(), ([], differ))[0].append(name)
+    return {" and ".join(names): differ for names, differ in factors.values()}
 
 
 DRAWING = {"gates", "topk", "random"}
@@ -425,14 +454,14 @@ DRAWING = {"gates", "topk", "random"}
 
 
 def _same_noise(claims: Sequence[Claim]) -> bool:
-    """Whether runs of one label have one selector seed, and a selector that draws by it."""
-    told = [claim.settings for claim in claims]
-    by = {one.get(f"pruning.{'selector' if one.get('pruning.method') == 'stable' else 'method'}") for one in told}
+    """True where runs of one label have one selector seed, and a selector that draws by it."""
+    settings = [claim.settings for claim in claims]
+    by = {one.get(f"pruning.{'selector' if one.get('pruning.method') == 'stable' else 'method'}") for one in settings}
     return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(DRAWING)
 
 
 def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """What these runs cannot say of seeds and halves, in sentences."""
+    """Sentences on what these runs cannot say of seeds and halves."""
     lost = [claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)]
     if lost:
         yield (

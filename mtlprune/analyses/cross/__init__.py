@@ -10,7 +10,7 @@ ALL_TASKS = "mean of tasks"
 
 
 class CrossOptions(Block):
-    """What is closed beside the claimed heads, and how scores are compared."""
+    """Random heads beside the claimed ones, and how scores are compared."""
 
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
     margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")

@@ -17,9 +17,11 @@ from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.encoder.gates import Gates
 from mtlprune.evaluation import scores
+from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.model import SHARED
-from mtlprune.runs.claims import ClaimError, group, is_joint, load_claims
+from mtlprune.runs.claims import ClaimError, group, load_claims
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.significance import Floats, Score, System, differences, holm, over_seeds, resampled_sums
 from mtlprune.training import hardware
@@ -50,7 +52,7 @@ Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
 
 PARTS = ("claimed", "exclusive", "shared")
-"""What is closed of a label's heads: all; those that no other single task claims; those that another one claims too."""
+"""Parts of a label's heads that are closed: all; those that no other single task claims; those that another claims."""
 
 
 def measure(request: Request) -> Result:
@@ -83,37 +85,35 @@ def measure(request: Request) -> Result:
             )
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
-    masks = {
-        key: [heads, *(like(heads, generator) for _ in range(request.options.draws))] for key, heads in parts.items()
-    }
-    held: Tables = {}
-    result = survey("cross", reading, request, lambda subject: _scored(reading, subject, request, masks, held))
+    masks = {key: [heads, *_random(heads, request.options.draws, generator)] for key, heads in parts.items()}
+    tables: Tables = {}
+    result = survey("cross", reading, request, lambda subject: _scored(reading, subject, request, masks, tables))
     claimed = pd.concat(
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
     )
-    made = {"claimed": claimed, "cells": _cells(held, request), "own": _own(held, request, result.about["notes"])}
-    return replace(result, frames={**result.frames, **{name: frame for name, frame in made.items() if len(frame)}})
+    frames = {"claimed": claimed, "cells": _cells(tables, request), "own": _own(tables, request, result.about["notes"])}
+    return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
 
 def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
     """Label → PARTS of its heads (L, A); exclusive and shared ones only where there are both."""
-    found = {}
+    parts = {}
     for label, heads in closed.items():
         theirs = [mask for other, mask in closed.items() if other != label and not is_joint(other)]
         shared = heads & np.any(theirs, axis=0) if theirs else np.zeros_like(heads)
         both = {"exclusive": heads & ~shared, "shared": shared}
-        found[label] = {"claimed": heads, **(both if all(mask.any() for mask in both.values()) else {})}
-    return found
+        parts[label] = {"claimed": heads, **(both if all(mask.any() for mask in both.values()) else {})}
+    return parts
 
 
-def like(heads: Mask, generator: np.random.Generator) -> Mask:
-    """As many random heads of each layer, whether they are given or not. (L, A) → (L, A)"""
-    return np.asarray(generator.random(heads.shape).argsort(1).argsort(1) < heads.sum(1, keepdims=True))
+def _random(heads: Mask, draws: int, generator: np.random.Generator) -> list[Mask]:
+    """Draws (L, A) of as many random heads of each layer, whether they are given or not."""
+    return [random_heads(heads.sum(1).tolist(), heads.shape[1], generator) for _ in range(draws)]
 
 
 def _scored(
-    reading: Reading, subject: Subject, request: Request, masks: Mapping[tuple[str, str], list[Mask]], held: Tables
+    reading: Reading, subject: Subject, request: Request, masks: Mapping[tuple[str, str], list[Mask]], tables: Tables
 ) -> Found | str:
     folder = RunFolder(subject.name)
     if not folder.config_path.is_file():
@@ -130,16 +130,16 @@ def _scored(
     for mode, other, draw, heads in [("", "", 0, nothing), *drawn]:
         control = "random" if draw else ""
         gates.fix(torch.from_numpy(~heads).float().to(model.device))
-        found = evaluate(model, reading.sentences, precision)
+        evaluation = evaluate(model, reading.sentences, precision)
         request.on_batch()
-        for task, score in found.main().items():
+        for task, score in evaluation.main().items():
             place = {"task": task, "other": other, "mode": mode, "control": control, "step": draw}
             rows.append({**place, "measure": "score", "value": score})
-            kind, name = model.tasks[task].kind, found.names[task]
+            kind, name = model.tasks[task].kind, evaluation.names[task]
             names = scores.count_names(kind, name)  # type: ignore[arg-type]
-            counts = np.array([[row[key] if row else 0 for key in names] for row in found.counts[task]])
+            counts = np.array([[row[key] if row else 0 for key in names] for row in evaluation.counts[task]])
             key = subject.label, task, mode, other, control
-            cell = held.setdefault(key, ClosedCounts(names, scores.SCORES[kind][name]))  # type: ignore[index]
+            cell = tables.setdefault(key, ClosedCounts(names, scores.SCORES[kind][name]))  # type: ignore[index]
             cell.runs[subject.seed] = cell.runs.get(subject.seed, 0) + counts
     return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
 
@@ -147,59 +147,64 @@ def _scored(
 # -- what the heads of a label are worth -------------------------------------------------------------------------------
 
 
-def _cells(held: Tables, request: Request) -> pd.DataFrame:
-    keys = [key for key in held if key[2] and not key[4]]
+def _cells(tables: Tables, request: Request) -> pd.DataFrame:
+    keys = [key for key in tables if key[2] and not key[4]]
     systems = []
     for label, task, mode, other, _ in keys:
-        seeds = tuple(sorted(held[label, task, "", "", ""].runs))
-        systems.append(held[label, task, mode, other, ""].system(seeds, request.options.draws))  # draws are summed
-        systems.append(held[label, task, mode, other, "random"].system(seeds))
-        systems.append(held[label, task, "", "", ""].system(seeds))
+        seeds = tuple(sorted(tables[label, task, "", "", ""].runs))
+        systems.append(tables[label, task, mode, other, ""].system(seeds, request.options.draws))  # draws are summed
+        systems.append(tables[label, task, mode, other, "random"].system(seeds))
+        systems.append(tables[label, task, "", "", ""].system(seeds))
     pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
-    found = differences(systems, pairs, request.options.resamples, request.seed)
+    tested = differences(systems, pairs, request.options.resamples, request.seed)
     rows = []
-    for place, (key, told) in enumerate(zip(keys, found, strict=True)):
-        wide = told.has_seeds
+    for place, (key, difference) in enumerate(zip(keys, tested, strict=True)):
+        over_sentences = difference.low, difference.high, difference.p
+        both = difference.wide_low, difference.wide_high, difference.wide_p
+        interval = both if difference.has_seeds else over_sentences
         closed, random, open_ = (
             float(system.scores(system.totals).mean()) for system in systems[3 * place : 3 * place + 3]
         )
         rows.append(
             {"encoder": key[0], "task": key[1], "other": key[3], "mode": key[2]}
             | {"open": open_, "closed": closed, "random": random}
-            | {"delta": told.delta, "n": told.seeds[0], "equal": told.equivalence_p(request.options.margin)}
-            | {"low": told.wide_low if wide else told.low, "high": told.wide_high if wide else told.high}
-            | {"p": told.wide_p if wide else told.p}
+            | {
+                "delta": difference.delta,
+                "n": difference.seeds[0],
+                "equal": difference.equivalence_p(request.options.margin),
+            }
+            | dict(zip(("low", "high", "p"), interval, strict=True))
         )
     frame = pd.DataFrame(rows).sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
     apart = frame[frame["encoder"] != frame["other"]]
     return frame.assign(holm=apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy())))
 
 
-def _own(held: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
+def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     """Own heads against those of others; empty where runs and claims do not have two single tasks in common. Where
     seeds lack, a note is added."""
     labels = [
-        key[0] for key in held if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
+        key[0] for key in tables if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
     ]
-    places = {key[0]: key for key in held if key[0] in labels and not key[2]}  # label → its only task
+    places = {key[0]: key for key in tables if key[0] in labels and not key[2]}  # label → its only task
     if len(labels) < 2:
         return pd.DataFrame()
-    seeds = tuple(sorted(set.intersection(*(set(held[key].runs) for key in places.values()))))
+    seeds = tuple(sorted(set.intersection(*(set(tables[key].runs) for key in places.values()))))
     if not seeds:
         notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
         return pd.DataFrame()
-    parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in held}]
+    parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
     order = [(label, part, other) for part in parts for label in labels for other in labels]
     systems = [
-        held[label, places[label][1], part, other, control].system(seeds)
+        tables[label, places[label][1], part, other, control].system(seeds)
         for label, part, other in order
         for control in ("", "random")
     ]
 
     def contrasts(sums: list[Floats]) -> Floats:
         """Sums (C, S, K) of each system → (parts, 2, labels + 1, C, S)."""
-        found = np.stack([system.scores(part) for system, part in zip(systems, sums, strict=True)])
-        delta = found.reshape(len(parts), len(labels), len(labels), 2, *found.shape[1:])
+        scores_of = np.stack([system.scores(part) for system, part in zip(systems, sums, strict=True)])
+        delta = scores_of.reshape(len(parts), len(labels), len(labels), 2, *scores_of.shape[1:])
         return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
 
     observed = contrasts([system.totals[None] for system in systems])[..., 0, :]
@@ -208,8 +213,8 @@ def _own(held: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     rows = []
     for part, term, label in np.ndindex(observed.shape[:3]):
         keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
-        told = over_seeds(observed[part, term, label], booted[part, term, label])
-        rows.append({**keys, "n": len(seeds), **{name: told[name] for name in ("delta", "low", "high", "p")}})
+        figure = over_seeds(observed[part, term, label], booted[part, term, label])
+        rows.append({**keys, "n": len(seeds), **{name: figure[name] for name in ("delta", "low", "high", "p")}})
     return corrected_over_labels(pd.DataFrame(rows))
 
 

@@ -1,4 +1,4 @@
-"""What closing one task's heads costs every task: tables, sentences and figures of a Result."""
+"""Costs of closing one task's heads for every task: tables, sentences and figures of a Result."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from mtlprune.statistics.significance import LEVEL, holm
 
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
-    told, settings = result.about, result.about["settings"]
+    info, settings = result.about, result.about["settings"]
     return (
-        f"{result.source} ({told['fingerprint'][:8]}); {told['too_long']} too long and left out; seed {told['seed']}. "
+        f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
         "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
         f"stay as they are. Beside it {settings['draws']} draws of as many random heads of the same layers. "
         "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds and "
@@ -24,22 +24,22 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Whether closing one task's heads hurts others more than closing other heads, and itself more than others."""
-    held = _cells(result)
-    apart = held[held["encoder"] != held["other"]]
-    found = []
+    """Sentences: does closing one task's heads hurt others more than closing other heads, and itself more?"""
+    all_cells = _cells(result)
+    apart = all_cells[all_cells["encoder"] != all_cells["other"]]
+    sentences = []
     words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too,"}
     for part, of in apart.groupby("mode", sort=False):
         lower, higher = (int(((of["holm"] < LEVEL) & (sign * of["delta"] < 0)).sum()) for sign in (1, -1))
         equal = int((holm(of["equal"]) < LEVEL).sum())
-        found.append(
+        sentences.append(
             f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
             f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}; in {equal} the "
             f"difference is shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean "
             f"difference {number(of['delta'].mean())} points."
         )
-    for row in () if len(apart) else held.itertuples():
-        found.append(
+    for row in () if len(apart) else all_cells.itertuples():
+        sentences.append(
             f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
             f"changes the score of {row.scored} by {number(row.delta)} points, 95 % [{number(row.low)}, "
             f"{number(row.high)}], p {probability(row.p)}."
@@ -48,13 +48,13 @@ def findings(result: Result) -> list[str]:
     for part, of in own.groupby("mode", sort=False):
         mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
-        found.append(
+        sentences.append(
             f"In units of what its runs usually lose, a task loses {_more(mean)} by {PARTS[part]} than by those of "
             f"other tasks, mean of tasks (95 % {_between(mean)}, p {probability(mean.p)}, {mean.n} seeds). By task, in "
             f"points: {', '.join(f'{row.encoder} {_more(row)}' for row in tasks)}. Their mean ({number(points.delta)} "
             f"{_between(points)}) adds points of scores that have no common scale."
         )
-    return found
+    return sentences
 
 
 PARTS = {
@@ -73,28 +73,28 @@ def _between(row: Any) -> str:
 
 
 def _cells(result: Result) -> pd.DataFrame:
-    held = result.frames["cells"]
+    frame = result.frames["cells"]
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
-    return held.assign(
+    return frame.assign(
         closed_for=[
             f"{label}{'' if part == 'claimed' else f', {part}'} ({sizes[label, part]} heads)"
-            for label, part in zip(held["other"], held["mode"], strict=True)
+            for label, part in zip(frame["other"], frame["mode"], strict=True)
         ],
         scored=[
             label if task.upper() in label.split(" (")[0] else f"{label}: {task.upper()}"
-            for label, task in zip(held["encoder"], held["task"], strict=True)
+            for label, task in zip(frame["encoder"], frame["task"], strict=True)
         ],
     )
 
 
 def _table(result: Result) -> Grid:
-    held = _cells(result)
+    rows = _cells(result)
     columns: dict[str, Any] = {"heads of": "closed_for", "scored": "scored"}
     columns |= {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
     columns |= {"difference": ("delta", 2), "low": ("low", 2), "high": ("high", 2), "p": ("p", probability)}
     return Grid.of(
         "Scores with the heads of one label closed",
-        held,
+        rows,
         {**columns, "Holm": ("holm", probability), "below margin: p": ("equal", probability)},
         "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
         "heads those that no other single task claims; shared: those that another one claims, too.",
@@ -124,12 +124,12 @@ TABLES = (_own, _table)
 
 def _matrix(result: Result) -> Spec:
     """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
-    held = _cells(result).query("mode == 'claimed'")
-    table = held.assign(
-        value=held["delta"],
+    claimed = _cells(result).query("mode == 'claimed'")
+    table = claimed.assign(
+        value=claimed["delta"],
         words=[
             number(row.delta, 1) + ("*" if (row.holm if row.encoder != row.other else row.p) < LEVEL else "")
-            for row in held.itertuples()
+            for row in claimed.itertuples()
         ],
     )
     bound = float(table["value"].abs().max())

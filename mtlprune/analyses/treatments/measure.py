@@ -5,12 +5,10 @@ Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,12 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.config.blocks import TreatmentConfig
-from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.io.files import read_json, reading
-from mtlprune.reports.scores.comparisons import MORE_UPDATES, Comparison, ScoreColumn, compare, described, untreated
-from mtlprune.reports.scores.tests import Counted, count_run, read_counts, refuse_unpaired
+from mtlprune.runs.columns import MORE_UPDATES, Columns, ScoreColumn, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import short_names, untreated
 from mtlprune.runs.results import Result
+from mtlprune.statistics.paired import PairedCounts, RunCounts
 from mtlprune.statistics.significance import (
     Floats,
     System,
@@ -88,7 +86,7 @@ def measure(request: Request) -> Result:
     Raises:
         RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
     """
-    comparison = compare([RunFolder(name) for name in request.names], request.split)
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     if len(comparison.encoders()) != 1:
         raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
     single, joint = _baselines(comparison)
@@ -116,7 +114,7 @@ def measure(request: Request) -> Result:
         notes.append(
             f"The gain has no interval where seeds or resampled sentences all give the same: {', '.join(unknown)}."
         )
-    made = {
+    frames = {
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
             for one in settings
@@ -126,13 +124,15 @@ def measure(request: Request) -> Result:
         "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
     }
     about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
-    return Result("treatments", {**about, "notes": notes}, {name: frame for name, frame in made.items() if len(frame)})
+    return Result(
+        "treatments", {**about, "notes": notes}, {name: frame for name, frame in frames.items() if len(frame)}
+    )
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def _baselines(comparison: Comparison) -> tuple[int, int]:
+def _baselines(comparison: Columns) -> tuple[int, int]:
     """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
     columns = comparison.columns
     pairs = [
@@ -154,7 +154,7 @@ def _baselines(comparison: Comparison) -> tuple[int, int]:
 
 
 def _settings(
-    comparison: Comparison, single: int, joint: int, tasks: Sequence[str], request: Request
+    comparison: Columns, single: int, joint: int, tasks: Sequence[str], request: Request
 ) -> tuple[list[Setting], list[str]]:
     """All columns that have every task, single tasks and joint runs first, and what is left out, in sentences."""
     columns = comparison.columns
@@ -165,56 +165,41 @@ def _settings(
     ]
     order = sorted(whole, key=lambda place: (place != single, place != joint))
     notes = [f"{one.title} is left out: it has other tasks." for k, one in enumerate(columns) if k not in whole]
-    read = functools.cache(partial(read_counts, comparison.split))
-    held: dict[tuple[int, str], list[Counted]] = {}
-    shared: dict[int, tuple[int, ...]] = {}
-    for place in order:
-        column = columns[place]
-        shared[place] = tuple(sorted(set.intersection(*({run.seed for run in column.runs_of(t)} for t in tasks))))
-        for task in tasks:
-            runs = [run for run in column.runs_of(task) if run.seed in shared[place]]
-            held[place, task] = [count_run(run, task, comparison.split, read(run.path)) for run in runs]
+    counts = PairedCounts(comparison)
+    shared = {
+        place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
+        for place in order
+    }
+    counted: dict[tuple[int, str], list[RunCounts]] = {}
     for task in tasks:
-        names = count_names(comparison.kind(task), comparison.name(task))
-        refuse_unpaired([one for place in order for one in held[place, task]], names)
-    ids = sorted({name for rows in held.values() for name in rows[0].ids})
-    at = {name: row for row, name in enumerate(ids)}
+        for place in order:
+            pairs = zip(columns[place].runs_of(task), counts.of(place, task), strict=True)
+            counted[place, task] = [each for run, each in pairs if run.seed in shared[place]]
+        counts.refuse_unpaired([each for place in order for each in counted[place, task]], task)
+    ids = sorted({name for runs in counted.values() for name in runs[0].ids})
+    row_of = {name: row for row, name in enumerate(ids)}
     systems = {}
-    for (place, task), counted in held.items():
-        kind, score = comparison.kind(task), comparison.name(task)
-        names = count_names(kind, score)
-        counts = np.zeros((len(counted), len(ids), len(names)), np.int64)  # 0 where a sentence lacks the layer
-        counts[:, [at[name] for name in counted[0].ids]] = np.stack([run.rows for run in counted])
-        systems[place, task] = System(counts, names, SCORES[kind][score], shared[place])
+    for place, task in itertools.product(order, tasks):
+        runs = counted[place, task]
+        rows = np.zeros((len(runs), len(ids), len(counts.names(task))), np.int64)  # 0 where a sentence lacks the layer
+        rows[:, [row_of[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
+        systems[place, task] = counts.system(list(rows), task, shared[place])
     parts: dict[int, list[Floats]] = {place: [] for place in order}
     for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
-        found = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
+        scores = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
         for place in order:
-            parts[place].append(np.mean([found[place, task] for task in tasks], 0))
+            parts[place].append(np.mean([scores[place, task] for task in tasks], 0))
         request.on_batch()
-    labels = _labels([columns[place] for place in order])
-    made = []
+    labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])
+    settings = []
     for place, label in zip(order, labels, strict=True):
         run = columns[place].runs[0]
-        chosen = run.treatment or any(".heads." in path for path in run.setting)  # sparse sharing is pruning
+        chosen = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
         kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if chosen else OTHER)
         own = [systems[place, task] for task in tasks]
-        made.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
-    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in made]
-    return made, notes + [note for note, one in zip(few, made, strict=True) if one.seeds != made[0].seeds]
-
-
-def _labels(columns: Sequence[ScoreColumn]) -> list[str]:
-    """Names of runs where each column has one of its own, without what all end with; else titles of columns."""
-    names = [next(iter(own)) if len(own := {run.name for run in column.runs}) == 1 else "" for column in columns]
-    several = [name for name in names if name]
-    alike = zip(*(name.split("-")[::-1] for name in several), strict=False)
-    common = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, alike)]
-    end = "-".join(["", *reversed(common)]) if len(several) > 1 else ""
-    return [
-        name.removesuffix(end) if name and names.count(name) == 1 and name != end else column.title
-        for name, column in zip(names, columns, strict=True)
-    ]
+        settings.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
+    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
+    return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -252,11 +237,11 @@ def _rows(
             row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
             row |= {"reach": within_margin(-distance[0], -distance[1], request.options.margin)[0]}
         if one is not joint:
-            told = over_seeds(*(gained := _apart(one, joint)))
-            row |= {"gain": told["delta"], "gain_low": told["low"], "gain_high": told["high"], "p": told["p"]}
-            row |= {"free": told["free"]}
+            gain = over_seeds(*(gained := _apart(one, joint)))
+            row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
+            row |= {"free": gain["free"]}
             if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
-                row |= {"share": told["delta"] / whole["delta"]}
+                row |= {"share": gain["delta"] / whole["delta"]}
                 ends = ratio_over_seeds(gained, _apart(single, joint))
                 row |= {"share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
@@ -280,48 +265,54 @@ def _other_update(one: Setting, one_task: float, known: Mapping[str, float]) -> 
     treated = any(not name.startswith("merge") for name in run.treatment.split(", ") if name)
     if treated or run.pruning:
         return math.nan
-    if run.setting.get("train.balance") == "famo":
+    if run.settings.get("train.balance") == "famo":
         return known.get("famo", math.nan)
-    return one_task if run.setting.get("train.mixing") == "sampled" else 1.0
+    return one_task if run.settings.get("train.mixing") == "sampled" else 1.0
 
 
 def _benched(paths: Sequence[Path]) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
-    found: dict[str, float] = {}
+    ratios: dict[str, float] = {}
     for path in paths:
         with reading(path, remedy="--costs: expected {\"ratios\": {NAME: NUMBER}}"):
-            found |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
-    return found
+            ratios |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
+    return ratios
 
 
 def _whole(cost: Mapping[str, float], clock: str) -> float:
-    """Of all updates."""
+    """Cost of all updates."""
     return cost["update"] * cost["updates"] if clock == "update" else cost[clock]
 
 
 def _cost(one: Setting) -> dict[str, float]:
     """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
-    read = {run.path: described(RunFolder(run.path)) for run in one.column.runs if run.seed in one.seeds}
-    ends = [manifest.get("finished", {}) for _, manifest in read.values()]
-    found = {
+    runs = [run for run in one.column.runs if run.seed in one.seeds]
+    ends = [run.manifest.get("finished", {}) for run in runs]
+    cost = {
         clock: sum(float(end.get(clock, 0)) for end in ends) / len(one.seeds)
         for clock in ("seconds", "cpu_seconds")
         if all(clock in end for end in ends)
     }
-    sizes = [sum(manifest.get("parameters", {"": math.nan}).values()) for _, manifest in read.values()]
-    owes = any(TreatmentConfig.model_validate(tree["treatment"]).runs for tree, _ in read.values())
+    sizes = [sum(run.manifest.get("parameters", {"": math.nan}).values()) for run in runs]
+    owes = any(TreatmentConfig.model_validate(run.tree["treatment"]).runs for run in runs)
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
-    updates = sum(run.updates for run in one.column.runs if run.seed in one.seeds)
-    found["updates"] = updates / len(one.seeds) if updates else math.nan
-    return {**missing, **found, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+    updates = sum(run.updates for run in runs)
+    cost["updates"] = updates / len(one.seeds) if updates else math.nan
+    return {**missing, **cost, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
 
 
 def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], request: Request) -> pd.DataFrame:
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _apart(first, second)
-        told = over_seeds(*distance)
-        row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **told, "n": len(distance[0])}
+        figure = over_seeds(*distance)
+        row: dict[str, Any] = {
+            "term": first.label,
+            "other": second.label,
+            "mode": mode,
+            **figure,
+            "n": len(distance[0]),
+        }
         row |= {"equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
         if first.seeds == second.seeds:
             row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)
@@ -339,7 +330,7 @@ def _compared(
 ) -> Iterator[tuple[Setting, Setting, str]]:
     """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
     longer joint training; all and the joint training that is the best on dev."""
-    flat = {one.label: dict(one.column.runs[0].setting) for one in settings if one.kind == TREATED}
+    flat = {one.label: dict(one.column.runs[0].settings) for one in settings if one.kind == TREATED}
     for setting in flat.values():
         setting.pop("train.precision", None)  # what the machine had
     treated = [one for one in settings if one.kind == TREATED]
@@ -370,8 +361,8 @@ def _compared(
 
 def _on_dev(one: Setting) -> float:
     """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
-    runs = [RunFolder(run.path) for run in one.column.runs if run.seed in one.seeds]
-    return math.fsum(run.read_best()["joint"]["score"] for run in runs) / len(runs)
+    bests = [run.folder.read_best()["joint"]["score"] for run in one.column.runs if run.seed in one.seeds]
+    return math.fsum(bests) / len(bests)
 
 
 def _updates(one: Setting) -> int:

@@ -1,4 +1,4 @@
-"""What treatments gain: sentences, tables and a figure of a Result."""
+"""Gains of treatments as they are shown: sentences, tables and a figure of a Result."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from mtlprune.statistics.significance import LEVEL
 
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
-    told, settings = result.about, result.about["settings"]
+    info, settings = result.about, result.about["settings"]
     free = ", ".join(f"{number:.0f}" for number in sorted(_settings(result)["free"].dropna().unique())) or "–"
     return (
-        f"{told['encoder']}; {told['sentences']} sentences of {told['split']}; seed {settings['seed']}. Means of the "
-        f"main scores of {', '.join(map(str.upper, told['tasks']))}, in points; intervals and p are over seeds (t with "
+        f"{info['encoder']}; {info['sentences']} sentences of {info['split']}; seed {settings['seed']}. Means of the "
+        f"main scores of {', '.join(map(str.upper, info['tasks']))}, in points; intervals and p are over seeds (t with "
         f"ν = seeds − 1: {free}) and sentences ({settings['resamples']:,} resamples), Holm over treatments and over "
         f"other settings, margin ±{settings['margin']:g}."
     )
 
 
 def _settings(result: Result, *kinds: str) -> pd.DataFrame:
-    held = result.frames["settings"]
-    return held[held["mode"].isin(kinds)] if kinds else held
+    frame = result.frames["settings"]
+    return frame[frame["mode"].isin(kinds)] if kinds else frame
 
 
 def findings(result: Result) -> list[str]:
     """The gap, what gains and reaches single tasks, and whether it matters which heads are treated."""
     margin = result.about["settings"]["margin"]
     joint = _settings(result, "joint").iloc[0]
-    found = [
+    sentences = [
         f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
         f"{number(joint['gap_high'])}] below single tasks"
         + ("." if joint["gap_low"] > 0 else "; it is not shown to be above 0, so no share of the gap is given.")
     ]
     for kind, name in (("treated", "treatments"), ("other", "other settings")):
-        held = _settings(result, kind)
-        if not len(held):
+        some = _settings(result, kind)
+        if not len(some):
             continue
-        better = held.loc[(held["q"] < LEVEL) & (held["gain"] > 0), "term"]
-        worse = held.loc[(held["q"] < LEVEL) & (held["gain"] < 0), "term"]
-        reach = held.loc[held["reach_holm"] < LEVEL, "term"]
-        found.append(
-            f"Of {len(held)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint training"
+        better = some.loc[(some["q"] < LEVEL) & (some["gain"] > 0), "term"]
+        worse = some.loc[(some["q"] < LEVEL) & (some["gain"] < 0), "term"]
+        reach = some.loc[some["reach_holm"] < LEVEL, "term"]
+        sentences.append(
+            f"Of {len(some)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint training"
             f"{_listed(better)}, {len(worse)} worse{_listed(worse)}; shown to be at most {margin:g} points below "
             f"single tasks: {len(reach)}{_listed(reach)}."
         )
@@ -56,18 +56,18 @@ def findings(result: Result) -> list[str]:
     tuned = pairs[pairs["mode"] == "tuned"]
     for name, rows in tuned.groupby("other"):
         better = rows.loc[(rows["holm"] < LEVEL) & (rows["delta"] > 0), "term"]
-        found.append(
+        sentences.append(
             f"Of the untreated joint settings with no more updates {name} is the best on dev; {len(better)} of "
             f"{len(rows)} treatments {'is' if len(better) == 1 else 'are'} better than it{_listed(better)}."
         )
     for row in pairs.drop(tuned.index).to_dict("records"):
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['holm'])}" if row["mode"] == "primary" else "")
-        found.append(
+        sentences.append(
             f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['delta'])} points "
             f"[{number(row['low'])}, {number(row['high'])}], {p}; smaller than {margin:g} points: p "
             f"{probability(row['equal'])}."
         )
-    return found
+    return sentences
 
 
 def _listed(names: pd.Series) -> str:
@@ -75,9 +75,9 @@ def _listed(names: pd.Series) -> str:
 
 
 def _table(result: Result) -> Grid:
-    held = _settings(result).set_index("term")
+    rows = _settings(result).set_index("term")
     scores = result.frames["scores"].pivot(index="term", columns="task", values="value")
-    shown = held.join(scores).reset_index()
+    shown = rows.join(scores).reset_index()
     clock = {
         "processor": "processor time of training with evaluations on dev",
         "wall": "time of training with evaluations on dev",
@@ -132,17 +132,17 @@ TABLES = (_table, _gains, _pairs)
 
 def _costs(result: Result) -> Spec | None:
     """Share of the gap closed (or points gained) by cost in all, with 95 % intervals; a dot a treatment."""
-    held = _settings(result, "treated", "other")
-    shared = held["share"].notna().any()
-    told = held["share" if shared else "gain_low"].notna()
-    unknown = held.loc[told & held["total"].isna(), "term"]
-    held = held[told & held["total"].notna()]
-    if not len(held):
+    rows = _settings(result, "treated", "other")
+    shared = rows["share"].notna().any()
+    known = rows["share" if shared else "gain_low"].notna()
+    unknown = rows.loc[known & rows["total"].isna(), "term"]
+    rows = rows[known & rows["total"].notna()]
+    if not len(rows):
         return None
     names = ("share", "share_low", "share_high") if shared else ("gain", "gain_low", "gain_high")
     title = "share of the gap closed" if shared else "points above joint training"
-    table = pd.DataFrame({"name": held["term"], "cost": held["total"], "treated": held["mode"] == "treated"}).assign(
-        **dict(zip(("value", "low", "high"), (held[name] for name in names), strict=True))
+    table = pd.DataFrame({"name": rows["term"], "cost": rows["total"], "treated": rows["mode"] == "treated"}).assign(
+        **dict(zip(("value", "low", "high"), (rows[name] for name in names), strict=True))
     )
     table = table.dropna().sort_values("value")
     unit = 0.2 if shared else 1.0  # up to which the axis is nearly linear; beyond, nearly a logarithm

@@ -18,11 +18,12 @@ from mtlprune.reports.page import runs as page_runs
 from mtlprune.reports.page import scores as page_scores
 from mtlprune.reports.page.render import rendered
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun, described_once
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What the page is made from."""
+    """Everything that the page is made from."""
 
     runs: Sequence[RunFolder]
     probes: Sequence[Path] = ()
@@ -32,7 +33,7 @@ class Sources:
     latency: Sequence[Path] = ()
     """Files latency.json, or run folders that `mtlprune prune` made; those among the runs are found."""
     notes: Sequence[str] = ()
-    """What is known to be missing, in sentences, for the caveats."""
+    """Sentences on what is known to be missing, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Title → task → score of columns that come from no run; they stand in the first table."""
 
@@ -45,7 +46,7 @@ class Choices:
     split: str | None = None
     """Whose scores; None: test where a run is scored on it, else dev."""
     resamples: int = 10_000
-    """Of each test; 0 leaves tests out."""
+    """Resamples of each test; 0 leaves tests out."""
     permutations: int = 10_000
     seed: int = 0
 
@@ -61,10 +62,9 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     """
     if not sources.runs:
         raise RunError("a report needs at least one run")
-    once = {folder.path.resolve(): folder for folder in sources.runs}
-    runs = [page_runs.ReadRun(folder) for folder in once.values()]
+    runs = described_once(sources.runs)
     measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
-    corpora = {run.manifest["data"]["fingerprint"] for run in runs}
+    corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = list(page_analyses.parts(sources.analyses, corpora))
@@ -82,30 +82,30 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         page_curves.part(tables, sets),
         latency,
     ]
-    encoders = ", ".join(dict.fromkeys(run.encoder.partition(",")[0] for run in runs))
-    title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.data for run in runs))}"
-    there = [part for part in parts if part is not None]
-    return rendered(title, there, [run.folder.path for run in runs], list(_following(runs, bool(sets), sources)))
+    encoders = ", ".join(dict.fromkeys(run.encoder_title.partition(",")[0] for run in runs))
+    title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.corpus for run in runs))}"
+    present = [part for part in parts if part is not None]
+    return rendered(title, present, [run.folder.path for run in runs], list(_following(runs, bool(sets), sources)))
 
 
-def _following(runs: Sequence[page_runs.ReadRun], claims: bool, sources: Sources) -> Iterator[tuple[str, str]]:
-    """What to do next: what these runs lack most for an answer that another seed confirms."""
+def _following(runs: Sequence[DescribedRun], claims: bool, sources: Sources) -> Iterator[tuple[str, str]]:
+    """Commands to run next, and why: what these runs lack most for an answer that another seed confirms."""
     trained = [run for run in runs if not run.tree["train"].get("start")]
     seeds = {run.seed for run in trained}
     if 0 < len(seeds) < 3:
-        told = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} cannot tell training's chance from tasks; repeat runs"
+        why = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''} cannot tell training's chance from tasks; repeat runs"
         once = [run for run in trained if run.seed == max(seeds)]
         more = ",".join(str(max(seeds) + k) for k in range(1, 4 - len(seeds)))
         shown = [Path(run.path) for run in once]
         shown = [Path(path.name) if path.is_absolute() else path for path in shown]  # nobody's page says where it lay
         paths = " ".join(shlex.quote(f"{path}/config.yaml") for path in shown)
-        again = f"mtlprune train {paths if len(once) == 1 else '$run'} --seeds {more}"
-        yield told, again if len(once) == 1 else f"for run in {paths}; do {again}; done"
+        command = f"mtlprune train {paths if len(once) == 1 else '$run'} --seeds {more}"
+        yield why, command if len(once) == 1 else f"for run in {paths}; do {command}; done"
     if not claims:
         yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
     if not sources.probes:
         yield "see what heads know", "mtlprune probe ENCODER RUN... --corpus DIR --out DIR"
-    if any(run.data == "grammar" for run in runs):
+    if any(run.corpus == "grammar" for run in runs):
         yield "this corpus is generated; bring your own sentences", "mtlprune data build --help"
 
 

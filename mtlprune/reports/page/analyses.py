@@ -28,7 +28,7 @@ from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
 FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
-"""What an analysis, or the table of heads, leaves in its folder, in the order of sections."""
+"""Files that analyses, and the table of heads, leave in their folders, in the order of sections."""
 
 LEAD = "gradients"
 """The analysis whose maps stand on the first screen where no run has gates, and whose answer stands in short."""
@@ -38,23 +38,23 @@ def overlap_part(sets: Sequence[ClaimSet], folders: Sequence[Path], permutations
     """Overlap of claims, a section for each set of runs, those of other ways of pruning folded; None where nothing can
     be compared. Sets of which a folder holds the claims have their section from there."""
     results = [read(folder, CLAIMS.name) for folder in folders if (folder / f"{CLAIMS.name}.json").is_file()]
-    there = [
+    shown_runs = [
         {(Path(one["run"]).name, result.grids(one)["gate"].tobytes()) for one in result.about["encoders"]}
         for result in results
     ]
     measured = [
         (one.title, overlap(one.claims, permutations, seed))
         for one in sets
-        if len(one.run_groups) > 1 and {(Path(c.run).name, c.gates.tobytes()) for c in one.claims} not in there
+        if len(one.run_groups) > 1 and {(Path(c.run).name, c.gates.tobytes()) for c in one.claims} not in shown_runs
     ]
     if not measured:
         return None
     several = len(measured) > 1
     caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
     (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
-    found = (f"Runs with {title}: " if several or results else "") + _claims_found(measured[0][1])
+    finding = (f"Runs with {title}: " if several or results else "") + _claims_found(measured[0][1])
     holds = {"title": title if several else "", "blocks": first, "others": others}
-    return Part("overlap", "Overlap of claims", holds, caveats, [found])
+    return Part("overlap", "Overlap of claims", holds, caveats, [finding])
 
 
 def _claims_found(result: Result) -> str:
@@ -77,28 +77,28 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
                 f"{folder} holds no results of an analysis (none of {', '.join(FILES)}); name a folder that "
                 "`mtlprune analyze ... --out DIR` wrote"
             )
-    made: list[Part] = []
+    sections: list[Part] = []
     for path in (folder / file for file in FILES for folder in every if (folder / file).is_file()):
         with reading(path, RunError, "make it anew"):
-            found: list[str] = []
+            findings: list[str] = []
             if path.name == heads.FILE:
                 section = heads.section(path.parent)
             else:
                 analysis, result = find(path.stem), read(path.parent, path.stem)
                 section = shown.section(analysis, result)
-                found = analysis.show.findings(result)[:1] if path.stem == LEAD else []
-                found = [f"{path.parent}: {_claims_found(result)}"] if analysis is CLAIMS else found
-        taken = {part.key for part in made}
+                findings = analysis.show.findings(result)[:1] if path.stem == LEAD else []
+                findings = [f"{path.parent}: {_claims_found(result)}"] if analysis is CLAIMS else findings
+        taken = {part.key for part in sections}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
-        told, caveats = read_json(path), []
-        if data and told.get("fingerprint") not in (None, *data):
-            of = told.get("corpus", told["fingerprint"][:8])
+        content, caveats = read_json(path), []
+        if data and content.get("fingerprint") not in (None, *data):
+            of = content.get("corpus", content["fingerprint"][:8])
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
         drawn = [block for block in section.blocks if isinstance(block, shown.Figure)]
         lead = drawn[0] if drawn and path.stem == LEAD else None
-        made.append(Part(key, title, {"blocks": section.blocks}, caveats, found, template="analysis", lead=lead))
-    return made
+        sections.append(Part(key, title, {"blocks": section.blocks}, caveats, findings, template="analysis", lead=lead))
+    return sections
 
 
 # -- probes ------------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ Heads = dict[tuple[int, int], list[dict[str, Any]]]
 
 
 def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
-    """What heads know: charts, tables, and the numbers behind the browser of heads; None where no folder is given.
+    """Charts and tables of what heads know, with the numbers behind the browser of heads; None without folders.
 
     Args:
         data: fingerprints of the corpora of the page's runs; results of another one are called so.
@@ -123,51 +123,51 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
     """
     if not folders:
         return None
-    found = read_probes(folders)
-    mode, size = modes(found)[0], shape(found)
-    shown = panels(found, mode)
+    result = read_probes(folders)
+    mode, size = modes(result)[0], shape(result)
+    shown = panels(result, mode)
     subjects = [
-        (name, _by_head(known(found, mode, encoder, seed), size)) for name, encoder, seed in _subjects(found, mode)
+        (name, _by_head(known(result, mode, encoder, seed), size)) for name, encoder, seed in _subjects(result, mode)
     ]
-    first, *each = probes.tables(found)
+    first, *each = probes.tables(result)
     tasks = [
-        (panel.task.upper(), _figures(found, panel), [one for one in each if one.key.startswith(f"{panel.task}-")])
+        (panel.task.upper(), _figures(result, panel), [one for one in each if one.key.startswith(f"{panel.task}-")])
         for panel in shown
     ]
     who, heads = subjects[0]
-    holds = {"about": probes.about(found), "summary": first, "who": who, "heads": _heads(heads, who), "tasks": tasks}
-    caveats = [*found.about["notes"], *probes.lacking(shown)]
+    holds = {"about": probes.about(result), "summary": first, "who": who, "heads": _heads(heads, who), "tasks": tasks}
+    caveats = [*result.about["notes"], *probes.lacking(shown)]
     if few := [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]:
         caveats.append(
-            f"Labels with fewer than {found.about['few']} test items say little and are marked: {', '.join(few)}."
+            f"Labels with fewer than {result.about['few']} test items say little and are marked: {', '.join(few)}."
         )
-    if data and found.about["fingerprint"] not in data:
-        corpus = found.about["corpus"]
+    if data and result.about["fingerprint"] not in data:
+        corpus = result.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
     content = {"subjects": [_data(*one) for one in subjects], "shape": size}
     return Part(PROBES.key, PROBES.title, holds, caveats, probes.beyond_controls(shown), content)
 
 
-def _figures(found: Result, panel: ProbePanel) -> list[Figure]:
+def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     title = PRETRAINED if PRETRAINED in panel.titles else panel.titles[0]
     labels = [panel.of(title, label)[0] for label in panel.sure if panel.of(title, label)]
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
-    told = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
-    words = f"{panel.task.upper()}, {title}: gain over the best control by layer of the best head. Most: {told}."
-    made = [Figure(probes.layers_figure(found, panel, title, raw=False), words)]
+    text = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
+    words = f"{panel.task.upper()}, {title}: gain over the best control by layer of the best head. Most: {text}."
+    figures = [Figure(probes.layers_figure(result, panel, title, raw=False), words)]
     if panel.compared:
-        spec = probes.differences_figure(found, panel)
+        spec = probes.differences_figure(result, panel)
         words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
-        made.append(Figure(spec, words))
-    return made
+        figures.append(Figure(spec, words))
+    return figures
 
 
 # -- the browser of heads --------------------------------------------------------------------------------------------
 
 
-def _subjects(found: Result, mode: str) -> list[tuple[str, str, int]]:
+def _subjects(result: Result, mode: str) -> list[tuple[str, str, int]]:
     """Name, encoder and first seed of each encoder: the pretrained one first."""
-    labels = found.frames["labels"]
+    labels = result.frames["labels"]
     first = labels[labels["mode"] == mode].groupby("encoder", sort=False)["seed"].min()
     order = sorted(sorted(first.index), key=lambda name: (name != PRETRAINED, "MTL" in name, "+" in name))
     named = [(name if name == PRETRAINED else f"{name}, seed {first[name]}", name, int(first[name])) for name in order]
@@ -175,12 +175,12 @@ def _subjects(found: Result, mode: str) -> list[tuple[str, str, int]]:
 
 
 def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:
-    held = {place: some.to_dict("records") for place, some in rows.groupby(["layer", "head"])}
-    return {place: held.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
+    rows_of = {place: some.to_dict("records") for place, some in rows.groupby(["layer", "head"])}
+    return {place: rows_of.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
 
 
 def _data(name: str, heads: Heads) -> dict[str, Any]:
-    """What the browser shows of an encoder: labels, once each, and of each head the BEST by their numbers."""
+    """The numbers of an encoder for the browser: labels, once each, and of each head the BEST by their numbers."""
     best = [row for rows in heads.values() for row in rows[:BEST]]
     labels = {
         (row["task"], row["label"]): (row["task"].upper(), row["label"], row["items"], row["few"]) for row in best
@@ -204,13 +204,13 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
 
 
 def _heads(heads: Heads, name: str) -> Grid:
-    """What every head knows best, for readers without a script."""
+    """A table of what every head knows best, for readers without a script."""
     rows = []
     for (layer, head), best in heads.items():
         names = [f"{row['task'].upper()} {row['label']}" for row in best if row["best"]]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        told = ", ".join(names[:8]) + more
-        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), told, str(len(names))])
+        labels = ", ".join(names[:8]) + more
+        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), labels, str(len(names))])
     return Grid(["head", "knows best", "then", "labels", "chosen for"], rows, 4, f"Heads of {name}")
 
 

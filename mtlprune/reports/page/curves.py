@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import Interval, colours, figure, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, percent
 from mtlprune.io.files import RunError, read_json, reading
@@ -15,7 +16,6 @@ from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.runs.folder import RunFolder
 
 Reading = Callable[[dict[str, Any], str], float | None]
 Line = Sequence[tuple[float, float]]
@@ -25,9 +25,7 @@ Series = tuple[str, int, bool, Sequence[Line]]
 
 def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
     """The part of the page; None where no run left a log."""
-    logs = {
-        run.path: RunFolder(run.path).read_metrics() for one in tables for c in one.comparison.columns for run in c.runs
-    }
+    logs = {run.path: run.folder.read_metrics() for one in tables for c in one.comparison.columns for run in c.runs}
     learning = []
     for scored in tables:
         comparison = scored.comparison
@@ -76,7 +74,10 @@ def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:
     shown, titles = [], []
     for one in sets:
         lines = [
-            [[(float(step), float((gates > 1e-3).sum())) for step, gates in claim.history] for claim in each.claims]
+            [
+                [(float(step), float((gates > OPEN_ABOVE).sum())) for step, gates in claim.history]
+                for claim in each.claims
+            ]
             for each in one.run_groups
         ]
         if any(len({number for _, number in line}) > 1 for each in lines for line in each):

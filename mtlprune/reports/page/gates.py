@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -9,16 +10,15 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims import maths
 from mtlprune.config.blocks import PruningConfig
+from mtlprune.evaluation.head_masks import OPEN_ABOVE, head_names
 from mtlprune.figures.charts import figure
 from mtlprune.figures.maps import GateMap, claim_maps, gallery, left_out, maps_chart, side_by_side
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.page.runs import ReadRun
-from mtlprune.runs.claims import OPEN_ABOVE, Claim, RunGroup, group, load_claims
-from mtlprune.runs.folder import RunError, flat, is_aside
+from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled
+from mtlprune.runs.folder import RunError
+from mtlprune.runs.groups import DescribedRun, without_duplicates
 from mtlprune.statistics.significance import LEVEL
-
-_BY_TASK = ("tasks", "decoders", "train.freeze")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ClaimSet:
     title: str
     claims: tuple[Claim, ...]
 
-    @property
+    @cached_property
     def run_groups(self) -> list[RunGroup]:
         return group(self.claims)
 
@@ -38,12 +38,12 @@ class ClaimSet:
         return [run_group for run_group in self.run_groups if not run_group.joint]
 
 
-def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
+def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[ClaimSet], list[str]]:
     """Claims by encoder and kind of pruning, and which runs have none and why.
 
     Where one task and seed comes twice in a kind of pruning, the settings in which such runs differ part them.
     """
-    ready: dict[tuple[str, str], list[ReadRun]] = {}
+    claims: dict[DescribedRun, list[Claim]] = {}
     without = []
     for run in runs:
         if not run.folder.gates_path.is_file():
@@ -52,38 +52,21 @@ def claim_sets(runs: Sequence[ReadRun]) -> tuple[list[ClaimSet], list[str]]:
             without.append(f"No map of {run.path}: its heads were given (pruning.heads), so no task claimed them")
             continue
         try:
-            load_claims([run.path])
+            claims[run] = claims_of(run)
         except RunError as error:
             without.append(f"No map of {run.path}: {error}")
-            continue
-        ready.setdefault((run.encoder, run.pruning), []).append(run)
-    several = len({encoder for encoder, _ in ready}) > 1
-    made = []
     methods = get_args(PruningConfig.model_fields["method"].annotation)
-    order = {key: (key[0], methods.index(some[0].tree["pruning"]["method"]), key[1]) for key, some in ready.items()}
-    for (encoder, pruning), members in sorted(ready.items(), key=lambda item: order[item[0]]):
-        for distinction, some in _without_duplicates(members):
-            parts = [encoder * several, pruning or "heads by gates", distinction]
-            made.append(ClaimSet(", ".join(filter(None, parts)), tuple(load_claims([run.path for run in some]))))
-    return made, without
-
-
-def _without_duplicates(runs: Sequence[ReadRun]) -> Iterator[tuple[str, list[ReadRun]]]:
-    names = [(run.tasks, run.seed) for run in runs]
-    if len(set(names)) == len(names):
-        yield "", list(runs)
-        return
-    settings = [
-        {p: repr(v) for p, v in flat(run.tree) if not is_aside(p) and not p.startswith(_BY_TASK)}
-        | {"data": run.manifest["data"]["fingerprint"][:8]}
-        for run in runs
-    ]
-    paths = sorted({path for one in settings for path in one})
-    differing = [path for path in paths if len({one.get(path) for one in settings}) > 1]
-    groups: dict[str, list[ReadRun]] = {}
-    for run, one in zip(runs, settings, strict=True):
-        groups.setdefault(", ".join(f"{path}={one.get(path)}" for path in differing), []).append(run)
-    yield from groups.items()
+    kinds: dict[tuple[str, int, str], list[DescribedRun]] = {}
+    for run in claims:
+        kind = run.encoder_title, methods.index(run.tree["pruning"]["method"]), run.pruning
+        kinds.setdefault(kind, []).append(run)
+    several = len({encoder for encoder, _, _ in kinds}) > 1
+    sets = []
+    for (encoder, _, pruning), members in sorted(kinds.items()):
+        for distinction, some in without_duplicates(members):
+            title = ", ".join(filter(None, [encoder * several, pruning or "heads by gates", distinction]))
+            sets.append(ClaimSet(title, tuple(labelled([(run.tasks, claims[run]) for run in some]))))
+    return sets, without
 
 
 def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
@@ -104,24 +87,24 @@ def part(sets: Sequence[ClaimSet], without: Sequence[str]) -> Part | None:
 
 def _maps(one: ClaimSet) -> tuple[list[Figure], list[Figure]]:
     """Mean gates of every label and of all tasks in one chart; and which seeds use a head, in colours."""
-    made = claim_maps(one.run_groups, "colourblind")
-    names, told = [], []
+    maps = claim_maps(one.run_groups, "colourblind")
+    names, texts = [], []
     for run_group in one.run_groups:
         seeds = len(run_group.claims)
         number = f"mean of {seeds} seeds" if seeds > 1 else f"seed {run_group.claims[0].seed}"
         opened = ", ".join(str(int(claim.open.sum())) for claim in run_group.claims)
         names.append(f"{run_group.label}: {number}\n{opened} of {run_group.claimed.size} heads open")
-        claimed = [f"{layer + 1}-{head + 1}" for layer, head in zip(*np.nonzero(run_group.claimed), strict=True)]
+        claimed = head_names(run_group.claimed)
         words = names[-1].replace("\n", "; ")
-        told.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
-    means, *by_seeds = side_by_side(made)
+        texts.append(f"{words}. Claimed by most seeds: {', '.join(claimed) or 'none'}.")
+    means, *by_seeds = side_by_side(maps)
     if len(means) > len(names):
         names.append(f"All tasks: mean over\n{', '.join(run_group.label for run_group in one.alone)}")
-        told.append(names[-1].replace("\n", " ") + ".")
+        texts.append(names[-1].replace("\n", " ") + ".")
     colours = [_gallery(some, [each.title.partition(": ")[0] for each in some]) for some in by_seeds]
-    halves = [each for each in made if each.kind == "frequency"]
+    halves = [each for each in maps if each.kind == "frequency"]
     shown = [_gallery(halves, [each.title for each in halves])] if halves else []
-    return [_gallery(means, names, " ".join(told)), *shown], colours
+    return [_gallery(means, names, " ".join(texts)), *shown], colours
 
 
 def _lead(one: ClaimSet) -> Figure:
@@ -130,8 +113,8 @@ def _lead(one: ClaimSet) -> Figure:
     chart = maps_chart(maps, [run_group.label for run_group in one.run_groups], across=3, cell=10, legend=False)
     several = max(len(run_group.claims) for run_group in one.run_groups) > 1
     which = "open in all seeds, white ones in none" if several else "open, white ones closed"
-    told = f"Which heads each task claims ({one.title}): black heads are {which}; rows are layers, 1 at the top."
-    return Figure(figure(chart), told, told)
+    text = f"Which heads each task claims ({one.title}): black heads are {which}; rows are layers, 1 at the top."
+    return Figure(figure(chart), text, text)
 
 
 def _gallery(maps: Sequence[GateMap], names: Sequence[str], alt: str = "") -> Figure:
@@ -193,7 +176,7 @@ def _short(values: NDArray[np.float64]) -> list[float]:
 
 
 def _reach(one: ClaimSet) -> Iterator[str]:
-    """What the p of single heads can and cannot show: labels none of whose heads is told from chance."""
+    """Sentences on labels none of whose heads is told from chance, and the smallest p possible there."""
     silent = []
     for run_group in one.run_groups:
         q = maths.over_all_heads(maths.by_maps(run_group.open)).min()

@@ -1,18 +1,17 @@
-"""What was run: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
+"""Runs on the page: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
 
-import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from mtlprune.evaluation.head_masks import head_names
 from mtlprune.figures.grid import Grid
 from mtlprune.reports.page.render import Part
-from mtlprune.reports.scores.comparisons import described, pruning_title, treatment_way
-from mtlprune.runs.folder import RunFolder, flat
+from mtlprune.runs.folder import flat
+from mtlprune.runs.groups import DescribedRun, treatment_way
 
 _Heads = Mapping[str, Sequence[str]]
 """Task, or "shared" → heads such as 3-7."""
@@ -20,67 +19,14 @@ _APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
 """Settings that the table of runs shows, or that name a run."""
 
 
-class ReadRun:
-    """One run folder as far as the page reads it once for all parts.
+def _seconds(run: DescribedRun) -> float:
+    """Seconds of training; 0 where the manifest does not say."""
+    return float(run.manifest.get("finished", {}).get("seconds", 0.0))
 
-    Attributes:
-        tree: config.yaml with defaults filled in; of a run that `mtlprune prune` made, that of its source.
 
-    Raises:
-        RunError: config.yaml or manifest.json is missing or damaged.
-    """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        self.tree, self.manifest = described(folder)
-
-    @functools.cached_property
-    def facts(self) -> dict[str, Any]:
-        """manifest.json, flat."""
-        return dict(flat(self.manifest))
-
-    @property
-    def path(self) -> str:
-        return str(self.folder.path)
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(map(str, self.tree["tasks"]))
-
-    @property
-    def seed(self) -> int:
-        return int(self.tree["train"].get("seed", 0))
-
-    @property
-    def finished(self) -> bool:
-        return "finished" in self.manifest
-
-    @property
-    def data(self) -> str:
-        """The corpus' name, or where it lies."""
-        return str(self.manifest["data"].get("name", self.tree["data"].get("path", "data")))
-
-    @property
-    def encoder(self) -> str:
-        """Its name, of a local one the last folder only; and what was done to it."""
-        encoder = self.tree["encoder"]
-        name = str(encoder.get("name", ""))
-        name = Path(name).name if name.startswith(("/", "~", ".")) else name
-        return f"{name}{', random weights' * encoder['random']}{', no context' * (not encoder['context'])}"
-
-    @property
-    def pruning(self) -> str:
-        return pruning_title(self.tree)
-
-    @property
-    def subset(self) -> int | None:
-        """So many training sentences at most."""
-        return self.tree["data"]["train_sentences"]  # type: ignore[no-any-return]
-
-    @property
-    def seconds(self) -> float:
-        """Of training; 0 where the manifest does not say."""
-        return float(self.manifest.get("finished", {}).get("seconds", 0.0))
+def _subset(run: DescribedRun) -> int | None:
+    """So many training sentences at most."""
+    return run.tree["data"]["train_sentences"]  # type: ignore[no-any-return]
 
 
 def duration(seconds: float) -> str:
@@ -96,17 +42,17 @@ def _moment(words: str) -> str:
     return f"{words[:10]} {words[11:16]} UTC" if words.endswith("+00:00") else words
 
 
-def part(runs: Sequence[ReadRun], notes: Sequence[str] = ()) -> Part:
+def part(runs: Sequence[DescribedRun], notes: Sequence[str] = ()) -> Part:
     """The part of the page. ``notes``: what is known to be missing."""
     holds = {"facts": _facts(runs), "runs": _table(runs), "treated": list(_treated(runs)), **_settings(runs)}
     return Part("runs", "What was run", holds, (*notes, *_caveats(runs)))
 
 
-def _treated(runs: Sequence[ReadRun]) -> Iterator[str]:
+def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
     """A sentence for each run with treatments: which, and of which heads."""
     for run in runs:
         heads = run.folder.treated()
-        told = [
+        parts = [
             f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
             for name, options in run.tree["treatment"].items()
             if options is not None
@@ -114,10 +60,10 @@ def _treated(runs: Sequence[ReadRun]) -> Iterator[str]:
         given = run.tree["pruning"]["method"] == "given" and run.folder.gates_path.is_file()  # evaluated once
         for line in run.folder.read_gates()[-1:] if given else ():
             sets = line["gates"].items()
-            opened = {task: [f"{layer + 1}-{head + 1}" for layer, head in np.argwhere(gates)] for task, gates in sets}
-            told.append(f"only the given heads open, {_named(opened)} (layer-head)")
-        if told:
-            yield f"{run.path} was treated: {'; '.join(told)}."
+            opened = {task: head_names(np.array(gates)) for task, gates in sets}
+            parts.append(f"only the given heads open, {_named(opened)} (layer-head)")
+        if parts:
+            yield f"{run.path} was treated: {'; '.join(parts)}."
 
 
 def _of_heads(heads: _Heads = MappingProxyType({}), like: _Heads = MappingProxyType({})) -> str:
@@ -135,13 +81,14 @@ def _named(sets: _Heads) -> str:
     )
 
 
-def _values(runs: Sequence[ReadRun], path: str) -> list[str]:
+def _values(runs: Sequence[DescribedRun], path: str) -> list[str]:
     """The different values of a path in the manifests, as words."""
-    return list(dict.fromkeys(str(run.facts[path]) for run in runs if run.facts.get(path) is not None))
+    facts = (dict(flat(run.manifest)) for run in runs)
+    return list(dict.fromkeys(str(each[path]) for each in facts if each.get(path) is not None))
 
 
-def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
-    corpora = {(run.data, run.manifest["data"]["fingerprint"]) for run in runs}
+def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
+    corpora = {(run.corpus, run.fingerprint) for run in runs}
     packages = sorted({name for run in runs for name in run.manifest.get("packages", {})})
     versions = [
         f"mtlprune {', '.join(_values(runs, 'mtlprune')) or 'unknown'}",
@@ -152,58 +99,58 @@ def _facts(runs: Sequence[ReadRun]) -> list[tuple[str, str]]:
     return [
         ("Runs", f"{len(runs)}, of which {sum(run.finished for run in runs)} trained to the end"),
         ("Tasks", ", ".join(dict.fromkeys(task.upper() for run in runs for task in run.tasks))),
-        ("Encoders", "; ".join(dict.fromkeys(run.encoder for run in runs))),
+        ("Encoders", "; ".join(dict.fromkeys(run.encoder_title for run in runs))),
         ("Data", "; ".join(f"{name} (fingerprint {mark[:12]})" for name, mark in sorted(corpora))),
         ("Seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
         ("Versions", ", ".join(versions)),
         ("Machine", "; ".join(_values(runs, "processor") + _values(runs, "platform")) or "unknown"),
-        ("Time", f"{duration(sum(run.seconds for run in runs))} of training, all runs added"),
+        ("Time", f"{duration(sum(_seconds(run) for run in runs))} of training, all runs added"),
         ("Begun", " to ".join(_moment(one) for one in dict.fromkeys([*begun[:1], *begun[-1:]])) or "unknown"),
     ]
 
 
-COLUMNS: dict[str, Callable[[ReadRun], Any]] = {
+COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
     "run": lambda run: run.path,
     "tasks": lambda run: " ".join(task.upper() for task in run.tasks),
-    "encoder": lambda run: run.encoder,
+    "encoder": lambda run: run.encoder_title,
     "heads": lambda run: run.pruning or "all",
-    "data": lambda run: run.manifest["data"]["fingerprint"][:8],
+    "data": lambda run: run.fingerprint[:8],
     "seed": lambda run: run.seed,
     "best epoch": lambda run: run.manifest.get("finished", {}).get("best", {}).get("joint", {}).get("epoch", "–"),
     "epochs": lambda run: run.tree["train"].get("epochs", "–"),
-    "training sentences": lambda run: f"≤ {run.subset:,}" if run.subset else "all",
-    "time": lambda run: duration(run.seconds) if run.seconds else "–",
+    "training sentences": lambda run: f"≤ {_subset(run):,}" if _subset(run) else "all",
+    "time": lambda run: duration(_seconds(run)) if _seconds(run) else "–",
 }
 
 
-def _table(runs: Sequence[ReadRun]) -> Grid:
+def _table(runs: Sequence[DescribedRun]) -> Grid:
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
     return Grid(list(COLUMNS), [[str(shown(run)) for shown in COLUMNS.values()] for run in runs], 5, words)
 
 
-def _settings(runs: Sequence[ReadRun]) -> dict[str, Grid]:
+def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
     """Settings that all runs share, and those that differ with their values."""
     trees = [dict(flat(run.tree)) for run in runs]
     shared: list[list[str]] = []
     differing: list[list[str]] = []
     for path in sorted({path for tree in trees for path in tree} - set(_APART)):
-        there = [tree[path] for tree in trees if path in tree]
-        values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in there))
-        partly = len(there) < len(trees)  # a block, such as that of a treatment, or null in its place
+        values_set = [tree[path] for tree in trees if path in tree]
+        values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in values_set))
+        partly = len(values_set) < len(trees)  # a block, such as that of a treatment, or null in its place
         if not partly or values != ["null"]:
-            told = ", ".join(values) + " (where set)" * partly
-            (differing if len(values) > 1 or partly else shared).append([path, told])
+            text = ", ".join(values) + " (where set)" * partly
+            (differing if len(values) > 1 or partly else shared).append([path, text])
     return {
         "differing": Grid(["setting", "values"], differing, 2, "Settings in which runs differ"),
         "shared": Grid(["setting", "value"], shared, 2, "Settings that runs share"),
     }
 
 
-def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:
+def _caveats(runs: Sequence[DescribedRun]) -> Iterator[str]:
     if unfinished := [run.path for run in runs if not run.finished]:
         yield f"Not trained to the end: {', '.join(unfinished)}."
-    if subsets := sorted({run.subset for run in runs if run.subset is not None}):
-        some = sum(run.subset is not None for run in runs)
+    if sizes := [size for run in runs if (size := _subset(run)) is not None]:
+        some, subsets = len(sizes), sorted(set(sizes))
         who = "All runs" if some == len(runs) else f"{some} of {len(runs)} runs"
         yield (
             f"{who} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences at most: where "
@@ -211,8 +158,8 @@ def _caveats(runs: Sequence[ReadRun]) -> Iterator[str]:
         )
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for run in runs:
-        seeds.setdefault((run.tasks, run.encoder, run.pruning, run.subset), set()).add(run.seed)
-    if single := sum(len(found) == 1 for found in seeds.values()):
+        seeds.setdefault((run.tasks, run.encoder_title, run.pruning, _subset(run)), set()).add(run.seed)
+    if single := sum(len(numbers) == 1 for numbers in seeds.values()):
         which = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
         has = "has" if single == len(seeds) or single == 1 else "have"
         yield f"{which} {has} one seed only: how much training varies by chance is not known there."

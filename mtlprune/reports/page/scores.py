@@ -12,12 +12,12 @@ from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part, forest_figure
-from mtlprune.reports.page.runs import ReadRun
-from mtlprune.reports.scores.comparisons import Comparison, ScoreColumn, compare
+from mtlprune.reports.scores.comparisons import Comparison, Tested, compare, with_tests
 from mtlprune.reports.scores.tables import MORE, best, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.tables import legend as table_legend
-from mtlprune.reports.scores.tests import Tested, with_tests
+from mtlprune.runs.columns import ScoreColumn
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import DescribedRun
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.significance import FEW, LEVEL, LabelDifference, compare_counted, count_labels
 
@@ -33,7 +33,7 @@ class Scored:
     data: str
     """Name of the corpus."""
     chose: bool
-    """Whether the split also chose the best epoch."""
+    """True where the split also chose the best epoch."""
     comparison: Comparison
 
     @property
@@ -42,7 +42,7 @@ class Scored:
 
 
 def compared(
-    runs: Sequence[ReadRun],
+    runs: Sequence[DescribedRun],
     split: str | None,
     resamples: int,
     seed: int,
@@ -58,31 +58,31 @@ def compared(
     Raises:
         RunError: runs that cannot stand side by side (tables.compare says why), damaged files.
     """
-    groups: dict[tuple[str, str], list[ReadRun]] = {}
+    groups: dict[tuple[str, str], list[DescribedRun]] = {}
     left_out = []
     for run in runs:
-        there = [name for name in run.folder.splits() if "." not in name]
+        splits = [name for name in run.folder.splits() if "." not in name]
         dev = str(run.tree.get("data", {}).get("dev", "dev"))
-        wanted = split if split is not None else "test" if "test" in there else dev
-        if wanted in there:
-            groups.setdefault((run.manifest["data"]["fingerprint"], wanted), []).append(run)
+        wanted = split if split is not None else "test" if "test" in splits else dev
+        if wanted in splits:
+            groups.setdefault((run.fingerprint, wanted), []).append(run)
         else:
             left_out.append(
                 f"{run.path} is not scored on {wanted}, so no table shows it; `mtlprune evaluate` scores it."
             )
-    made: list[Scored] = []
+    tables: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
-        comparison = compare([run.folder for run in group], name, None if made else baselines)
+        comparison = compare(group, name, None if tables else baselines)
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples, seed)
         chose = any(run.tree.get("data", {}).get("dev", "dev") == name for run in group)
-        made.append(Scored(group[0].data, chose, comparison))
-    return made, left_out
+        tables.append(Scored(group[0].corpus, chose, comparison))
+    return tables, left_out
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
     """The part of the page."""
-    caveats, found = list(left_out), []
+    caveats, findings = list(left_out), []
     for scored in tables:
         where = f"{scored.title}: " if len(tables) > 1 else ""
         caveats += [f"{where}{line}" for line in notes(scored.comparison)]
@@ -91,8 +91,8 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
                 f"{where}scores are those of the split that also chose the best epoch, so they are a little too good; "
                 "differences suffer less, since every setting was chosen in the same way."
             )
-        found += list(_found(scored, several=len(tables) > 1))
-    return Part("scores", "Scores", {"tables": list(map(_one, tables))}, caveats, found)
+        findings += list(_found(scored, several=len(tables) > 1))
+    return Part("scores", "Scores", {"tables": list(map(_one, tables))}, caveats, findings)
 
 
 def _one(scored: Scored) -> dict[str, Any]:
@@ -130,8 +130,8 @@ def _scores(comparison: Comparison, name: str) -> Grid:
 
 
 def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
-    found = dict.fromkeys(heads(column, task) for task in tasks if column.runs_of(task))
-    return ", ".join(found) if found and set(found) != {"–"} else "all"
+    counts = dict.fromkeys(heads(column, task) for task in tasks if column.runs_of(task))
+    return ", ".join(counts) if counts and set(counts) != {"–"} else "all"
 
 
 def _cell(comparison: Comparison, place: int, task: str) -> str:
@@ -154,7 +154,7 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:
-    """Of all tested settings their tasks: settings in the order of the table, those trained jointly first."""
+    """Every tested difference: settings in the order of the table, those trained jointly first."""
 
     def order(one: tuple[int, str]) -> tuple[bool, int, int]:
         return len(comparison.columns[one[0]].runs[0].tasks) < 2, one[0], comparison.tasks().index(one[1])
@@ -163,16 +163,16 @@ def _differences(comparison: Comparison) -> Iterator[Interval]:
     for place, task in sorted(comparison.tests, key=order):
         test = comparison.tests[place, task]
         column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
-        found = test.difference
+        difference = test.difference
         where = f", {column.encoder}" if several else ""
         title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}{where}"
-        alone = not found.has_seeds
-        told = (
-            f"{task.upper()}, {title}: {found.delta:+.2f}, 95 % interval over "
+        alone = not difference.has_seeds
+        text = (
+            f"{task.upper()}, {title}: {difference.delta:+.2f}, 95 % interval over "
             f"{'sentences' if alone else 'seeds and sentences'} {span(*test.interval)}, "
             f"p (Holm) {probability(test.p_holm if alone else test.wide_p_holm)}"
         )
-        yield Interval(f"{task.upper()}, {title}", found.delta, *test.interval, test.significant, told)
+        yield Interval(f"{task.upper()}, {title}", difference.delta, *test.interval, test.significant, text)
 
 
 def _found(scored: Scored, several: bool) -> Iterator[str]:
@@ -186,49 +186,49 @@ def _found(scored: Scored, several: bool) -> Iterator[str]:
         where = f", {scored.title}" if several else ""
         here = {task: test for task, test in tests.items() if test.of_these_runs}
         sure = {task: test for task, test in tests.items() if test.significant}
-        told = f"Compared with {single.title}{where}, {column.title} is "
+        text = f"Compared with {single.title}{where}, {column.title} is "
         if any(test.difference.has_seeds for test in tests.values()):
-            told += f"significantly {_counted(sure, len(tests))}"
-            told += f"; on the sentences of these runs, other seeds left aside, also {_counted(here)}" if here else ""
+            text += f"significantly {_counted(sure, len(tests))}"
+            text += f"; on the sentences of these runs, other seeds left aside, also {_counted(here)}" if here else ""
         else:
             one = all(test.difference.seeds == (1, 1) for test in tests.values())
             nothing = "; with one seed each, nothing is known of other seeds" if one else ""
-            told += f"{_counted(here, len(tests))} on the sentences of these runs{nothing}"
+            text += f"{_counted(here, len(tests))} on the sentences of these runs{nothing}"
         more = any(comparison.more_training(place, task) for task in comparison.tasks())
         yield (
-            f"{told}. ({column.title}: {_training(column)}; {single.title}: {_training(single)}.)"
+            f"{text}. ({column.title}: {_training(column)}; {single.title}: {_training(single)}.)"
             + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
         )
 
 
 def _counted(tests: Mapping[str, Tested], tasks: int | None = None) -> str:
     """On which tasks it is worse and better, of so many ``tasks``; where these are not given, no word of "none"."""
-    told = {
+    figures = {
         task: f"{task.upper()} {test.difference.delta:+.1f} "
         + span(*(test.interval if test.significant else (test.difference.low, test.difference.high)))
         for task, test in tests.items()
     }
-    worse = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta < 0]
-    better = [told[task].replace("-", "−") for task, test in tests.items() if test.difference.delta > 0]
+    worse = [figures[task].replace("-", "−") for task, test in tests.items() if test.difference.delta < 0]
+    better = [figures[task].replace("-", "−") for task, test in tests.items() if test.difference.delta > 0]
     sides = {"worse": (f" of {tasks} tasks" if tasks else "", worse), "better": ("", better)}
-    said = [
+    parts = [
         f"{word} on {len(those)}{of} ({', '.join(those)})" if those else f"{word} on none{of}"
         for word, (of, those) in sides.items()
         if those or tasks
     ]
-    return " and ".join(said)
+    return " and ".join(parts)
 
 
 def _training(column: ScoreColumn) -> str:
     """Seeds, updates and mixing of its runs."""
     seeds = sorted({run.seed for run in column.runs})
     updates = sorted({run.updates for run in column.runs if run.updates})
-    said = [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
+    words = [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
     if updates:
-        said.append(f"{' to '.join(f'{n:,}' for n in dict.fromkeys([updates[0], updates[-1]]))} updates")
+        words.append(f"{' to '.join(f'{n:,}' for n in dict.fromkeys([updates[0], updates[-1]]))} updates")
     if any(len(run.tasks) > 1 for run in column.runs):
-        said.append(f"{column.runs[0].setting.get('train.mixing', 'joint')} mixing")
-    return ", ".join(said)
+        words.append(f"{column.runs[0].settings.get('train.mixing', 'joint')} mixing")
+    return ", ".join(words)
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
@@ -252,25 +252,25 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int)
     contrasts = [contrast for scored in tables for contrast in _contrasts(scored)]
     if not contrasts or not resamples:
         return None
-    several, shown, caveats, found = len(contrasts) > 1, [], [], []
+    several, shown, caveats, findings = len(contrasts) > 1, [], [], []
     for contrast in contrasts:
-        made: dict[str, list[LabelDifference]] = {}
+        by_task: dict[str, list[LabelDifference]] = {}
         for task in contrast.scored.comparison.tasks():
             try:
                 if rows := _compared(contrast, task, gold, resamples, seed):
-                    made[task] = rows
+                    by_task[task] = rows
             except RunError as error:
                 caveats.append(f"No labels of {task.upper()}, {contrast.title}: {error}")
-        if made:
-            shown.append(_one_contrast(contrast, made))
-            found.append(_labels_found(made, f" ({contrast.title})" if several else ""))
-            if few := sum(row.few for rows in made.values() for row in rows):
+        if by_task:
+            shown.append(_one_contrast(contrast, by_task))
+            findings.append(_labels_found(by_task, f" ({contrast.title})" if several else ""))
+            if few := sum(row.few for rows in by_task.values() for row in rows):
                 caveats.append(
-                    f"{contrast.title}: {few} of {sum(map(len, made.values()))} labels have fewer than {FEW} gold "
+                    f"{contrast.title}: {few} of {sum(map(len, by_task.values()))} labels have fewer than {FEW} gold "
                     "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
                     "Hochberg) within a task, not over tasks."
                 )
-    return Part("labels", "Labels lost and gained", {"contrasts": shown, "several": several}, caveats, found)
+    return Part("labels", "Labels lost and gained", {"contrasts": shown, "several": several}, caveats, findings)
 
 
 def _contrasts(scored: Scored) -> Iterator[_Contrast]:
@@ -289,9 +289,9 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: 
     joint, single = contrast.joint.runs_of(task), contrast.single.runs_of(task)
     if not joint or not single:
         return []
-    uncounted = [run for run in (*joint, *single) if not RunFolder(run.path).has_labels(split)]
-    truth = gold(uncounted[0].path, uncounted[0].data, split) if uncounted else ()
-    sides = [[_counted_labels(RunFolder(run.path), split, task, truth) for run in side] for side in (joint, single)]
+    uncounted = [run for run in (*joint, *single) if not run.folder.has_labels(split)]
+    truth = gold(uncounted[0].path, uncounted[0].fingerprint, split) if uncounted else ()
+    sides = [[_counted_labels(run.folder, split, task, truth) for run in side] for side in (joint, single)]
     first = sides[0][0]
     for run, counted in zip([*joint, *single], [*sides[0], *sides[1]], strict=True):
         if counted.keys() != first.keys():
@@ -319,41 +319,41 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
         ) from None
 
 
-def _one_contrast(contrast: _Contrast, made: dict[str, list[LabelDifference]]) -> dict[str, Any]:
+def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:
     plots, words = [], []
-    for task, rows in made.items():
+    for task, rows in by_task.items():
         if drawn := [_drawn(row) for row in rows if not row.few]:
             most = f", {DOZEN} most frequent of {len(drawn)} labels" if len(drawn) > DOZEN else ""
             plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
-            told = "; ".join(one.told for one in drawn[:DOZEN])
-            words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {told}.")
+            text = "; ".join(one.told for one in drawn[:DOZEN])
+            words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {text}.")
     shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
-    cells = [_row(task, row) for task, each in made.items() for row in each]
+    cells = [_row(task, row) for task, each in by_task.items() for row in each]
     table = Grid(columns, cells, 2, f"Labels, {contrast.title}")
     return {"title": contrast.title, "forest": shown, "table": table}
 
 
 def _drawn(row: LabelDifference) -> Interval:
-    low, high = row.found.low, row.found.high
-    told = f"{row.label}: {row.found.delta:+.1f} {span(low, high)}, {row.items} items"
-    return Interval(shown_label(row.label), row.found.delta, low, high, row.q < LEVEL, told)
+    low, high = row.difference.low, row.difference.high
+    text = f"{row.label}: {row.difference.delta:+.1f} {span(low, high)}, {row.items} items"
+    return Interval(shown_label(row.label), row.difference.delta, low, high, row.q < LEVEL, text)
 
 
 def _row(task: str, row: LabelDifference) -> list[str]:
     tested = "–" if row.few else probability(row.q)
-    delta = f"{row.found.delta:+.1f}".replace("-", "−")
-    between = span(row.found.low, row.found.high).replace("-", "−")
+    delta = f"{row.difference.delta:+.1f}".replace("-", "−")
+    between = span(row.difference.low, row.difference.high).replace("-", "−")
     label = row.label + ("°" if row.few else "")
     numbers = [str(row.items), number(row.joint, 1), number(row.single, 1), delta, between]
-    return [task.upper(), label, *numbers, "–" if row.few else probability(row.found.p), tested]
+    return [task.upper(), label, *numbers, "–" if row.few else probability(row.difference.p), tested]
 
 
-def _labels_found(made: dict[str, list[LabelDifference]], where: str) -> str:
-    sure = [(task, row) for task, rows in made.items() for row in rows if row.q < LEVEL]
-    tested = sum(not row.few for rows in made.values() for row in rows)
-    lost = sorted((row.found.delta, task.upper(), row.label) for task, row in sure if row.found.delta < 0)
-    gained = sum(row.found.delta > 0 for _, row in sure)
+def _labels_found(by_task: dict[str, list[LabelDifference]], where: str) -> str:
+    sure = [(task, row) for task, rows in by_task.items() for row in rows if row.q < LEVEL]
+    tested = sum(not row.few for rows in by_task.values() for row in rows)
+    lost = sorted((row.difference.delta, task.upper(), row.label) for task, row in sure if row.difference.delta < 0)
+    gained = sum(row.difference.delta > 0 for _, row in sure)
     most = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in lost[:3])
     return (
         f"Of {tested} labels with enough items, joint training loses {len(lost)} and gains {gained} beyond the chance "

@@ -5,7 +5,6 @@ Columns stand side by side, pairs of tasks as a triangle, a block of rows for ea
 print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
 """
 
-import dataclasses
 import math
 import re
 import statistics
@@ -19,14 +18,9 @@ from mtlprune.errors import printable_lines
 from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
-from mtlprune.reports.scores.comparisons import (
-    Comparison,
-    ScoreColumn,
-    column_order,
-    differing_settings,
-    family_suffix,
-    unlike,
-)
+from mtlprune.reports.scores.comparisons import Comparison
+from mtlprune.runs.columns import ScoreColumn, column_order, unlike
+from mtlprune.runs.groups import differing_settings, family_suffix
 
 
 @markdown_document
@@ -148,9 +142,7 @@ def to_json(comparison: Comparison) -> str:
         "notes": notes(comparison),
         "cells": list(records(comparison)),
         "settings": [
-            {"run": run.path, **dataclasses.asdict(run)["setting"], "seed": run.seed}
-            for column in comparison.columns
-            for run in column.runs
+            {"run": run.path, **run.settings, "seed": run.seed} for column in comparison.columns for run in column.runs
         ],
     }
     return json_text(tree)

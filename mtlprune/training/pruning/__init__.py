@@ -13,8 +13,8 @@ from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import first_logits
 from mtlprune.encoder.head_closing import measure_means
+from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.claims import OPEN_ABOVE
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.heads import choose as named_heads
 from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty
@@ -145,7 +145,8 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         masks = given_masks(run.config, run.model)
     elif settings.method == "random":
         counts = layer_counts(run.config, run.model)
-        masks = {SHARED: random_mask(counts, run.model.encoder.places.heads, seeded(run.config, 4))}
+        drawn = random_heads(counts, run.model.encoder.places.heads, seeded(run.config, 4))
+        masks = {SHARED: torch.from_numpy(drawn).float()}
     else:
         masks = {SHARED: choose(run, folder, precision)}
     for name, gates in gate_sets(run.model).items():
@@ -171,11 +172,3 @@ def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
 def even_counts(keep: int, layers: int) -> list[int]:
     """``keep`` heads spread over the layers as evenly as possible, the lower layers first with what is left over."""
     return [keep // layers + (layer < keep % layers) for layer in range(layers)]
-
-
-def random_mask(counts: list[int], heads: int, generator: np.random.Generator) -> Tensor:
-    """A mask (L, A) that keeps so many heads of each layer, drawn without replacement."""
-    mask = torch.zeros(len(counts), heads)
-    for layer, count in enumerate(counts):
-        mask[layer, generator.choice(heads, count, replace=False).tolist()] = 1.0
-    return mask

@@ -41,8 +41,9 @@ from mtlprune.encoder.sources import FLOAT32_ONLY
 from mtlprune.errors import out_of_memory
 from mtlprune.io.files import file_sha256, replacing_folder
 from mtlprune.model import MultiTaskModel, autocast
-from mtlprune.runs.claims import SHARED, load_claims
+from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware
 from mtlprune.training.checkpoint import save_weights

@@ -1,0 +1,330 @@
+"""Scores of runs in columns, a group of runs each, and which column is compared with which."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.evaluation.scores import main_score, name_of
+from mtlprune.layers import in_order, kind_of, layer_order
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import (
+    PRUNING,
+    SHARED,
+    TREATMENT,
+    DescribedRun,
+    described_once,
+    differing_settings,
+    group_titles,
+    untreated,
+)
+
+MORE_UPDATES = 1.05
+"""A run has seen more training than its neighbours where its encoder's updates exceed theirs by this factor."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRun(DescribedRun):
+    """A run with its scores on one split.
+
+    Attributes:
+        scores: task → *the* score in percent.
+        names: task → the name of that score.
+        layer_kinds: task → the kind of its layer.
+        heads: task → heads open or kept for it, and all heads; nothing where heads were not pruned.
+    """
+
+    scores: Mapping[str, float]
+    names: Mapping[str, str]
+    layer_kinds: Mapping[str, str]
+    heads: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, run: DescribedRun, split: str) -> ScoredRun:
+        """Read the scores of a run. Raises RunError where it is not scored on ``split``."""
+        folder, decoders = run.folder, run.tree.get("decoders", {})
+        if split not in folder.splits():
+            scored = ", ".join(folder.splits()) or "none"
+            how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
+            if folder.is_record:
+                how = "score the run it was made of on that split, and record it again"
+            raise RunError(f"{folder.path} is not scored on {split!r} (scored: {scored}); {how}")
+        scores = folder.read_scores(split)
+        names = {task: main_score(task, decoders) for task in scores}
+        return cls(
+            folder,
+            run.tree,
+            run.manifest,
+            scores={task: values[names[task]] for task, values in scores.items()},
+            names=names,
+            layer_kinds={task: kind_of(task, decoders) for task in scores},
+            heads=_heads(run),
+        )
+
+
+def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
+    """Task → heads it may use and heads there were, of a run with gates or one made by `mtlprune prune`."""
+    if "pruned" in run.manifest:
+        left = run.folder.read_json("encoder/heads.json")
+        return dict.fromkeys(run.tasks, (sum(map(len, left["kept"])), left["heads"] * len(left["kept"])))
+    if not run.folder.gates_path.is_file():
+        return {}
+    heads = {key: (int((gates > OPEN_ABOVE).sum()), gates.size) for key, gates in run.best_gates[1].items()}
+    return dict.fromkeys(run.tasks, heads[SHARED]) if SHARED in heads else heads
+
+
+# -- columns ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ScoreColumn:
+    """Scores of one group of runs, all seeds."""
+
+    title: str
+    runs: list[ScoredRun] = field(default_factory=list)
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """Scores that come from no run (a baseline that is not trained)."""
+    in_triangle: bool = False
+    """A pair of tasks, shown beside the other pairs of its setting."""
+
+    def runs_of(self, task: str) -> list[ScoredRun]:
+        """The runs that have a score of a task, by seed."""
+        return sorted((run for run in self.runs if task in run.scores), key=lambda run: run.seed)
+
+    def values(self, task: str) -> list[float]:
+        """The scores of a task, a value a seed."""
+        values = [run.scores[task] for run in self.runs if task in run.scores]
+        return values + ([self.extra[task]] if task in self.extra else [])
+
+    @property
+    def encoder(self) -> str:
+        """The encoder's name; "" for scores that come from no run, which stand beside every encoder."""
+        return self.runs[0].architecture if self.runs else ""
+
+
+@dataclass
+class Columns:
+    """Columns side by side, and which column each is compared with."""
+
+    split: str
+    columns: list[ScoreColumn]
+    against: dict[int, int]
+    """Places in ``columns``: MTL → STL, and STL with pruned heads → STL with all heads; or all → the one asked for."""
+    reference: str = ""
+    """The title of the column that all are compared with, where one was asked for."""
+
+    def more_training(self, place: int, task: str) -> str:
+        """Why the runs of a cell have seen more training than their neighbours in its row, in words; "" elsewhere.
+
+        That is so where they start from a finished run, where a finished run chose their heads, or where their
+        encoder had more updates than those of the row that had the fewest. Baselines are no neighbours.
+        """
+        column = self.columns[place]
+        runs = column.runs_of(task)
+        if not runs or runs[0].kind:
+            return ""
+        if reason := next((run.help_of_others for run in runs if run.help_of_others), ""):
+            return reason
+        fewest = self._fewest_updates.get((column.encoder, task), 0)
+        most = max(run.updates for run in runs)
+        return f"{most:,} updates of the encoder, others {fewest:,}" if most > MORE_UPDATES * fewest > 0 else ""
+
+    @functools.cached_property
+    def _fewest_updates(self) -> dict[tuple[str, str], int]:
+        """By encoder and task, of the runs that are no baselines and had no help of a finished run."""
+        fewest: dict[tuple[str, str], int] = {}
+        for column in self.columns:
+            for run in column.runs:
+                if run.updates and not run.kind and not run.help_of_others:
+                    for task in run.scores:
+                        fewest[column.encoder, task] = min(run.updates, fewest.get((column.encoder, task), run.updates))
+        return fewest
+
+    def _scored(self, task: str) -> ScoredRun:
+        return next(run for column in self.columns for run in column.runs if task in run.scores)
+
+    def name(self, task: str) -> str:
+        """The name of the score in a task's row."""
+        return self._scored(task).names[task]
+
+    def kind(self, task: str) -> str:
+        """The kind of a task's layer."""
+        return self._scored(task).layer_kinds[task]
+
+    def row_title(self, task: str) -> str:
+        """The task and the name of its score."""
+        return f"{task.upper()} {name_of(self.kind(task), self.name(task))}"
+
+    def tasks(self) -> list[str]:
+        """The tasks for which a run has a score, in the order of the layers."""
+        return in_order(task for column in self.columns for run in column.runs for task in run.scores)
+
+    def encoders(self) -> list[str]:
+        """The encoders' names, in the order of their columns."""
+        return list(dict.fromkeys(column.encoder for column in self.columns if column.runs))
+
+    def compared(self) -> list[tuple[int, str]]:
+        """Columns and tasks that have a difference."""
+        tasks = self.tasks()
+        return [
+            (place, task)
+            for place, other in self.against.items()
+            for task in tasks
+            if self.columns[place].runs_of(task) and self.columns[other].runs_of(task)
+        ]
+
+
+def in_columns(
+    runs: Iterable[RunFolder | DescribedRun],
+    split: str,
+    extra: Mapping[str, Mapping[str, float]] | None = None,
+    reference: str = "",
+) -> Columns:
+    """Group runs into columns.
+
+    Runs with one task and otherwise equal settings share a column (STL), each filling its row. Runs with the same
+    several tasks share one too. Without context or with a random encoder they are baselines, with columns of their own.
+    Runs of different encoders never share a column.
+
+    Args:
+        split: whose scores.
+        extra: title → task → score of columns that come from no run; they stand first.
+        reference: title of the column with which those that share a task are compared, instead of STL.
+
+    Raises:
+        RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
+            no column with the title ``reference``.
+    """
+    scored = [ScoredRun.of(run, split) for run in described_once(runs)]
+    if not scored:
+        raise RunError("a table needs at least one run")
+    _refuse_unlike(scored)
+    columns = [ScoreColumn(title, extra=scores) for title, scores in (extra or {}).items()]
+    against: dict[int, int] = {}
+    for encoder in dict.fromkeys(run.architecture for run in scored):
+        groups = _groups([run for run in scored if run.architecture == encoder])
+        own = _columns(groups)
+        pairs = _referred(own, reference) if reference else _counterparts(own)
+        against |= {len(columns) + mine: len(columns) + other for mine, other in pairs.items()}
+        columns += own
+    titles = dict.fromkeys(column.title for column in columns if column.runs)
+    if reference and reference not in titles:
+        raise RunError(f"--against: no column is called {reference!r}; there are {', '.join(map(repr, titles))}")
+    return Columns(split, columns, against, reference)
+
+
+def _refuse_unlike(runs: Sequence[ScoredRun]) -> None:
+    names: dict[str, tuple[str, ScoredRun]] = {}
+    for run in runs:
+        if run.fingerprint != runs[0].fingerprint:
+            raise RunError(
+                f"{runs[0].path} and {run.path} were trained on different data (fingerprints "
+                f"{runs[0].fingerprint[:12]} and {run.fingerprint[:12]}); their scores do not belong into one table"
+            )
+        for task, name in run.names.items():
+            first_name, first = names.setdefault(task, (name, run))
+            if name != first_name:
+                raise RunError(
+                    f"{first.path} is scored by {first_name} and {run.path} by {name} (decoders.{task}); "
+                    "they do not belong into one row"
+                )
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
+    """Runs of one encoder that share a column, in the order of columns."""
+    by_settings: dict[str, list[ScoredRun]] = {}
+    for run in runs:
+        tasks = list(run.tasks) if len(run.tasks) > 1 else "STL"
+        by_settings.setdefault(json.dumps([run.kind, tasks, run.settings], sort_keys=True), []).append(run)
+    groups = sorted(_merged(by_settings.values()), key=column_order)
+    for group in groups:
+        seen: dict[tuple[tuple[str, ...], int], str] = {}
+        for run in group:
+            duplicate = seen.setdefault((run.tasks, run.seed), run.path)
+            if duplicate != run.path:
+                raise RunError(
+                    f"{duplicate} and {run.path} have the same settings, tasks and seed, so they are one result, not "
+                    "two; name one of them"
+                )
+    return groups
+
+
+def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
+    """Single-task groups whose tasks are all different become one: settings may differ by task (the legend says so)."""
+    kept: list[list[ScoredRun]] = []
+    alone: dict[tuple[str, str], list[list[ScoredRun]]] = {}
+    for group in groups:
+        if len(group[0].tasks) > 1:
+            kept.append(group)
+        else:
+            alone.setdefault((group[0].kind, group[0].pruning), []).append(group)
+    for rivals in alone.values():
+        tasks = [task for group in rivals for task in {run.tasks for run in group}]
+        kept += rivals if len(set(tasks)) < len(tasks) else [[run for group in rivals for run in group]]
+    return kept
+
+
+def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[tuple[int, str]], str]:
+    """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
+    run = group[0]
+    several = len(run.tasks) > 1
+    layers = sorted(map(layer_order, run.tasks)) if several else []
+    return run.kind == "", several, len(run.tasks), run.pruning, layers, run.treatment + run.name
+
+
+def _columns(groups: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
+    """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
+    titles, in_triangle = group_titles(groups)
+    columns = zip(titles, groups, in_triangle, strict=True)
+    return [ScoreColumn(title, group, in_triangle=triangle) for title, group, triangle in columns]
+
+
+# -- counterparts ----------------------------------------------------------------------------------------------------
+
+
+def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
+    """Each column that has a task of the one of that title → that one."""
+    tasks = [{task for run in column.runs for task in run.tasks} for column in columns]
+    places = [place for place, column in enumerate(columns) if column.title == reference]
+    return {k: place for place in places for k, own in enumerate(tasks) if k != place and own & tasks[place]}
+
+
+def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
+    """Each MTL column's STL column, and each pruned STL column's unpruned one.
+
+    That is the one with the same settings (but for those of pruning, in the second case), else the only one, else the
+    only one that is pruned in the same way.
+    """
+    trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
+    alone = {place: run for place, run in trained.items() if len(run.tasks) == 1}
+    settings = {place: [untreated(stl) for stl in columns[place].runs] for place in alone}
+    counterparts = {}
+    for place, run in trained.items():
+        if len(run.tasks) > 1:
+            candidates = alone
+            mine = untreated(run)
+            equal = [o for o in alone if mine in settings[o]]
+        elif run.pruning:
+            candidates = {other: stl for other, stl in alone.items() if not stl.pruning}
+            equal = [o for o in candidates if any(not unlike(run, stl) for stl in columns[o].runs)]
+        else:
+            continue
+        equal = equal or list(candidates)
+        if len(equal) > 1:
+            equal = [o for o in equal if candidates[o].pruning == (run.pruning if len(run.tasks) > 1 else "")]
+        if len(equal) == 1:
+            counterparts[place] = equal[0]
+    return counterparts
+
+
+def unlike(run: ScoredRun, other: ScoredRun) -> list[str]:
+    """The settings in which two runs differ though the table does not say so: beside treatments and, of a pruned STL
+    run, pruning."""
+    paths = [path for path in differing_settings([run, other]) if not path.startswith(TREATMENT)]
+    return [path for path in paths if len(run.tasks) > 1 or not path.startswith(PRUNING)]

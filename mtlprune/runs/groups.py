@@ -1,0 +1,435 @@
+"""Groups of runs: which runs differ only in their seeds, what they are called, and in which settings others differ.
+
+Tables, maps, claims, pages, probes and treatments know runs by what stands here:
+
+    run = DescribedRun.read(RunFolder("runs/pos-1"))
+    run.tasks, run.seed, run.encoder, run.pruning      # ("pos",), 1, "minilm", "36 heads by gates"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mtlprune.config.blocks import filled
+from mtlprune.io.files import from_here, reading
+from mtlprune.layers import in_order, layer_order
+from mtlprune.runs.folder import RunError, RunFolder, flat, is_aside
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SHARED = "shared"
+"""The gate set of a run that has one for all its tasks."""
+PRUNING, TREATMENT, TRAINED_WITH = ("pruning.", "heads removed"), "treatment.", ("tasks", "decoders", "train.freeze")
+"""How the paths of settings begin that a group's label tells of: pruning, treatment, and which tasks were trained."""
+
+
+# -- what runs are called ----------------------------------------------------------------------------------------------
+
+
+def encoder_name(name: str, random: bool = False, context: bool = True) -> str:
+    """An encoder as it is called everywhere: its name, and what was done to it."""
+    return f"{from_here(name)}{', random weights' * random}{', no context' * (not context)}"
+
+
+def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
+    """Labels of runs by their tasks: POS, POS+DEP, MTL-5; "" without tasks.
+
+    Those of k tasks, three or more, are MTL-k; where runs of different k tasks meet, they are named by their tasks.
+    """
+    of_size = {size: {tuple(tasks) for tasks in runs if len(tasks) == size} for size in map(len, runs)}
+    return [
+        f"MTL-{len(tasks)}" if len(tasks) > 2 and len(of_size[len(tasks)]) == 1 else "+".join(tasks).upper()
+        for tasks in runs
+    ]
+
+
+def is_joint(label: str) -> bool:
+    """True of the labels of runs of several tasks."""
+    return "+" in label or ":" in label or label.startswith("MTL-")
+
+
+def label_order(label: str) -> tuple[bool, int, str, int, str]:
+    """A key that sorts single tasks in the order of a sentence's layers, then joint ones, smaller before larger."""
+    shared, _, task = label.partition(":")
+    size = int(shared[4:]) if shared.startswith("MTL-") else shared.count("+") + 1
+    own = task or shared
+    layer = -1 if is_joint(own) else layer_order(own.lower())[0]
+    return is_joint(label), size, shared if task else "", layer, own
+
+
+def pruning_title(tree: Mapping[str, Any]) -> str:
+    """How a run's heads were pruned, in a few words; "" where they were not.
+
+    Args:
+        tree: a configuration with the blocks train and pruning filled in.
+    """
+    settings, static = tree["pruning"], "decoders" in tree["train"]["freeze"]
+    method, keep = settings["method"], settings["keep"]
+    if method == "none":
+        return "heads removed" if "heads removed" in tree else ""
+    if method == "random":
+        return "random heads" if keep is None else f"{keep} random heads"
+    if method == "given":
+        return "own given heads a task" if settings["sets"] == "per_task" else "given heads"
+    if method == "stable":
+        return f"stable heads by {settings['selector']}, {keep} a half"
+    how = method
+    if method in ("gates", "topk"):
+        how = "gates" if method == "gates" else "top-K gates"
+        how = ("static " if static else "") + (f"own {how} a task" if settings["sets"] == "per_task" else how)
+    many = f"{keep} heads by " if keep is not None else "heads by "
+    penalty = f", λ {settings['strength']:g}" if method == "gates" and settings["penalty"] == "lambda" else ""
+    return many + how + penalty
+
+
+def treatment_title(tree: Mapping[str, Any]) -> str:
+    """How a run was treated, in a few words, such as "clone of random heads"; "" where it was not.
+
+    Args:
+        tree: a configuration with the block treatment filled in.
+    """
+    ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
+    titles = []
+    for name, options in tree["treatment"].items():
+        if isinstance(options, Mapping):
+            heads = options.get("heads") or {}
+            way = next((words for key, words in ways.items() if heads.get(key)), heads.get("rule") or "")
+            of = f" of {way} heads" if way and options.get("at") != "features" else ""
+            titles.append(name + treatment_way(options) + of)
+    return ", ".join(titles)
+
+
+def treatment_way(options: Mapping[str, Any]) -> str:
+    """How heads or gradients are treated, beside which heads: " by pcgrad at heads", " of rank 8", " from POS+NER"."""
+    words = f" by {options['method']}" if "method" in options else ""
+    words += f" at {options['at']}" if options.get("at") else ""
+    words += f" of rank {options['rank']}" if options.get("rank") else ""
+    tasks = options.get("tasks")
+    return words + (f" from {'+'.join(map(str, tasks)).upper()}" if isinstance(tasks, list) and tasks else "")
+
+
+# -- the settings that matter ------------------------------------------------------------------------------------------
+
+
+class HasSettings(Protocol):
+    """Anything with the settings of a run, path → value."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+
+def differing_settings(runs: Iterable[HasSettings]) -> list[str]:
+    """Paths of the settings in which runs differ."""
+    values: dict[str, set[str]] = {}
+    several = list(runs)
+    for path in {path for run in several for path in run.settings}:
+        values[path] = {repr(run.settings.get(path)) for run in several}
+    return sorted(path for path in values if len(values[path]) > 1)
+
+
+def untreated(run: HasSettings) -> dict[str, Any]:
+    """The settings of a run but for treatments."""
+    return {path: value for path, value in run.settings.items() if not path.startswith(TREATMENT)}
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class DescribedRun:
+    """A run as far as its configuration and manifest tell of it; each file is read once.
+
+    Attributes:
+        tree: config.yaml with defaults filled in; of a run that `mtlprune prune` made that of its source, which its
+            seeds share, with "heads removed".
+        manifest: manifest.json.
+    """
+
+    folder: RunFolder
+    tree: Mapping[str, Any]
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> DescribedRun:
+        """Read both files. Raises RunError where one is missing or damaged."""
+        tree, manifest = folder.read_config(), folder.read_manifest()
+        if pruned := manifest.get("pruned"):
+            kept = {"heads removed": pruned["most_open"] or "closed"}
+            tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"], **kept}
+        return cls(folder, filled(tree), manifest)
+
+    @property
+    def path(self) -> str:
+        return str(self.folder.path)
+
+    @property
+    def name(self) -> str:
+        """The run's own name in its configuration."""
+        return str(self.tree.get("name", "run"))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(map(str, self.tree["tasks"]))
+
+    @property
+    def seed(self) -> int:
+        return int(self.tree["train"]["seed"])
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the data."""
+        return str(self.manifest["data"]["fingerprint"])
+
+    @property
+    def corpus(self) -> str:
+        """The corpus' name, or where it lies."""
+        return str(self.manifest["data"].get("name", self.tree["data"].get("path", "data")))
+
+    @property
+    def finished(self) -> bool:
+        """Trained to the end."""
+        return "finished" in self.manifest
+
+    @property
+    def architecture(self) -> str:
+        """The encoder's name, whatever was done to it."""
+        return from_here(str(self.tree["encoder"].get("name", "")))
+
+    @property
+    def encoder(self) -> str:
+        """The encoder's name, and what was done to it."""
+        encoder = self.tree["encoder"]
+        return encoder_name(self.architecture, encoder["random"], encoder["context"])
+
+    @property
+    def encoder_title(self) -> str:
+        """The same, of a local one with the last folder only."""
+        encoder, name = self.tree["encoder"], str(self.tree["encoder"].get("name", ""))
+        name = Path(name).name if name.startswith(("/", "~", ".")) else name
+        return encoder_name(name, encoder["random"], encoder["context"])
+
+    @property
+    def kind(self) -> str:
+        """The kind of baseline it is: "" (none), no encoder, or random encoder."""
+        encoder = self.tree["encoder"]
+        return "no encoder" if not encoder["context"] else "random encoder" if encoder["random"] else ""
+
+    @cached_property
+    def pruning(self) -> str:
+        """How heads were pruned: "36 heads by gates"; "" where they were not."""
+        return pruning_title(self.tree)
+
+    @cached_property
+    def treatment(self) -> str:
+        """How the run was treated: "clone of random heads"; "" where it was not."""
+        return treatment_title(self.tree)
+
+    @property
+    def variant(self) -> str:
+        """Pruning, mixing and fusion in a word each, as far as they are not the plain ones: "gates, sampled"."""
+        train, pruning, fusion = self.tree["train"], self.tree["pruning"], self.tree["encoder"]["fusion"]
+        removed = "heads removed" in self.tree
+        static = "static " if train["start"] and pruning["method"] in ("gates", "topk") else ""
+        words = [
+            static + pruning["method"] if pruning["method"] != "none" and not removed else "",
+            "heads removed" if removed or (self.folder.encoder_path / "heads.json").is_file() else "",
+            "sampled" if train["mixing"] == "sampled" and len(self.tasks) > 1 else "",
+            f"fusion {fusion}" if fusion != "none" else "",
+        ]
+        return ", ".join(filter(None, words))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Path → value of the settings in which runs of one group do not differ, beside their encoder."""
+        return {
+            path: from_here(value) if isinstance(value, str) else value
+            for path, value in flat(self.tree)
+            if path != "encoder.name" and not is_aside(path)
+        }
+
+    @property
+    def half(self) -> str:
+        """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
+        named = [value for path, value in flat(self.tree) if path.rpartition(".")[2] == "half" and value is not None]
+        return str(named[0] if named else self.tree["data"].get("train", "train"))
+
+    @property
+    def source(self) -> str | None:
+        """Path of the finished run whose weights chose its heads, or from which it started."""
+        path = self.tree["pruning"]["importance_of"] or self.tree["train"]["start"]
+        return None if path is None else str(path)
+
+    @property
+    def training(self) -> int | str | None:
+        """The seed of ``source``; its path where it is not to be found; None without one."""
+        if self.source is None:
+            return None
+        other = self.folder.other(self.source)
+        return self.source if other is None else int(filled(other.read_config())["train"]["seed"])
+
+    @cached_property
+    def updates(self) -> int:
+        """Updates of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
+        return updates_of(self.manifest) + updates_before(self.folder, self.tree["train"]["start"])
+
+    @cached_property
+    def help_of_others(self) -> str:
+        """How a finished run has been of use to it (train.start, pruning.importance_of), in words; "" without one."""
+        start = self.tree["train"]["start"]
+        if (source := start or self.tree["pruning"]["importance_of"]) is None:
+            return ""
+        before, own = updates_before(self.folder, source), updates_of(self.manifest)
+        updates = f" ({before:,} updates)" if before else ""
+        if start is None or {"encoder", "decoders"} <= set(self.tree["train"]["freeze"]):
+            return f"a finished run{updates} chose its heads"
+        return f"starts from a finished run{updates} and trains on{f' for {own:,} more' if own else ''}"
+
+    @cached_property
+    def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
+        """Epoch, step and gate sets, (L, A) each, of every evaluation; empty of a run without gates.
+
+        Raises:
+            RunError: a damaged file, or other gate sets than those of its tasks.
+        """
+        import numpy as np  # takes a tenth of a second, and most runs have no gates
+
+        with reading(self.folder.gates_path):
+            evaluations = []
+            for record in self.folder.read_gates():
+                sets = record["gates"]
+                keys = [key for key in (SHARED, *self.tasks) if key in sets]
+                if keys not in ([SHARED], list(self.tasks)) or len(keys) < len(sets):
+                    raise ValueError(f"gate sets of {', '.join(sets)}")
+                arrays = {key: np.array(sets[key], np.float64) for key in keys}
+                evaluations.append((record["epoch"], record["step"], arrays))
+            shapes = {gates.shape for *_, arrays in evaluations for gates in arrays.values()}
+            if len(shapes) > 1 or len({tuple(arrays) for *_, arrays in evaluations}) > 1:
+                raise ValueError("gate sets that change")
+        return evaluations
+
+    @cached_property
+    def best_gates(self) -> tuple[int, dict[str, NDArray[np.float64]]]:
+        """Step and gate sets of the last evaluation of the best epoch. Raises RunError where there are none."""
+        best = self.folder.read_best()["joint"]["epoch"]
+        for epoch, step, sets in reversed(self.gates):
+            if epoch == best:
+                return step, sets
+        raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run anew")
+
+
+def updates_of(manifest: Mapping[str, Any]) -> int:
+    """Updates that a run made itself; 0 where its manifest does not say."""
+    return int(manifest.get("finished", {}).get("step", 0))
+
+
+def updates_before(run: RunFolder, start: str | None) -> int:
+    """Updates of the run that another started from, and of the one before; 0 where it is not to be found any more."""
+    folder = run.other(start) if start is not None else None
+    if folder is None or folder.path.resolve() == run.path.resolve():
+        return 0
+    before = filled(folder.read_config())["train"]["start"]
+    return updates_of(folder.read_manifest()) + (updates_before(folder, before) if before != start else 0)
+
+
+def described_once(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedRun]:
+    """Runs with what is known of them; a folder named twice is still one run."""
+    once: dict[Path, RunFolder | DescribedRun] = {}
+    for run in runs:
+        folder = run.folder if isinstance(run, DescribedRun) else run
+        once[folder.path.resolve()] = run
+    return [run if isinstance(run, DescribedRun) else DescribedRun.read(run) for run in once.values()]
+
+
+# -- titles of groups --------------------------------------------------------------------------------------------------
+
+
+def group_titles(groups: Sequence[Sequence[DescribedRun]]) -> tuple[list[str], list[bool]]:
+    """Titles of groups of one encoder that stand side by side, and which of them are pairs named by their tasks.
+
+    Pairs of tasks are so named where there are several pairs: POS+DEP, 36 heads by gates.
+    """
+    pairs = [group for group in groups if len(group[0].tasks) == 2 and not group[0].kind]
+    if len({frozenset(group[0].tasks) for group in pairs}) < 2:
+        pairs = []
+    is_pair = [group in pairs for group in groups]
+    others = iter(_short_titles([group for group in groups if group not in pairs]))
+    rivals = [group[0] for group in pairs]
+    return [
+        "+".join(in_order(group[0].tasks)).upper() + family_suffix(group[0], rivals) if pair else next(others)
+        for group, pair in zip(groups, is_pair, strict=True)
+    ], is_pair
+
+
+def family_suffix(run: DescribedRun, pairs: Sequence[DescribedRun]) -> str:
+    """A suffix that tells pairs of one setting from others: pruning, and settings where a pair comes twice."""
+    rivals = [other for other in pairs if other.pruning == run.pruning]
+    same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
+    paths = sorted({path for group in same for path in differing_settings(group)})
+    suffix = f" ({_values(run, paths)})" if paths else ""
+    return (f", {run.pruning}" if run.pruning else "") + suffix
+
+
+def _values(run: DescribedRun, paths: Iterable[str]) -> str:
+    return ", ".join(f"{path}={run.settings.get(path)}" for path in paths)
+
+
+def _short_titles(groups: Sequence[Sequence[DescribedRun]]) -> list[str]:
+    """Short titles; where several groups would share one, what tells them apart is added."""
+    several = {run.kind for group in groups for run in group if len(run.tasks) > 1}
+    alone = {run.kind for group in groups for run in group if len(run.tasks) == 1}
+    plain = []
+    for group in groups:
+        run = group[0]
+        regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
+        both = run.kind in several and run.kind in alone
+        title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
+        plain.append(", ".join(part for part in (title, run.pruning, run.treatment) if part))
+    titles = []
+    for title, group in zip(plain, groups, strict=True):
+        rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
+        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group, rivals)})")
+    return titles
+
+
+def _distinction(group: Sequence[DescribedRun], groups: Sequence[Sequence[DescribedRun]]) -> str:
+    """The name, where each rival has one that tells it apart; else the tasks and settings in which they differ."""
+    run, rivals = group[0], [other[0] for other in groups]
+    one_name = all(len({member.name for member in other}) == 1 for other in groups)
+    if one_name and len({rival.name for rival in rivals}) == len(rivals):
+        return run.name
+    parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
+    return ", ".join(filter(None, [*parts, _values(run, differing_settings(rivals))]))
+
+
+def short_names(groups: Sequence[Sequence[DescribedRun]], titles: Sequence[str]) -> list[str]:
+    """Names of the runs where each group has one of its own, without what all names end with; else titles."""
+    names = [next(iter(own)) if len(own := {run.name for run in group}) == 1 else "" for group in groups]
+    several = [name for name in names if name]
+    alike = zip(*(name.split("-")[::-1] for name in several), strict=False)
+    common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, alike)]
+    end = "-".join(["", *reversed(common)]) if len(several) > 1 else ""
+    return [
+        name.removesuffix(end) if name and names.count(name) == 1 and name != end else title
+        for name, title in zip(names, titles, strict=True)
+    ]
+
+
+def without_duplicates(runs: Sequence[DescribedRun]) -> list[tuple[str, list[DescribedRun]]]:
+    """Groups in which no tasks and seed come twice, each with the settings that tell it from the others, in words."""
+    if len({(run.tasks, run.seed) for run in runs}) == len(runs):
+        return [("", list(runs))]
+    paths = [path for path in differing_settings(runs) if not path.startswith(TRAINED_WITH)]
+    several = len({run.fingerprint for run in runs}) > 1
+    groups: dict[str, list[DescribedRun]] = {}
+    for run in runs:
+        values = {path: repr(run.settings[path]) if path in run.settings else None for path in paths}
+        values |= {"data": run.fingerprint[:8]} if several else {}
+        groups.setdefault(", ".join(f"{path}={values[path]}" for path in sorted(values)), []).append(run)
+    return list(groups.items())
