@@ -377,7 +377,7 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
     Args:
         seeds: K, 2 or 3.
-        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue (facts of He and Choi 2021, Figure 1a); with two seeds
+        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue, as in Figure 1a of He and Choi (2021); with two seeds
             blue is darkened by half by either, so that black and white keep their meaning. ``colourblind``: see above.
 
     Returns:
