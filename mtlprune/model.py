@@ -206,7 +206,7 @@ class MultiTaskModel(nn.Module):
         """Encode a batch once for all tasks named, or once for each where each has its own gates."""
         if self.encoder.clones is not None:
             gates = self.gates[SHARED]() if self.gates else None
-            for name, encoded in zip(names, self.encoder.of_tasks(pieces, names, gates), strict=True):
+            for name, encoded in zip(names, self.encoder.encode_for_tasks(pieces, names, gates), strict=True):
                 yield encoded, [name]
         elif not self.gates:
             yield self.encoder(pieces), names

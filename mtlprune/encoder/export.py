@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
+from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
@@ -50,7 +50,7 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
 def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]]) -> None:
     """Multiply the input columns of every attention output projection by their heads' gates, in place.
 
-    The model then computes what it computed under ``HeadPlaces(transformer, kept).gated(gates)``; a gate of 0 leaves
+    The model then computes what it computed under ``HeadHooks(transformer, kept).gated(gates)``; a gate of 0 leaves
     columns of zeros.
 
     Args:
@@ -92,7 +92,7 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
         )
     config, family = transformer.config, family_of(transformer)
     whole = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
-    places = HeadPlaces(whole)
+    places = HeadHooks(whole)
     shapes = {name: value.shape for name, value in whole.state_dict().items()}
     same = {name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape}
     whole.load_state_dict(same, strict=False)

@@ -181,7 +181,7 @@ def observe(
         )
     norms: list[NormInput] = []
     with ExitStack() as stack:
-        seen = stack.enter_context(places.watched()) if "heads" in want else []
+        seen = stack.enter_context(places.cache_outputs()) if "heads" in want else []
         if gates is not None:
             stack.enter_context(encoder.gated(gates))
         if "norms" in want:

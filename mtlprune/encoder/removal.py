@@ -144,12 +144,12 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
 
     A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
-    ``HeadPlaces(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
+    ``HeadHooks(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
     keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
     and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
     value (grouped-query attention), they get copies of them in a layer that loses a head.
 
-    Parameters cut are new objects, so make optimizers anew; and make ``HeadPlaces`` anew, with ``kept`` of the result.
+    Parameters cut are new objects, so make optimizers anew; and make ``HeadHooks`` anew, with ``kept`` of the result.
 
     Args:
         transformer: a model of a family in ``FAMILIES``, with or without something on top of its base model.

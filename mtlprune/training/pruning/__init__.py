@@ -13,7 +13,7 @@ from torch import Tensor
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import Gates, first_logits, overlap
-from mtlprune.encoder.head_closing import measure_means
+from mtlprune.encoder.interventions import measure_means
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.claims import OPEN_ABOVE, Claim, load_claims
 from mtlprune.runs.folder import RunFolder

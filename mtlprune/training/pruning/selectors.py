@@ -26,8 +26,8 @@ from transformers import PreTrainedModel
 from mtlprune.config.config import Config
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.gates import Gates, top_mask
-from mtlprune.encoder.head_closing import measure_means
-from mtlprune.encoder.heads import HeadPlaces, by_layer
+from mtlprune.encoder.heads import HeadHooks, by_layer
+from mtlprune.encoder.interventions import measure_means
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
@@ -70,7 +70,7 @@ def derivatives(
     owner = row_owners(batch)
     places = model.encoder.places
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
-    with places.watched() as outputs, autocast(model.device, precision):
+    with places.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):
             losses = [
                 alone(model.tasks[name], encoded.select([place]), target)
@@ -185,7 +185,7 @@ def head_weights(model: MultiTaskModel) -> Slices:
 
 
 def _cosines(
-    places: HeadPlaces,
+    places: HeadHooks,
     slices: Slices,
     parameters: Sequence[nn.Parameter],
     sums: Mapping[tuple[str, int], Sequence[Tensor]],
