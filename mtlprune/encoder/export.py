@@ -20,7 +20,7 @@ from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
 HEAD = {"classifier.weight", "classifier.bias"}
-"""What a model for token classification has beside its base model, where it is a linear layer and nothing else."""
+"""The weights of a model for token classification beside its base model, where it is a linear layer alone."""
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, bool]:
@@ -38,12 +38,12 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     if not encoder.word_pieces.lead:
         return encoder.tokenizer, True
     with quiet():
-        told = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
-    if isinstance(told.backend_tokenizer.pre_tokenizer, ByteLevel):
-        told.backend_tokenizer.pre_tokenizer.add_prefix_space = True
+        tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
+    if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, ByteLevel):
+        tokenizer.backend_tokenizer.pre_tokenizer.add_prefix_space = True
     wanted = [*encoder.frame.before, *encoder.tokenize(PROBES).ids.tolist(), *encoder.frame.after]
-    does = told(" ".join(PROBES))["input_ids"] == wanted
-    return (told, True) if does else (encoder.tokenizer, False)
+    fits = tokenizer(" ".join(PROBES))["input_ids"] == wanted
+    return (tokenizer, True) if fits else (encoder.tokenizer, False)
 
 
 @torch.no_grad()
@@ -137,18 +137,18 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
         raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
     base = {id(weight) for weight in model.base_model.parameters()}
-    found = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    if found != HEAD:
+    own = {name for name, weight in model.named_parameters() if id(weight) not in base}
+    if own != HEAD:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
-            f"hidden states (it has {', '.join(sorted(found))}), so --head cannot be had; export the encoder alone"
+            f"hidden states (it has {', '.join(sorted(own))}), so --head cannot be had; export the encoder alone"
         )
     model.classifier.weight.copy_(scores.weight)
     model.classifier.bias.copy_(scores.bias)
     return model.eval()
 
 
-# -- code of model cards, which print it as it stands here; with plain transformers and torch it needs nothing else ---
+# Model cards print the code below as it stands here; with plain transformers and torch it needs nothing else.
 
 
 @torch.no_grad()

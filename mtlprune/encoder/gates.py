@@ -56,7 +56,7 @@ class HardConcrete:
 
 
 PAPER = HardConcrete()
-"""As in the code of He and Choi (2021)."""
+"""The constants of the code of He and Choi (2021)."""
 
 
 def sample(logits: Tensor, noise: Tensor, law: HardConcrete = PAPER) -> Tensor:
@@ -193,7 +193,7 @@ class Gates(nn.Module):
         return self.evaluated() > OPEN
 
     def open_count(self) -> int:
-        """How many heads are open."""
+        """The number of open heads."""
         return int(self.open_mask().sum())
 
     def expected_open(self) -> Tensor:
@@ -204,7 +204,7 @@ class Gates(nn.Module):
             return probability_open(self.logits, self.law).sum()
 
     def is_fixed(self) -> bool:
-        """Whether the gates are a mask now."""
+        """True where the gates are a mask now."""
         return bool(self.fixed)  # on the CPU wherever the gates are, so that nobody waits
 
     @torch.no_grad()
@@ -229,13 +229,13 @@ class Gates(nn.Module):
         self.fixed.fill_(True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":
-        """What ``.to``, ``.half`` and the like call: moves, but never rounds."""
+        """Move, but never round: ``.to``, ``.half`` and the like call this."""
 
         def moved(tensor: Tensor) -> Tensor:
             if tensor is self.fixed:
                 return tensor
-            there = fn(tensor)
-            return there if there.dtype == tensor.dtype else tensor.to(there.device)
+            copy = fn(tensor)
+            return copy if copy.dtype == tensor.dtype else tensor.to(copy.device)
 
         return super()._apply(moved, recurse)
 

@@ -249,7 +249,7 @@ def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: l
 
 
 Substitutes = Tensor | Sequence[Tensor]
-"""What stands in for closed heads: (L, A, d), the same at every slot, or (B, T, n, d) for each layer."""
+"""Substitutes for closed heads: (L, A, d), the same at every slot, or (B, T, n, d) for each layer."""
 
 
 class HeadHooks:

@@ -33,7 +33,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
 SLOTS = 8192
-"""Of a batch, padding counted."""
+"""The slots of a batch, padding counted."""
 
 
 @torch.no_grad()

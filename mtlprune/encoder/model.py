@@ -170,7 +170,7 @@ class Encoder(nn.Module):
 
     @cached_property
     def places(self) -> HeadHooks:
-        """Where the heads of the transformer lie. Raises EncoderError for a family that is not in the table."""
+        """Hooks at the heads of the transformer. Raises EncoderError for a family that is not in the table."""
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
@@ -236,7 +236,7 @@ class Encoder(nn.Module):
         )
 
     def _mask(self, batch: EncoderBatch) -> Tensor | None:
-        """What the transformer is told of padding: where it would look whether there is any, for which a GPU's host
+        """The mask of padding for the transformer; where it would look whether there is any, for which a GPU's host
         waits, the mask that it would make itself."""
         if self.config.model_type not in ASKS or self.config._attn_implementation != "sdpa":
             return batch.attention_mask

@@ -39,10 +39,8 @@ def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int 
     """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, size in sizes.items():
-        if size < 0:
-            raise CorpusError(f"grammar, {split}: expected a number of sentences from 0 upwards, found {size}")
-        if size > MOST:
-            raise CorpusError(f"grammar, {split}: expected at most {MOST:,} sentences, found {size:,}; take fewer")
+        if not 0 <= size <= MOST:
+            raise CorpusError(f"grammar, {split}: expected a number of sentences from 0 to {MOST:,}, found {size:,}")
     if not train and (dev or test):
         raise CorpusError("grammar: dev and test use only labels that train holds, so train needs a sentence at least")
     taken: set[bytes] = set()
@@ -87,11 +85,11 @@ def fill(
         if len(sentence) > LONGEST or form in taken or (allowed and not allowed(labels(sentence))):
             misses += 1
             if misses == _PATIENCE:
-                raise CorpusError(
-                    f"grammar, {split}: asked for {size} sentences, but after {count} the last {_PATIENCE} drawn "
-                    "were all taken already, too long, or with labels that train lacks; ask for fewer, or for a larger "
-                    "train"
+                what = (
+                    f"asked for {size} sentences, but after {count} the last {_PATIENCE} drawn were all taken already"
                 )
+                advice = "too long, or with labels that train lacks; ask for fewer, or for a larger train"
+                raise CorpusError(f"grammar, {split}: {what}, {advice}")
             continue
         misses = 0
         taken.add(form)

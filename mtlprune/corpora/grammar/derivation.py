@@ -69,11 +69,9 @@ def _parse_rules(lines: list[str]) -> dict[str, list[Rule]]:
 
 def _parse_pairs(lines: list[str]) -> list[tuple[str, list[Item]]]:
     """The layers that differ, and both sentences."""
-    pairs = []
-    for layers, template in (line.split(maxsplit=1) for line in lines):
-        halves = (re.sub(r"\[([^|\]]*)\|([^\]]*)\]", half, template) for half in (r"\1", r"\2"))
-        pairs.append((layers, [parse(half)[0] for half in halves]))
-    return pairs
+    half = re.compile(r"\[([^|\]]*)\|([^\]]*)\]")
+    pairs = (line.split(maxsplit=1) for line in lines)
+    return [(layers, [parse(half.sub(which, text))[0] for which in (r"\1", r"\2")]) for layers, text in pairs]
 
 
 def _read_templates() -> list[list[str]]:
@@ -287,31 +285,15 @@ class Derivation:
         return [Edge(HEAD, Node("VP", self._expand_all(FRAMES[clause.frame].items[1:], context)))]
 
     def _open(self, name: str, kind: str, context: Context, before: Sequence[Edge]) -> Context:
-        """Draw a verb, and let who is understood as its subject or object fill that role.
-
-        Args:
-            name: the rule that is called.
-            kind: of the noun before a relative clause; of an infinitive, who is its subject: the ``subject`` or the
-                ``object`` of the clause around it, or somebody of this kind who is not named.
-        """
-        fillers: list[tuple[Node, str]] = []
-        subject = "person" if name == "who" else "" if name == "undergoer" else kind
-        gap = kind if name == "undergoer" else ""
-        if name == "second" or kind == "subject":
-            assert context.clause is not None
-            subject, fillers = context.clause.names["subject"].rstrip("~"), context.clause.fillers
-        elif kind == "object":
-            subject, fillers = "person", [(edge.node, "") for edge in before if edge.relation == "obj"]
-        elif kind and name != "infinitive":
-            fillers = [(before[0].node, "")]
+        """Draw a verb for a rule, and let those who are understood as its subject or object fill that role."""
+        subject, gap, fillers = _understood(name, kind, context, before)
         depth = context.depth - 1
         frames = _frames(subject, gap, _PASSIVE.get(name), depth > 0)
         if name == "question":
             frames = [(frame, weight) for frame, weight in frames if not frame.startswith("copula")]
         frame = self.draw.weighted(frames)
         verb = self.draw.word(*_verbs(frame, subject, gap))
-        passive = _is_passive(frame)
-        role = FRAMES[frame].items[0].body
+        passive, role = _is_passive(frame), FRAMES[frame].items[0].body
         names = {
             "subject": subject or self._kind(verb.object if passive else verb.subject),
             "agent": self._kind(verb.subject),
@@ -334,6 +316,27 @@ class Derivation:
     def _kind(self, kinds: tuple[str, ...]) -> str:
         kind = self.draw.any_of(kinds)
         return f"{kind}~" if len(ENTITIES & {*kinds}) > 1 else kind
+
+
+def _understood(
+    name: str, kind: str, context: Context, before: Sequence[Edge]
+) -> tuple[str, str, list[tuple[Node, str]]]:
+    """The kind of the subject of a rule's verb, that of its moved object ("": any, none), and the phrases that fill
+    this role without standing in its clause.
+
+    Args:
+        kind: of the noun before a relative clause; of an infinitive, who is its subject: the ``subject`` or the
+            ``object`` of the clause around it, or somebody of this kind who is not named.
+    """
+    if name == "second" or kind == "subject":
+        assert context.clause is not None
+        return context.clause.names["subject"].rstrip("~"), "", context.clause.fillers
+    if kind == "object":
+        return "person", "", [(edge.node, "") for edge in before if edge.relation == "obj"]
+    antecedent = [(before[0].node, "")] if kind and name != "infinitive" else []
+    if name == "undergoer":
+        return "", kind, antecedent
+    return "person" if name == "who" else kind, "", antecedent
 
 
 def _fits(name: str, before: Sequence[Edge]) -> bool:
@@ -361,8 +364,7 @@ def derive(root: Node, identity: str) -> Sentence:
                 governor = _sibling(phrase.edges, place).head_word() if edge.relation[-1] in "<>" else head
                 word = edge.node.head_word().start
                 heads[word], relations[word] = governor.start + 1, edge.relation.rstrip("<>")
-    words = [leaf.word for leaf in leaves]
-    words = [_fit_article(word, after) for word, after in zip(words, [*words[1:], ""], strict=True)]
+    words = [_fit_article(leaf.word, after.word) for leaf, after in zip(leaves, [*leaves[1:], Node()], strict=True)]
     words[0] = words[0][:1].upper() + words[0][1:]
     return Sentence(
         identity,

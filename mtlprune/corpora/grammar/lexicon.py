@@ -110,8 +110,8 @@ VERBS = _read_verbs()
 @cache
 def split_words(words: tuple[Choice, ...]) -> tuple[list[Choice], list[Choice]]:
     """The entries of a list that train may and may not use."""
-    unseen = [*words[HOLD_OUT_EVERY - 1 :: HOLD_OUT_EVERY]]
-    return [word for place, word in enumerate(words, 1) if place % HOLD_OUT_EVERY], unseen
+    seen = [word for place, word in enumerate(words, 1) if place % HOLD_OUT_EVERY]
+    return seen, [*words[HOLD_OUT_EVERY - 1 :: HOLD_OUT_EVERY]]
 
 
 class Draw:
