@@ -83,7 +83,7 @@ class WordPieces:
         )["input_ids"]
 
     def _find_lead(self) -> str:
-        """The text that gives a lone word, behind it, the ids it has inside running text: nothing, or a blank.
+        """Nothing or a blank: the text before a lone word with which it gets the ids that it has in running text.
 
         Found by asking the tokenizer rather than by a table of families: byte-level BPE (RoBERTa, DeBERTa, ModernBERT)
         needs the blank, WordPiece and SentencePiece do not.
