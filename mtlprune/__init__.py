@@ -124,7 +124,7 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
 
 
 def read_results(folder: str | Path) -> dict[str, ShownResult]:
-    """What analyses found, by their names; ``read_results("found")["smoothing"].frames`` are data frames.
+    """The Results of analyses, by their names; ``read_results("folder")["smoothing"].frames`` are data frames.
 
     Args:
         folder: that `mtlprune analyze ... --out` wrote, with this version or an earlier one.
@@ -138,8 +138,8 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
     from mtlprune.analyses.analysis import results_in
     from mtlprune.reports.analyses import ShownResult
 
-    found = results_in(Path(folder))
-    return {name: ShownResult(one.analysis, one.about, one.frames) for name, one in found.items()}
+    results = results_in(Path(folder))
+    return {name: ShownResult(one.analysis, one.about, one.frames) for name, one in results.items()}
 
 
 def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") -> list[RunFolder]:
@@ -152,7 +152,7 @@ def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") 
     named = [os.fspath(run) for run in runs]
     paths = dict.fromkeys(path for name in named for path in (sorted(glob(name)) or [name]))  # noqa: PTH207 (whole paths too)
     files = (having, f"seed-*/{having}")
-    made = [path for path in paths if path in named or any(any(Path(path).glob(file)) for file in files)]
-    if not made:
+    matching = [path for path in paths if path in named or any(any(Path(path).glob(file)) for file in files)]
+    if not matching:
         raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
-    return [RunFolder.existing(path) for path in expanded(made, having)]
+    return [RunFolder.existing(path) for path in expanded(matching, having)]

@@ -6,7 +6,7 @@ import re
 
 
 class MtlpruneError(ValueError):
-    """What went wrong in one sentence; the command line prints it without a traceback."""
+    """A fault that is said in one sentence; the command line prints it without a traceback."""
 
     exit_code = 2
     """2: the user can mend it; 3: a run broke."""
@@ -21,28 +21,30 @@ def launched() -> tuple[int, int, int]:
     Raises:
         MtlpruneError: environment variables that contradict each other, or do not say where the others are.
     """
-    found = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": 0}
+    numbers = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": 0}
     how = "torchrun sets it: begin the run by torchrun, or unset RANK and WORLD_SIZE to train with one process"
-    for name in found.keys() & os.environ.keys():
+    for name in numbers.keys() & os.environ.keys():
         if not re.fullmatch("[0-9]{1,9}", os.environ[name]):
             raise MtlpruneError(f"{name}: expected a whole number, found {os.environ[name]!r}; {how}")
-        found[name] = int(os.environ[name])
-    rank, size = found["RANK"], found["WORLD_SIZE"]
+        numbers[name] = int(os.environ[name])
+    rank, size = numbers["RANK"], numbers["WORLD_SIZE"]
     if rank >= size:
         raise MtlpruneError(f"RANK: expected a number below WORLD_SIZE, which is {size}, found {rank}; {how}")
     needed = ("RANK", "MASTER_ADDR", "MASTER_PORT") if size > 1 else ()
     if missing := next((name for name in needed if not os.environ.get(name)), ""):
         raise MtlpruneError(f"{missing}: expected one, as WORLD_SIZE is {size}, found none; {how}")
-    return rank, size, found["LOCAL_RANK"] if "LOCAL_RANK" in os.environ else rank
+    return rank, size, numbers["LOCAL_RANK"] if "LOCAL_RANK" in os.environ else rank
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
+    """Return True if memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)
-    told = refused is not None and refused.errno == errno.ENOMEM
-    said = any(words in str(error) for words in ("can't allocate memory", "failed to map segment from shared object"))
-    return isinstance(error, MemoryError) or kind or told or said
+    by_number = refused is not None and refused.errno == errno.ENOMEM
+    by_words = any(
+        words in str(error) for words in ("can't allocate memory", "failed to map segment from shared object")
+    )
+    return isinstance(error, MemoryError) or kind or by_number or by_words
 
 
 _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
@@ -56,10 +58,12 @@ def system_refusal(error: BaseException) -> OSError | None:
         return error
     text = str(error)
     numbers = map(int, re.findall(r"(?:\(os error |\bOs \{ code: |: [\w /]+ \()(\d{1,3})\b", text))
-    told = [number for number in numbers if "os error" in text or "Os {" in text or f"{os.strerror(number)} (" in text]
-    told += [number for words, number in _IN_WORDS.items() if words in text]
-    if told:
-        return OSError(told[0], os.strerror(told[0]))
+    refusals = [
+        number for number in numbers if "os error" in text or "Os {" in text or f"{os.strerror(number)} (" in text
+    ]
+    refusals += [number for words, number in _IN_WORDS.items() if words in text]
+    if refusals:
+        return OSError(refusals[0], os.strerror(refusals[0]))
     return system_refusal(error.__cause__) if error.__cause__ is not None else None
 
 

@@ -57,13 +57,13 @@ class Layer(NamedTuple):
 
 
 class Kind:
-    """What all layers of a kind have in common; as it stands, a layer of one label a word."""
+    """The interface of a kind of layer; as it stands, a layer of one label a word."""
 
     columns: ClassVar[dict[str, str]] = {"tag": "text[]"}
     """The columns a value is stored in: part → text or int, with one [] for each level of lists."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
-        """What contradicts itself in a value for a sentence of so many words; after the first, nothing may be asked."""
+        """Yield contradictions in a value for a sentence of so many words; after the first, nothing may be asked."""
         if len(value) != words:
             yield f"expected one tag a word, found {len(value)} for {words} words"
         for place, tag in enumerate(value):
@@ -86,7 +86,7 @@ class Kind:
         return tuple(tree)
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
-        """What a reader sees beside each word."""
+        """One text a word, for people to read."""
         return list(value)
 
 
@@ -119,8 +119,8 @@ class SpansKind(Kind):
         return tuple(Span(*span) for span in tree)
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
-        said = [(span.start, f"{span.label}: {_phrase(span, words)}") for span in value]
-        return ["; ".join(text for place, text in said if place == word) for word in range(len(words))]
+        texts = [(span.start, f"{span.label}: {_phrase(span, words)}") for span in value]
+        return ["; ".join(text for place, text in texts if place == word) for word in range(len(words))]
 
 
 class TreeKind(Kind):
@@ -131,8 +131,8 @@ class TreeKind(Kind):
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         heads, relations = value
         if len(heads) != words or len(relations) != words:
-            found = f"{len(heads)} and {len(relations)}"
-            yield f"expected {words} heads and {words} relations, found {found}"
+            actual = f"{len(heads)} and {len(relations)}"
+            yield f"expected {words} heads and {words} relations, found {actual}"
         for place, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
             if not isinstance(head, int) or not 0 <= head <= words:
                 yield f"the head of word {place} is {head!r}; expected a number from 0 to {words}"
@@ -221,11 +221,11 @@ class FramesKind(Kind):
         return tuple(Predicate(p["index"], p["roleset"], cut, p["lemma"]) for p, cut in zip(tree, spans, strict=True))
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
-        found = [""] * len(words)
+        texts = [""] * len(words)
         for predicate in value:
-            said = [f"{span.label}: {_phrase(span, words)}" for span in predicate.arguments]
-            found[predicate.index] = "; ".join([predicate.roleset or predicate.lemma or "predicate", *said])
-        return found
+            arguments = [f"{span.label}: {_phrase(span, words)}" for span in predicate.arguments]
+            texts[predicate.index] = "; ".join([predicate.roleset or predicate.lemma or "predicate", *arguments])
+        return texts
 
 
 KINDS: dict[str, Kind] = {
@@ -286,7 +286,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def layer_order(name: str) -> tuple[int, str]:
-    """What sorts layers into the order in which they are shown."""
+    """The key that sorts layers into the order in which they are shown."""
     return (list(LAYERS).index(name) if name in LAYERS else len(LAYERS)), name
 
 

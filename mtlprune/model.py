@@ -117,13 +117,13 @@ class MultiTaskModel(nn.Module):
         run = RunFolder.with_weights(path)
         config = build_config(run.read_config(), str(run.config_path))
         best = run.read_best()
-        key, again = task or "joint", "it, config.yaml or vocabulary.json was changed or damaged"
+        key, repair = task or "joint", "it, config.yaml or vocabulary.json was changed or damaged"
         if key not in best:
             raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
         run.verify()
         try:
             weights = run.verify_weights(key, best[key])
-            tensors = read_weights(weights, RunError, again)
+            tensors = read_weights(weights, RunError, repair)
         except RunError:
             if run.read_best() == best:
                 raise
@@ -140,7 +140,7 @@ class MultiTaskModel(nn.Module):
             if out_of_memory(error):
                 raise
             what = " ".join(str(error).split())  # torch lists what does not fit on several lines
-            raise RunError(f"{weights} does not hold the weights of this run; {again} ({what})") from error
+            raise RunError(f"{weights} does not hold the weights of this run; {repair} ({what})") from error
         return model.to(device).eval()
 
     @property
@@ -173,9 +173,9 @@ class MultiTaskModel(nn.Module):
             part = self.tasks[name].collate([rows[place] for place in known], sizes)  # type: ignore[operator]
             joined[name] = (None if len(known) == len(rows) else known, part)
         parts = [batch.tensors(), *(part for _, part in joined.values())]
-        there = iter(moved([tensor for part in parts for tensor in part.values()], self.device))
+        on_device = iter(moved([tensor for part in parts for tensor in part.values()], self.device))
         for part in parts:
-            part.update(zip(part, there, strict=False))
+            part.update(zip(part, on_device, strict=False))
         there_too = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
         return Batch(there_too, joined, len(pieces), sum(batch.sizes))
 
@@ -189,11 +189,11 @@ class MultiTaskModel(nn.Module):
         Args:
             decode: computes them; `decode_terms`, if not given.
         """
-        found = {}
+        predictions = {}
         for encoded, names in self.encodings(batch.pieces, list(batch.targets)):
             for name in names:
-                found[name] = (decode or self.decode_terms)(name, encoded, *batch.targets[name])
-        return {name: found[name] for name in batch.targets}
+                predictions[name] = (decode or self.decode_terms)(name, encoded, *batch.targets[name])
+        return {name: predictions[name] for name in batch.targets}
 
     def decode_terms(
         self, name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]
@@ -305,14 +305,14 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
     size = encoder.places.layers, encoder.places.heads
     salt = zlib.crc32(",".join(config.tasks).encode())  # gates of different tasks must not begin alike
     seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
-    made: dict[str, Gates] = {}
+    gates: dict[str, Gates] = {}
     for name, seed in zip(names, seeds, strict=True):
         if settings.method == "topk":
-            made[name] = TopKGates(*size, cast(int, settings.keep), settings.init, seed, settings.anneal_from)
+            gates[name] = TopKGates(*size, cast(int, settings.keep), settings.init, seed, settings.anneal_from)
         else:
-            made[name] = Gates(*size, "open" if settings.noise else settings.init, seed, law)
-        made[name].requires_grad_(settings.learns)
-    return made
+            gates[name] = Gates(*size, "open" if settings.noise else settings.init, seed, law)
+        gates[name].requires_grad_(settings.learns)
+    return gates
 
 
 def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -149,10 +149,10 @@ def declared(sentences: Iterable[Sentence]) -> dict[str, str]:
     Raises:
         SentenceError: a layer is of two kinds.
     """
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for sentence in sentences:
         for name, layer in sentence.further:
-            if found.setdefault(name, layer.kind) != layer.kind:
-                what = f"it is of the kind {layer.kind}, but {found[name]} in an earlier sentence; a layer has one kind"
+            if kinds.setdefault(name, layer.kind) != layer.kind:
+                what = f"it is of the kind {layer.kind}, but {kinds[name]} in an earlier sentence; a layer has one kind"
                 raise _wrong(sentence, name, what)
-    return {**LAYERS, **dict(sorted(found.items()))}
+    return {**LAYERS, **dict(sorted(kinds.items()))}

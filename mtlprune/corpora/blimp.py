@@ -61,13 +61,13 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
         )
     if pairs is not None and pairs < 1:
         raise CorpusError(f"expected at least one pair a paradigm, found {pairs}")
-    found = [_read(path, pairs) for path in files]
+    paradigms = [_read(path, pairs) for path in files]
     seen: dict[str, Path] = {}
-    for path, paradigm in zip(files, found, strict=True):
+    for path, paradigm in zip(files, paradigms, strict=True):
         first = seen.setdefault(paradigm.name, path)
         if first is not path:
             raise CorpusError(f"{path}: the paradigm {paradigm.name} is already in {first.name}; keep one of them")
-    return found
+    return paradigms
 
 
 def _read(path: Path, most: int | None) -> Paradigm:

@@ -33,7 +33,7 @@ class Unread:
 
 
 class LeftOut:
-    """What is left out of a corpus: layers, and sentences that cannot be read.
+    """Layers and sentences that are left out of a corpus, counted, with their reasons.
 
     Args:
         layers: not to be read.
@@ -53,7 +53,7 @@ class LeftOut:
             self.reasons.append(str(error))
 
     def account(self, read: int, tell: Tell) -> dict[str, Any]:
-        """What corpus.json says of it, where ``read`` sentences were read; which sentences went is told.
+        """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out.
 
         Raises:
             CorpusError: they are too many, or a layer is none that the files could have.
@@ -130,13 +130,13 @@ def read_files(
                     raise CorpusError(f"{path}, sentence {sentence.id!r}: {what}; a layer has one kind")
             yield sentence
 
-    splits: Splits = {split: spooled(s for path in found for s in sentences_of(path)) for split, found in paths.items()}
+    splits: Splits = {split: spooled(s for path in group for s in sentences_of(path)) for split, group in paths.items()}
     account = left_out.account(sum(map(len, splits.values())), tell) if left_out else {}
     for split, sentences in splits.items():
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
-    digests = {str(path): source_digest(path) for found in paths.values() for path in found}
-    counted = {path.stem for found in paths.values() for path in found}
+    digests = {str(path): source_digest(path) for group in paths.values() for path in group}
+    counted = {path.stem for group in paths.values() for path in group}
     if files.together:
         splits = cut(splits["all"], files.shares, files.seed, ", ".join(files.together))
         digests["split"] = f"{files.shares}, seed {files.seed}"
@@ -145,7 +145,7 @@ def read_files(
 
 def expand(names: Sequence[str]) -> list[Path]:
     """The files that paths, folders and patterns stand for, sorted within each. Raises CorpusError where none does."""
-    found: dict[Path, None] = {}
+    expanded: dict[Path, None] = {}
     for name in names:
         path = Path(name)
         root = Path(path.anchor)
@@ -160,12 +160,12 @@ def expand(names: Sequence[str]) -> list[Path]:
             raise CorpusError(f"{name}: expected a pattern, found: {error}") from error
         if not files:
             raise CorpusError(f"{name}: expected a file, a folder of files or a pattern, found none; check the path")
-        found.update(dict.fromkeys(files))
-    return list(found)
+        expanded.update(dict.fromkeys(files))
+    return list(expanded)
 
 
 def percents(shares: str) -> list[int]:
-    """Of train, dev and test, out of ``80/10/10``. Raises CorpusError."""
+    """The percents of train, dev and test in ``80/10/10``. Raises CorpusError."""
     percent = [whole_number(part) for part in shares.split("/")]
     if len(percent) != 3 or None in percent or sum(known := [part or 0 for part in percent]) != 100:
         raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares[:60]!r}")
@@ -197,13 +197,13 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell, counted: 
     """
     taken = Counter[str]()
     known = set[str]()
-    double = told = 0
+    double = renumbered = 0
     for name in (sentence.id for sentences in splits.values() for sentence in sentences):
         double += name in known
-        told += name in known and re.sub(r"[-/]\d+$", "", name) not in counted
+        renumbered += name in known and re.sub(r"[-/]\d+$", "", name) not in counted
         known.add(name)
-    if told:
-        tell(f"{told} sentences had the id of an earlier one and have got another, such as ID~2")
+    if renumbered:
+        tell(f"{renumbered} sentences had the id of an earlier one and have got another, such as ID~2")
 
     def renamed(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         for sentence in sentences:
@@ -218,27 +218,27 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell, counted: 
 
 
 def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
-    """What is odd about a corpus, in sentences: train's sentences in other splits, several roots, control characters.
+    """List oddities of a corpus, a sentence each: train's sentences in other splits, several roots, control characters.
 
     All of these are read and trained on.
     """
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
-    said = []
+    warnings = []
     for split, sentences in splits.items():
-        found: dict[str, list[str]] = defaultdict(list)
+        odd: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
-                found["have the words of one of train"].append(sentence.id)
+                odd["have the words of one of train"].append(sentence.id)
             if any(tree.heads.count(0) > 1 for tree in trees):
-                found["have several roots, and a predicted tree has one"].append(sentence.id)
+                odd["have several roots, and a predicted tree has one"].append(sentence.id)
             if re.search(r"[\x00-\x1f\x7f-\x9f]", " ".join(sentence.words)):
-                found["have control characters in words, which some encoders drop"].append(sentence.id)
-        said += [
-            f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in found.items()
+                odd["have control characters in words, which some encoders drop"].append(sentence.id)
+        warnings += [
+            f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in odd.items()
         ]
-    return said
+    return warnings
 
 
 def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> tuple[Splits, list[str]]:
@@ -295,7 +295,9 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     for layer, each in labels.items():
         for (one, mine), (two, theirs) in combinations(each.items(), 2):
             if mine and theirs and (_foreign(mine, theirs) or _foreign(theirs, mine)):
-                shown = ["such as " + ", ".join(label for label, _ in found.most_common(3)) for found in (mine, theirs)]
+                shown = [
+                    "such as " + ", ".join(label for label, _ in counts.most_common(3)) for counts in (mine, theirs)
+                ]
                 what = f"the layer {layer} has other labels in {one} ({shown[0]}) than in {two} ({shown[1]})"
                 tell(f"warning: {what}; build one of them under another name, such as {layer}2, to train on both")
                 mixed.append(layer)
@@ -303,5 +305,5 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
 
 
 def _foreign(mine: Counter[str], theirs: Counter[str]) -> bool:
-    """Whether most labels of one corpus, counted as often as they occur, are none of the other's."""
+    """Return True if most labels of one corpus, counted as often as they occur, are none of the other's."""
     return 2 * sum(times for label, times in mine.items() if label not in theirs) > mine.total()

@@ -100,14 +100,14 @@ def ewt5_files(sources: Path) -> dict[str, Path]:
 def _find_propbank(sources: Path) -> Path:
     folders = [folder / "data/google/ewt" for folder in (sources / "propbank", sources)]
     archives = sorted((sources / "propbank").glob("*.tar.*")) + sorted((sources / "propbank").glob("*.tgz"))
-    found = [folder for folder in folders if folder.is_dir()] or archives
-    if len(found) != 1:
-        what = "found none" if not found else f"found {', '.join(path.name for path in found)}; keep one"
+    candidates = [folder for folder in folders if folder.is_dir()] or archives
+    if len(candidates) != 1:
+        what = "found none" if not candidates else f"found {', '.join(path.name for path in candidates)}; keep one"
         raise CorpusError(
             f"{sources}: expected data/google/ewt, propbank/data/google/ewt or one tar archive in propbank/, {what}; "
             f"get it from https://codeload.github.com/propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _documents(sentences: Iterable[Sentence]) -> dict[str, list[Sentence]]:
@@ -161,8 +161,8 @@ def _pair(
             exception = exceptions.get(sentence.id) or _Exception(following, ())
             following = exception.skeleton + 1
             if exception.skeleton >= len(trees):
-                found = f"found {len(trees)} sentences only, none for {sentence.id!r}"
-                raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {found}; take r2.16")
+                actual = f"found {len(trees)} sentences only, none for {sentence.id!r}"
+                raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; take r2.16")
             skeleton = trees[exception.skeleton]
             try:
                 yield sentence, skeleton, Regrouping(len(skeleton), len(sentence), exception.groups)
@@ -170,8 +170,8 @@ def _pair(
                 what = f"the skeleton does not fit sentence {sentence.id!r}: {error}; take r2.16 of UD"
                 raise malformed(skeleton.source, skeleton.line, what) from error
         if trees is not None and following + _LEFT_OVER.get(name, 0) != len(trees):
-            found = f"found {len(trees)} for {len(document)}"
-            raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {found}; take r2.16 of UD")
+            actual = f"found {len(trees)} for {len(document)}"
+            raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; take r2.16 of UD")
 
 
 def _check_tag_agreement(
@@ -184,8 +184,10 @@ def _check_tag_agreement(
                 same += sum(a == b for a, b in zip(sentence.pos, skeleton.pos, strict=True))
                 words += len(sentence)
     if same < _LEAST_TAG_AGREEMENT * words:
-        found = f"found {same / words:.1%} of {words} words"
-        raise CorpusError(f"expected the tags of UD and PropBank to agree, {found}; the sources do not belong together")
+        actual = f"found {same / words:.1%} of {words} words"
+        raise CorpusError(
+            f"expected the tags of UD and PropBank to agree, {actual}; the sources do not belong together"
+        )
 
 
 def _read_exceptions() -> dict[str, _Exception]:
@@ -322,14 +324,14 @@ class Regrouping:
 
     def predicates(self, predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:
         """Predicates at words (the first, where a token is several), argument spans grown to whole words."""
-        found = []
+        moved_predicates = []
         for predicate in predicates:
             words = self._covers[predicate.index]
             if words:
                 moved = (_move(span, self._covers) for span in predicate.arguments)
                 arguments = tuple(span for span in moved if span is not None)
-                found.append(predicate._replace(index=words[0], arguments=arguments))
-        return tuple(found)
+                moved_predicates.append(predicate._replace(index=words[0], arguments=arguments))
+        return tuple(moved_predicates)
 
 
 def _move(span: Span, onto: Sequence[tuple[int, ...]]) -> Span | None:

@@ -74,11 +74,11 @@ def _foreign(path: Path, folder: Path) -> bool:
 def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
     """The files of each split, in the order of their paths."""
     names = {name: split for split, folders in SPLITS.items() for name in folders}
-    found: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
     foreign = outside = 0
     conll = sorted((path for path in everything if path.name.endswith("_conll")), key=lambda path: path.parts)
-    made = [path for path in conll if "auto" not in path.name]
-    for path in _gold(made):
+    manual = [path for path in conll if "auto" not in path.name]
+    for path in _gold(manual):
         above = path.relative_to(folder).parts[:-1]
         split = next((names[part] for part in above if part in names), None)
         if _foreign(path, folder):
@@ -86,13 +86,13 @@ def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) ->
         elif split is None:
             outside += 1
         else:
-            found[split].append(path)
-    if foreign or outside or len(made) < len(conll):
+            splits[split].append(path)
+    if foreign or outside or len(manual) < len(conll):
         tell(
-            f"{folder}: left out {len(conll) - len(made)} automatic files, {foreign} in other languages, "
+            f"{folder}: left out {len(conll) - len(manual)} automatic files, {foreign} in other languages, "
             f"{outside} in no split folder"
         )
-    missing = [split for split, paths in found.items() if not paths]
+    missing = [split for split, paths in splits.items() if not paths]
     if missing:
         skeletons = " There are *_skel files, whose words are withheld: run skeleton2conll on them first."
         automatic = " Files with auto in their name are no gold annotation and do not count."
@@ -100,13 +100,13 @@ def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) ->
             f"{folder}: expected *_conll files in folders train, development and test below it, found none for "
             f"{', '.join(missing)}."
             + (skeletons if any(path.name.endswith("_skel") for path in everything) else "")
-            + (automatic if len(made) < len(conll) else "")
+            + (automatic if len(manual) < len(conll) else "")
         )
-    return found
+    return splits
 
 
 def _gold(paths: list[Path]) -> list[Path]:
-    """Of each folder the gold files; where it has none, all but those of a parser."""
+    """The gold files of each folder; where it has none, all but those of a parser."""
     with_gold = {path.parent for path in paths if path.name.endswith("gold_conll")}
     return [
         path
@@ -186,17 +186,17 @@ def read_converted(splits: Splits, dep: Path, names: Mapping[str, Sequence[str]]
 
 
 def _file_of(folder: Path, words: Sequence[str]) -> Path:
-    found = [
+    candidates = [
         path
         for path in sorted(folder.iterdir())
         if path.is_file() and set(re.split(r"[^a-z]+", path.name.lower())) & set(words)
     ]
-    if len(found) != 1:
+    if len(candidates) != 1:
         raise CorpusError(
             f"{folder}: expected one file with {' or '.join(words)} in its name, found "
-            + (", ".join(path.name for path in found) or "none")
+            + (", ".join(path.name for path in candidates) or "none")
         )
-    return found[0]
+    return candidates[0]
 
 
 def with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
@@ -225,9 +225,9 @@ def with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentenc
 
 
 def _check_words(path: Path, old: Sentence, new: Sentence, lines: Sequence[int]) -> None:
-    for expected, found, line in zip(old.words, new.words, lines, strict=False):
-        if _comparable(expected) != _comparable(found):
-            raise malformed(path, line, f"expected the word {expected!r} of sentence {old.id}, found {found!r}")
+    for expected, actual, line in zip(old.words, new.words, lines, strict=False):
+        if _comparable(expected) != _comparable(actual):
+            raise malformed(path, line, f"expected the word {expected!r} of sentence {old.id}, found {actual!r}")
     if len(old) != len(new):
         raise malformed(
             path, lines[0], f"expected the {len(old)} words of sentence {old.id} from here on, found {len(new)}"
@@ -272,10 +272,10 @@ def _convert(java: str, jar: Path, sentences: Sequence[Sentence], stem: Path) ->
     with output.open("wb") as file:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)
     if run.returncode != 0:
-        told = run.stderr.decode("utf-8", "replace").strip().splitlines()
+        messages = run.stderr.decode("utf-8", "replace").strip().splitlines()
         raise CorpusError(
             f"{jar}: the converter ended with exit code {run.returncode}"
-            + (f" ({told[0]})" if told else "")
+            + (f" ({messages[0]})" if messages else "")
             + f"; expected the Stanford parser's jar (3.3.0), which has the class {MAIN_CLASS}"
         )
     return output

@@ -248,5 +248,5 @@ class Majority:
         """The same words with the layers that train knows; only the words are looked at."""
         words = sentence.words
         tags = self._tags.predict(words, ())
-        found = {name: Layer(self.layers[name], one.predict(words, tags)) for name, one in self._learners.items()}
-        return sentence.bare().with_layers(**found)
+        layers = {name: Layer(self.layers[name], one.predict(words, tags)) for name, one in self._learners.items()}
+        return sentence.bare().with_layers(**layers)

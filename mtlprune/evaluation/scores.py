@@ -1,4 +1,4 @@
-"""What a prediction is worth: counts for each sentence, scores from sums of counts. Free of torch.
+"""Scores of predictions: counts for each sentence, scores from sums of counts. Free of torch.
 
 Counts are kept by sentence because tables resample them: an F1 is no mean over sentences, but a function of summed
 counts. Which official scorer each score reproduces, and every difference, is in ``docs/scores.md``.
@@ -29,7 +29,7 @@ _PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "
 
 
 def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
-    """Of a layer as gold declares it, None where gold is unknown; SentenceError where the two cannot be compared."""
+    """The kind that gold declares, None where gold is unknown. SentenceError where the two cannot be compared."""
     if gold.words != predicted.words:
         raise SentenceError(
             f"sentence {gold.id!r}: gold and prediction ({predicted.id!r}) do not have the same words; "
@@ -77,9 +77,9 @@ def _count_trees(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
 def _count_brackets(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
     """``correct``, ``gold``, ``predicted`` brackets by EVALB's rules with ``new.prm``."""
     place = fenceposts(gold, kind)
-    found, guessed = brackets(mine, place), brackets(theirs, place)
-    correct = sum(min(number, guessed[bracket]) for bracket, number in found.items() if bracket in guessed)
-    return {"correct": correct, "gold": sum(found.values()), "predicted": sum(guessed.values())}
+    gold_brackets, guessed = brackets(mine, place), brackets(theirs, place)
+    correct = sum(min(number, guessed[bracket]) for bracket, number in gold_brackets.items() if bracket in guessed)
+    return {"correct": correct, "gold": sum(gold_brackets.values()), "predicted": sum(guessed.values())}
 
 
 def _count_frames(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
@@ -143,9 +143,9 @@ def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None
         if kind is None or (named := tags_named(kind)) is None:
             continue
         tags = sentence.get(named) or ("",) * len(sentence)
-        found = [tag in DELETED for word, tag in zip(sentence.words, tags, strict=True) if is_punctuation(word)]
-        words += len(found)
-        deleted += sum(found)
+        punctuation = [tag in DELETED for word, tag in zip(sentence.words, tags, strict=True) if is_punctuation(word)]
+        words += len(punctuation)
+        deleted += sum(punctuation)
     if 2 * deleted >= words:
         return None
     return (
@@ -156,13 +156,13 @@ def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None
 
 def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, int, str]]:
     """Brackets that EVALB counts; ``place``: fencepost before deletion of words → after."""
-    found: Counter[tuple[int, int, str]] = Counter()
+    bracket_counts: Counter[tuple[int, int, str]] = Counter()
     for start, end, label in spans:
         left, right = place[start], place[end]
         label = _evalb_label(label)
         if left < right and label not in DELETED:
-            found[left, right, label] += 1
-    return found
+            bracket_counts[left, right, label] += 1
+    return bracket_counts
 
 
 @lru_cache(maxsize=1 << 12)
@@ -187,7 +187,7 @@ def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
 
     A piece C-X belongs to the last X before it; without any, it is an X itself. V, with its pieces, is left out.
     """
-    found: set[tuple] = set()
+    arguments: set[tuple] = set()
     for predicate in predicates:
         pieces: list[tuple[str, list[tuple[int, int]]]] = []
         last: dict[str, list[tuple[int, int]]] = {}
@@ -199,8 +199,8 @@ def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
             else:
                 last[label] = [(start, end)]
                 pieces.append((label, last[label]))
-        found.update((predicate.index, label, tuple(spans)) for label, spans in pieces if label != "V")
-    return found
+        arguments.update((predicate.index, label, tuple(spans)) for label, spans in pieces if label != "V")
+    return arguments
 
 
 # --- scores from sums ------------------------------------------------------------------------------------------------

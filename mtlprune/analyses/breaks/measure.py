@@ -68,7 +68,7 @@ def measure(request: Request) -> Result:
     """
     options = request.options
     points = read_logs([Path(name) for name in request.names])
-    long = {place: found for place, found in points.items() if len(found) >= LEAST}
+    long = {place: curveof_heads for place, curveof_heads in points.items() if len(curveof_heads) >= LEAST}
     if not long:
         most = max(map(len, points.values()), default=0)
         raise BreakError(
@@ -77,8 +77,8 @@ def measure(request: Request) -> Result:
         )
     curves: list[dict[str, Any]] = []
     steps: dict[str, dict[tuple[int, int], float]] = {}
-    for (name, layer, head), found in long.items():
-        at, values = zip(*found, strict=True)
+    for (name, layer, head), curveof_heads in long.items():
+        at, values = zip(*curveof_heads, strict=True)
         falling = values[-1] < values[0]
         try:
             one = find_break(at, values, options.delta, falling, options.axis)
@@ -90,7 +90,7 @@ def measure(request: Request) -> Result:
         else:
             facts = {"break": step, "bend": one.bend, "falling": float(falling)}
             curves += [{"term": name, "measure": key, "value": v, "n": one.points} for key, v in facts.items()]
-    grids = {name: _grid(found) for name, found in steps.items()}
+    grids = {name: _grid(curveof_heads) for name, curveof_heads in steps.items()}
     tests = {
         (first, second): lag_test(grids[first], grids[second], options.permutations, (request.seed, 27))
         for first, second in combinations(grids, 2)
@@ -112,9 +112,9 @@ def frames_of(
     """Frames of a Result, of what there is: rows of ``curves``, breaks of heads by name, p by two names."""
     lags = []
     for (first, second), p in tests.items():
-        found = head_rows({"lag": grids[second] - grids[first]}).dropna(subset=["value"])
-        size = {"measure": "size", "value": found["value"].abs().mean(), "p": p, "n": len(found)}
-        lags.append(pd.concat([found, pd.DataFrame([size])]).assign(term=first, other=second))
+        lag_rows = head_rows({"lag": grids[second] - grids[first]}).dropna(subset=["value"])
+        size = {"measure": "size", "value": lag_rows["value"].abs().mean(), "p": p, "n": len(lag_rows)}
+        lags.append(pd.concat([lag_rows, pd.DataFrame([size])]).assign(term=first, other=second))
     parts = {
         "curves": [pd.DataFrame(curves)],
         "heads": [head_rows({"break": grid}).assign(term=name) for name, grid in grids.items()],
@@ -124,9 +124,9 @@ def frames_of(
     return {name: frame for name, frame in frames.items() if len(frame)}
 
 
-def _grid(found: Mapping[tuple[int, int], float]) -> Grid:
-    grid = np.full(np.max(list(found), axis=0), np.nan)
-    for (layer, head), step in found.items():
+def _grid(step_of_heads: Mapping[tuple[int, int], float]) -> Grid:
+    grid = np.full(np.max(list(step_of_heads), axis=0), np.nan)
+    for (layer, head), step in step_of_heads.items():
         grid[layer - 1, head - 1] = step
     return grid
 

@@ -64,11 +64,11 @@ class Frequencies:
         if key not in self.known:
             if number not in self.sentences:
                 self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
-            found = np.zeros(len(rows.names))
+            counts = np.zeros(len(rows.names))
             for sentence in self.sentences[number]:
                 if task.known(sentence):
-                    np.add.at(found, task.label_places(task.target(sentence)), 1)
-            self.known[key] = found
+                    np.add.at(counts, task.label_places(task.target(sentence)), 1)
+            self.known[key] = counts
         return self.known[key]
 
 
@@ -83,7 +83,7 @@ def decoders(
     """
     model = MultiTaskModel.load(source.name, device=request.device)
     predicted, called = list(model.annotate(sentences)), f"{source.label} ({source.name})"
-    found: list[Part] = []
+    parts: list[Part] = []
     notes = []
     for name, module in model.tasks.items():
         assert isinstance(module, Task)
@@ -106,12 +106,12 @@ def decoders(
         fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
         shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(maths.unit_rows(weights))), "labels")
         keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
-        found.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
-    return found, notes
+        parts.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
+    return parts, notes
 
 
 def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.DataFrame:
-    """What rows (K, D) and counts say of labels: ``label`` (NONE where the softmax has a class for no label),
+    """Rows (K, D) and their counts by label: ``label`` (NONE where the softmax has a class for no label),
     ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
     1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
     units = maths.unit_rows(rows)
@@ -132,7 +132,7 @@ def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.Data
 
 
 def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
-    """What figures show of a cloud, with the digits that it takes to draw: ``spectra`` (by the largest) and ``points``.
+    """The columns that figures show of a cloud, rounded for drawing: ``spectra`` (by the largest) and ``points``.
 
     Args:
         singular: (D,), falling.
@@ -154,12 +154,12 @@ def matrix(rows: Tensor) -> dict[str, float]:
     moments = maths.Moments(len(rows))
     moments.add(small)
     angles, mean = maths.angles_to_mean(rows), float(maths.mean_cosine(rows))
-    found: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
-    found |= {"mean_cosine": mean, "cosine": mean * len(rows) / (len(rows) - 1)}
-    found |= {"angle": angles.median(), "angle_max": angles.max(), "top1": maths.top_share(singular, 1)}
-    found |= {"rank": maths.effective_rank(singular), "rank_share": moments.effective_rank_share()}
-    found["partition"] = maths.partition_isotropy(small)
-    return {name: float(value) for name, value in found.items()}
+    measures: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
+    measures |= {"mean_cosine": mean, "cosine": mean * len(rows) / (len(rows) - 1)}
+    measures |= {"angle": angles.median(), "angle_max": angles.max(), "top1": maths.top_share(singular, 1)}
+    measures |= {"rank": maths.effective_rank(singular), "rank_share": moments.effective_rank_share()}
+    measures["partition"] = maths.partition_isotropy(small)
+    return {name: float(value) for name, value in measures.items()}
 
 
 def _small(rows: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
 # -- joint against single ----------------------------------------------------------------------------------------------
 
 
-def pairs(found: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
+def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
     """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
     which only those with FEW gold items or more count.
 
@@ -212,7 +212,7 @@ def pairs(found: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
         ``mean_difference`` of F1, Spearman's correlation as ``value``, ``p``, and ``q`` over all.
     """
     rows: list[dict[str, Any]] = []
-    each = [(keys, frames["labels"]) for keys, frames in found if "labels" in frames]
+    each = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]
     for keys, joint in each:
         kind = variant(keys["encoder"])
         wanted = {**keys, "encoder": keys["task"].upper() + (f" ({kind})" if kind else "")}
@@ -230,7 +230,7 @@ def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: i
     difference = joint["f1"] - single["f1"]
     mean = float(difference.mean()) if used.any() else math.nan
     logs = np.log(joint["frequency"].where(joint["frequency"] > 0))
-    for term, column, held in (
+    for term, column, fixed in (
         ("cosine", joint["cosine"], None),
         ("cosine_change", joint["cosine"] - single["cosine"], None),
         ("rival_change", joint["rival_cosine"] - single["rival_cosine"], None),
@@ -239,6 +239,6 @@ def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: i
         ("cosine_change_given_frequency", joint["cosine"] - single["cosine"], logs),
     ):
         value, p = math.nan, math.nan
-        if len(joint) >= LEAST and column.notna().all() and (held is None or held.notna().all()):
-            value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), held)
+        if len(joint) >= LEAST and column.notna().all() and (fixed is None or fixed.notna().all()):
+            value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), fixed)
         yield {"term": term, "n": len(joint), "mean_difference": mean, "value": value, "p": p}

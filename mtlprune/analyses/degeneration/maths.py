@@ -49,9 +49,9 @@ def positive_share(rows: Tensor) -> float:
     """Share of pairs of rows (N, D) at an acute angle."""
     units = unit_rows(rows)
     number = len(units)
-    found = sum(int((part @ units.T > 0).sum()) for part in units.split(1024))
+    pairs = sum(int((part @ units.T > 0).sum()) for part in units.split(1024))
     itself = int((units.square().sum(-1) > 0).sum())
-    return (found - itself) / (number * (number - 1)) if number > 1 else math.nan
+    return (pairs - itself) / (number * (number - 1)) if number > 1 else math.nan
 
 
 def top_directions(second: Tensor, number: int = 2) -> Tensor:
@@ -67,10 +67,10 @@ def projection(rows: Tensor, second: Tensor | None = None) -> Tensor:
         rows: (N, D).
         second: (D, D), XᵀX of the rows that set the directions; of these rows, if not given.
     """
-    found = rows @ top_directions(rows.T @ rows if second is None else second)
-    if found.shape[1] == 1:
-        found = torch.cat([found, torch.zeros_like(found)], 1)
-    return found * torch.where(found.mean(0) < 0, -1.0, 1.0).to(found)
+    points = rows @ top_directions(rows.T @ rows if second is None else second)
+    if points.shape[1] == 1:
+        points = torch.cat([points, torch.zeros_like(points)], 1)
+    return points * torch.where(points.mean(0) < 0, -1.0, 1.0).to(points)
 
 
 def partition_isotropy(rows: Tensor, second: Tensor | None = None) -> float:
@@ -101,10 +101,10 @@ def effective_rank(singular: Tensor) -> Tensor:
 
 def centred(second: Tensor, total: Tensor, number: int) -> Tensor:
     """(..., D, D): XᵀX after the mean row is taken away; rounding that is left of a constant feature is 0."""
-    found = second - total[..., :, None] * total[..., None, :] / number
+    scatter = second - total[..., :, None] * total[..., None, :] / number
     size = second.diagonal(dim1=-2, dim2=-1)  # (..., D)
-    rounding = found.diagonal(dim1=-2, dim2=-1) <= TINY * size
-    return found.masked_fill(rounding[..., :, None] | rounding[..., None, :], 0.0)
+    rounding = scatter.diagonal(dim1=-2, dim2=-1) <= TINY * size
+    return scatter.masked_fill(rounding[..., :, None] | rounding[..., None, :], 0.0)
 
 
 def isoscore(covariance: Tensor) -> Tensor:
@@ -150,8 +150,8 @@ class Moments:
 
     def mean_cosine(self) -> Tensor:
         """(...): R, as of :func:`mean_cosine`. Rows of zeros, which have no direction, give NaN."""
-        found = (self.units.square().sum(-1) - self.rows) / self.rows**2
-        return torch.where(self.second.diagonal(dim1=-2, dim2=-1).sum(-1) > 0, found, math.nan)
+        cosine = (self.units.square().sum(-1) - self.rows) / self.rows**2
+        return torch.where(self.second.diagonal(dim1=-2, dim2=-1).sum(-1) > 0, cosine, math.nan)
 
     def cosine(self) -> Tensor:
         """(...): mean cosine of two different rows."""
@@ -168,8 +168,8 @@ class Moments:
     def effective_rank_share(self) -> Tensor:
         """(...): effective rank of the centred rows by what it can reach, min(N − 1, D)."""
         room = min(self.rows - 1, self.second.shape[-1])
-        found = effective_rank(spectrum(centred(self.second, self.total, self.rows)))
-        return found / room if room > 0 else found * math.nan
+        rank = effective_rank(spectrum(centred(self.second, self.total, self.rows)))
+        return rank / room if room > 0 else rank * math.nan
 
     def isoscore(self) -> Tensor:
         """(...)."""
@@ -216,7 +216,7 @@ class Hyperplane:
 
     @property
     def distance(self) -> float:
-        """Of the hyperplane from 0: |c| / ‖1/g‖, in units of h."""
+        """Distance of the hyperplane from 0, |c| / ‖1/g‖, in units of h."""
         return abs(self.offset) / float(self.normal.norm())
 
     def spread(self, rows: Tensor) -> float:
@@ -301,11 +301,11 @@ class Sample:
     lone: NDArray[np.int64]
 
     def of(self, sentences: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of a batch of sentences: which of its words are kept, and where among the kept."""
+        """The words of a batch of sentences that are kept, and their places among the kept."""
         words = np.concatenate([np.arange(self.starts[row], self.starts[row + 1]) for row in sentences])
-        there = np.minimum(np.searchsorted(self.kept, words), len(self.kept) - 1)
-        inside = self.kept[there] == words
-        return np.flatnonzero(inside), there[inside]
+        places = np.minimum(np.searchsorted(self.kept, words), len(self.kept) - 1)
+        inside = self.kept[places] == words
+        return np.flatnonzero(inside), places[inside]
 
 
 def draw(sizes: list[int], rows: int, seed: int) -> Sample:
@@ -329,15 +329,15 @@ def cloud(moments: Moments, rows: Tensor, lone: Tensor | None = None) -> dict[st
     doubles = rows.double().cpu()
     angles, singular, mean = angles_to_mean(doubles), moments.spectrum(), moments.mean()
     middle, most = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype))
-    found: dict[str, Any] = {"rows": moments.rows, "features": rows.shape[1], "positive": positive_share(doubles)}
-    found |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
-    found |= {"angle": middle, "angle_q95": most, "angle_max": angles.max()}
-    found |= {f"top{k}": top_share(singular, k) for k in (1, 2, 10)}
-    found |= {"rank": moments.effective_rank(), "rank_share": moments.effective_rank_share()}
-    found |= {"partition": partition_isotropy(doubles, moments.second), "isoscore": moments.isoscore()}
-    found |= {"common": mean.square().sum() / (moments.second.trace() / moments.rows), "margin": margin(doubles)}
-    found |= {} if lone is None else {"dimension": twonn.likelihood(lone.double().cpu())}
-    return {name: float(value) for name, value in found.items()}
+    measures: dict[str, Any] = {"rows": moments.rows, "features": rows.shape[1], "positive": positive_share(doubles)}
+    measures |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
+    measures |= {"angle": middle, "angle_q95": most, "angle_max": angles.max()}
+    measures |= {f"top{k}": top_share(singular, k) for k in (1, 2, 10)}
+    measures |= {"rank": moments.effective_rank(), "rank_share": moments.effective_rank_share()}
+    measures |= {"partition": partition_isotropy(doubles, moments.second), "isoscore": moments.isoscore()}
+    measures |= {"common": mean.square().sum() / (moments.second.trace() / moments.rows), "margin": margin(doubles)}
+    measures |= {} if lone is None else {"dimension": twonn.likelihood(lone.double().cpu())}
+    return {name: float(value) for name, value in measures.items()}
 
 
 def margin(rows: Tensor) -> float:
@@ -345,5 +345,5 @@ def margin(rows: Tensor) -> float:
     would have one too, or a row is 0."""
     if wendel(*rows.shape) >= CHANCE or bool((rows.norm(dim=1) == 0).any()):
         return math.nan
-    found = negative_direction(rows.numpy())
-    return 0.0 if found is None else found[1]
+    direction = negative_direction(rows.numpy())
+    return 0.0 if direction is None else direction[1]

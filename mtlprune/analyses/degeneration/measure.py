@@ -74,14 +74,18 @@ def measure(request: Request) -> Result:
 
     def one(subject: Subject) -> Found:
         mine = DegenerationSurvey(reading, subject, request)
-        found = mine.run()
+        findings = mine.run()
         vectors.append((mine.mean, mine.direction))
-        return found
+        return findings
 
     result = survey("degeneration", reading, request, one)
-    made, notes = _decoders(reading, request)
+    decoder_parts, notes = _decoders(reading, request)
     permutations = request.options.permutations
-    parts: list[Part] = [({}, result.frames), *made, ({}, {"pairs": pairs(made, permutations, request.seed)})]
+    parts: list[Part] = [
+        ({}, result.frames),
+        *decoder_parts,
+        ({}, {"pairs": pairs(decoder_parts, permutations, request.seed)}),
+    ]
     parts += [*_to_untuned(result, vectors), *_by_group(groups, result)]
     about = {**result.about, "notes": [*result.about["notes"], *notes]}
     result = replace(result, about=about, frames=joined(parts))
@@ -149,31 +153,31 @@ class DegenerationSurvey:
         return Found({**frames, **shown}, notes=notes)
 
     def _observe(self) -> tuple[list[Kept], list[Kept]]:
-        """Of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
-        held: list[Kept] = []
+        """Moments and kept vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
+        observed: list[Kept] = []
         for rows, batch in self.reading.batches(self.subject, self.request.device):
             seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden", "heads"})
-            here, there = self.sample.of(rows)
+            here, slots = self.sample.of(rows)
             states = [*seen.hidden, *seen.heads]
-            held = held or [
+            observed = observed or [
                 (Moments(*state.shape[2:]), torch.zeros(len(self.sample.kept), *state.shape[2:])) for state in states
             ]
-            for (moments, kept), state in zip(held, states, strict=True):
+            for (moments, kept), state in zip(observed, states, strict=True):
                 if state.shape[2]:
                     words = seen.word_vectors(state)
                     moments.add(words)
-                    kept[there] = words[here].float().cpu()
+                    kept[slots] = words[here].float().cpu()
             self.request.on_batch()
-        return held[: len(seen.hidden)], held[len(seen.hidden) :]
+        return observed[: len(seen.hidden)], observed[len(seen.hidden) :]
 
-    def _heads(self, held: list[Kept]) -> dict[str, Floats]:
+    def _heads(self, observed: list[Kept]) -> dict[str, Floats]:
         """``gate`` and HEAD_MEASURES."""
         gate = gate_grid(self.subject)
-        found = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
+        grids = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
         for layer, kept in enumerate(map(list, self.subject.encoder.places.kept)):
             if not kept:
                 continue
-            moments, words = held[layer]
+            moments, words = observed[layer]
             columns = {
                 "cosine": moments.cosine(),
                 "isoscore": moments.isoscore(),
@@ -181,14 +185,14 @@ class DegenerationSurvey:
                 "top1": maths.top_share(moments.spectrum(), 1),
             }
             for name, values in columns.items():
-                found[name][layer, kept] = values.numpy()
+                grids[name][layer, kept] = values.numpy()
             for place, head in enumerate(kept):
                 if gate[layer, head] > CLOSED_GATE:
                     rows = words[self.sample.rows, place].double()
-                    found["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
-                    found["dimension"][layer, head] = likelihood(words[self.sample.lone, place].double())
-                    found["margin"][layer, head] = maths.margin(rows)
-        return {"gate": gate} | {name: np.where(gate > CLOSED_GATE, values, np.nan) for name, values in found.items()}
+                    grids["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
+                    grids["dimension"][layer, head] = likelihood(words[self.sample.lone, place].double())
+                    grids["margin"][layer, head] = maths.margin(rows)
+        return {"gate": gate} | {name: np.where(gate > CLOSED_GATE, values, np.nan) for name, values in grids.items()}
 
 
 # -- where the mean vector comes from ----------------------------------------------------------------------------------
@@ -212,14 +216,16 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
     planes: list[Hyperplane | None] = []
     words = 0
     for _, batch in reading.batches(subject, request.device):
-        found, hidden, tokens = trace(subject.encoder, batch, subject.gates)
+        trace_of_batch, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
         weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
-        planes = planes or [layernorm_hyperplane(*layer.norms[1][:2]) for layer in found.layers]
-        for place, stack in enumerate(dissection.terms(found)):
+        planes = planes or [layernorm_hyperplane(*layer.norms[1][:2]) for layer in trace_of_batch.layers]
+        for place, stack in enumerate(dissection.terms(trace_of_batch)):
             sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()
-        shares = dissection.head_importance(found, mean.to(hidden[-1]).expand_as(hidden[-1]))
-        for row, (layer, share) in enumerate(zip(found.layers, shares, strict=True)):  # m · slot / ‖m‖²: (tokens, n)
+        shares = dissection.head_importance(trace_of_batch, mean.to(hidden[-1]).expand_as(hidden[-1]))
+        for row, (layer, share) in enumerate(
+            zip(trace_of_batch.layers, shares, strict=True)
+        ):  # m · slot / ‖m‖²: (tokens, n)
             heads[row, list(layer.numbers)] += weight.cpu() @ share[pieces].double().cpu()
         for place, plane in enumerate(planes):
             if plane is not None:
@@ -257,12 +263,12 @@ def _to_untuned(result: Result, vectors: list[tuple[Tensor | None, Tensor | None
     for place, one in enumerate(encoders):
         untuned = next((k for k, other in enumerate(encoders) if k != place and other["run"] == one["kind"]), None)
         if untuned is not None:
-            found = {
+            angles = {
                 name: _degrees(first, second)
                 for name, first, second in zip(UNTUNED, vectors[place], vectors[untuned], strict=True)
                 if first is not None and second is not None
             }
-            yield _keys(one), {"layers": tidy([{"layer": one["layers"], **found}], "layer")}
+            yield _keys(one), {"layers": tidy([{"layer": one["layers"], **angles}], "layer")}
 
 
 def _degrees(first: Tensor, second: Tensor) -> float:
@@ -288,16 +294,16 @@ def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
 
 
 def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]]:
-    """Of all runs, and notes."""
+    """The parts of all runs' decoders, and notes."""
     frequencies = Frequencies(request.corpus, reading.fingerprint)
-    found: list[Part] = []
+    parts: list[Part] = []
     notes: list[str] = []
     for source in reading.sources:
         if source.is_run:
             request.on_status(f"decoders of {source.label}, seed {source.seed}")
-            made, more = decoders(source, reading.sentences, frequencies, request)
-            found += made
+            parts_of_run, more = decoders(source, reading.sentences, frequencies, request)
+            parts += parts_of_run
             notes += more
-    if not found and not notes:
+    if not parts and not notes:
         notes.append("No run was named, only encoders; label weights are those of runs.")
-    return found, notes
+    return parts, notes

@@ -53,8 +53,8 @@ def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
 
 def centred(vectors: Tensor, mask: Tensor) -> Tensor:
     """(I − 11ᵀ/n) H: each sentence's mean removed, zero where there is no token. (B, T, H)"""
-    held = _masked(vectors, mask)
-    return _masked(vectors - held.sum(1, keepdim=True) / mask.sum(1).clamp(min=1).to(vectors)[:, None, None], mask)
+    masked = _masked(vectors, mask)
+    return _masked(vectors - masked.sum(1, keepdim=True) / mask.sum(1).clamp(min=1).to(vectors)[:, None, None], mask)
 
 
 def distance(vectors: Tensor, mask: Tensor) -> Tensor:
@@ -95,9 +95,9 @@ def mixing(attention: Tensor, mask: Tensor) -> Tensor:
     width = int(mask.sum(1).amax())
     if bool(mask[:, width:].any()):
         raise ValueError("mixing needs the tokens of each sentence in front of its padding")
-    held = attention[:, :, :width, :width] * (mask[:, None, :width, None] & mask[:, None, None, :width])
-    counts = mask.sum(1).clamp(min=1).to(held)[:, None, None, None]
-    off = (held - held.sum(2, keepdim=True) / counts) * mask[:, None, :width, None]
+    masked = attention[:, :, :width, :width] * (mask[:, None, :width, None] & mask[:, None, None, :width])
+    counts = mask.sum(1).clamp(min=1).to(masked)[:, None, None, None]
+    off = (masked - masked.sum(2, keepdim=True) / counts) * mask[:, None, :width, None]
     return torch.linalg.eigvalsh(off @ off.transpose(-1, -2))[..., -1].clamp(min=0)
 
 
@@ -147,7 +147,7 @@ def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: T
 
 
 def shares_of_dimensions(mean_unit: Tensor) -> Tensor:
-    """What each dimension gives to the expected cosine of two tokens of a corpus, as a share of it (sums to 1).
+    """Share of each dimension in the expected cosine of two tokens of a corpus (sums to 1).
 
     Timkey and van Schijndel (2021), over independent pairs: E[u_i]² / Σ_j E[u_j]², u the token vectors at length 1.
 
@@ -187,10 +187,10 @@ def _roles(frames: Any, words: int) -> list[str]:
 
 
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
-    found = list(otherwise)
+    labels = list(otherwise)
     for span in sorted(spans, key=lambda span: span.start - span.end):  # the largest first; of equal ones the last wins
-        found[span.start : span.end] = [span.label] * (span.end - span.start)
-    return found
+        labels[span.start : span.end] = [span.label] * (span.end - span.start)
+    return labels
 
 
 _WORD_LABELS: dict[str, Callable[[Any, int], list[str]]] = {
@@ -232,8 +232,8 @@ def word_grams(seen: Observation) -> Tensor:
     sizes = seen.batch.sizes
     words = seen.word_vectors(torch.stack(seen.hidden, 2))  # (N, L + 1, H)
     laid = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
-    there = (torch.arange(max(sizes), device=laid.device) < seen.batch.lengths[:, None])[:, None, :, None]
-    off = (laid - laid.sum(2, keepdim=True) / seen.batch.lengths[:, None, None, None]) * there
+    is_word = (torch.arange(max(sizes), device=laid.device) < seen.batch.lengths[:, None])[:, None, :, None]
+    off = (laid - laid.sum(2, keepdim=True) / seen.batch.lengths[:, None, None, None]) * is_word
     return off @ off.transpose(-1, -2)
 
 
@@ -269,18 +269,18 @@ class LabelSplit:
             chances.append((len(kinds) - 1) / (len(labels) - 1))
         if not rows:
             return
-        labels_of, held = torch.tensor(numbers, device=grams.device), grams[rows]
-        found = between_shares(held, labels_of[:, None])[:, 0]  # (B, L)
-        totals = held.diagonal(dim1=-2, dim2=-1).sum(-1)
+        labels_of, batch_grams = torch.tensor(numbers, device=grams.device), grams[rows]
+        shares = between_shares(batch_grams, labels_of[:, None])[:, 0]  # (B, L)
+        totals = batch_grams.diagonal(dim1=-2, dim2=-1).sum(-1)
         self.sentences += len(rows)
         self.chance += sum(chances)
-        self.share += found.sum(0).cpu().double().numpy()
-        self.between += (found * totals).sum(0).cpu().double().numpy()
-        self.within += ((1 - found) * totals).sum(0).cpu().double().numpy()
+        self.share += shares.sum(0).cpu().double().numpy()
+        self.between += (shares * totals).sum(0).cpu().double().numpy()
+        self.within += ((1 - shares) * totals).sum(0).cpu().double().numpy()
         step = max(1, ROOM // (len(rows) * width**2))
         for first in range(0, self.permutations, step):
             number = min(step, self.permutations - first)
-            drawn = between_shares(held, permuted(labels_of, number, self.generator))
+            drawn = between_shares(batch_grams, permuted(labels_of, number, self.generator))
             self.null[first : first + number] += drawn.sum(0).cpu().double().numpy()
 
     def records(self) -> Iterator[dict[str, Any]]:

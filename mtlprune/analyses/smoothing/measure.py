@@ -145,9 +145,9 @@ class SmoothingSurvey:
     def _all_sentences(self) -> Columns:
         """STATES (S, L + 1), STEPS and BOUNDS (S, L), and ``tokens`` (S,)."""
         count, seed = len(self.reading.sentences), self.request.seed
-        found: Columns = {name: np.full((count, self.layers + 1), np.nan) for name in STATES}
-        found |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
-        found["tokens"] = np.zeros(count)
+        columns: Columns = {name: np.full((count, self.layers + 1), np.nan) for name in STATES}
+        columns |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
+        columns["tokens"] = np.zeros(count)
         self.sums = np.zeros((self.layers, self.heads))  # of λ
         self.splits = [
             LabelSplit(task, self.layers + 1, self.options.permutations, seed)
@@ -157,50 +157,50 @@ class SmoothingSurvey:
         for rows, batch in self.reading.batches(self.subject, self.request.device):
             seen = observe(self.subject.encoder, batch, self.subject.gates, want)
             for name, values in {**self._states(seen), **self._steps(seen)}.items():
-                found[name][rows] = values.cpu().numpy().T
-            found["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
-            found["ratio"][rows] = found["distance"][rows, 1:] / found["distance"][rows, :-1]
+                columns[name][rows] = values.cpu().numpy().T
+            columns["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
+            columns["ratio"][rows] = columns["distance"][rows, 1:] / columns["distance"][rows, :-1]
             grams = word_grams(seen)
             if self.fused is not None:
                 self.fused.add(seen)
             for split in self.splits:
                 split.add([self.reading.sentences[row] for row in rows], grams)
             self.request.on_batch()
-        return found
+        return columns
 
     def _states(self, seen: Observation) -> dict[str, Tensor]:
         """STATES, (L + 1, B) each."""
         mask, pieces = seen.batch.attention_mask.bool(), seen.batch.source >= 0
-        found = []
+        columns = []
         for hidden, mean, inside in zip(seen.hidden, self.mean, self.inside, strict=True):
             vectors = hidden.double()
             cosines = [maths.cosine(each, mask) for each in (vectors, vectors - mean, vectors * inside)]
             distances = maths.distance(vectors, mask), maths.relative_distance(vectors, mask)
-            found.append((*cosines, maths.cosine(vectors, pieces), *distances))
-        return {name: torch.stack(each) for name, each in zip(STATES, zip(*found, strict=True), strict=True)}
+            columns.append((*cosines, maths.cosine(vectors, pieces), *distances))
+        return {name: torch.stack(each) for name, each in zip(STATES, zip(*columns, strict=True), strict=True)}
 
     def _steps(self, seen: Observation) -> dict[str, Tensor]:
         """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
         mask = seen.batch.attention_mask.bool()
-        found: dict[str, list[Tensor]] = {"mixing": []}
+        columns: dict[str, list[Tensor]] = {"mixing": []}
         inputs = {(entry.layer, entry.name): entry.values for entry in seen.norms}
         for layer in range(self.layers):
             mixings = maths.mixing(seen.attention[layer].double(), mask)  # (B, n)
             self.sums[layer, list(self.kept[layer])] += mixings.sum(0).cpu().numpy()
             strongest = mixings.masked_fill(self.norms[layer].to(mixings) == 0, 0.0)
-            found["mixing"].append(strongest.amax(1) if strongest.shape[1] else strongest.new_zeros(len(mask)))
+            columns["mixing"].append(strongest.amax(1) if strongest.shape[1] else strongest.new_zeros(len(mask)))
             if self.post_norm is None:
                 continue
             part = self.post_norm[layer]
             read = [inputs[layer, name].double() for name in norm_names(self.subject.encoder)]
             plain = [maths.least_deviation(values, mask) for values in read]
-            held = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
-            bound = maths.rigorous_bound(part, held[0], held[1], mixings)
+            regularised = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
+            bound = maths.rigorous_bound(part, regularised[0], regularised[1], mixings)
             published = maths.published_factor(part, plain[0], plain[1], mixings)
             values = (*plain, published, bound.value, bound.norm, bound.attention)
             for name, value in zip(BOUNDS, values, strict=True):
-                found.setdefault(name, []).append(value)
-        return {name: torch.stack(values) for name, values in found.items()}
+                columns.setdefault(name, []).append(value)
+        return {name: torch.stack(values) for name, values in columns.items()}
 
     def _of_heads(self) -> Columns:
         shape = self.layers, self.heads
@@ -228,7 +228,7 @@ class SmoothingSurvey:
         return frame
 
     def _constants(self) -> Iterator[dict[str, Any]]:
-        """What does not depend on sentences; nothing where the encoder is not post-LN."""
+        """Yield rows of what does not depend on sentences; none where the encoder is not post-LN."""
         for layer, part in enumerate(self.post_norm or (), 1):
             inner, outer = part.feed_forward
             values = {"gain1": part.gains[0], "gain2": part.gains[1], "inner": inner, "outer": outer}
@@ -253,13 +253,13 @@ class SmoothingSurvey:
                 )
             self.request.on_batch()
         names = [*EFFECTS, *(f"{name}_se" for name in EFFECTS)]
-        found = {name: np.full((self.layers, self.heads), np.nan) for name in names}
+        grids = {name: np.full((self.layers, self.heads), np.nan) for name in names}
         for place, parts in values.items():
             rows = np.concatenate(parts, axis=1)  # (4, sentences)
             for name, row in zip(EFFECTS, rows, strict=True):
-                found[name][place] = row.mean()
-                found[f"{name}_se"][place] = row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan
-        return found, number
+                grids[name][place] = row.mean()
+                grids[f"{name}_se"][place] = row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan
+        return grids, number
 
 
 def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -289,7 +289,7 @@ def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.Dat
 
 
 class FusionWeights:
-    """What a trained fusion makes of the layers: sums over batches of the weight each layer has.
+    """Mean weights that a trained fusion gives to the layers: sums over batches of the weight of each layer.
 
     Args:
         fusion: of the encoder that is observed.
@@ -303,10 +303,10 @@ class FusionWeights:
     def add(self, seen: Observation) -> None:
         """Count a batch in which hidden states were observed; all tokens, special ones too, no padding."""
         weights = self.fusion.weights([*seen.hidden[1:-1], seen.last])  # (B, T, L)
-        held = weights[seen.batch.attention_mask.bool()].double().cpu()
-        self.tokens += len(held)
-        self.sums += held.sum(0)
-        self.squares += held.square().sum(0)
+        token_weights = weights[seen.batch.attention_mask.bool()].double().cpu()
+        self.tokens += len(token_weights)
+        self.sums += token_weights.sum(0)
+        self.squares += token_weights.square().sum(0)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """For each layer the mean and the standard deviation over tokens."""

@@ -63,16 +63,16 @@ def measure(request: Request) -> Result:
     first: list[ArcCounts] = []
 
     def one(subject: Subject) -> Found:
-        found = findings(reading, subject, request, first)
+        findings_of_heads = findings(reading, subject, request, first)
         lm = judges.get(subject.name)
         if isinstance(lm, str):
-            return replace(found, notes=[f"{subject.label}: no BLiMP: {lm}.", *found.notes])
+            return replace(findings_of_heads, notes=[f"{subject.label}: no BLiMP: {lm}.", *findings_of_heads.notes])
         if lm is None:
-            return found
+            return findings_of_heads
         request.on_status(f"minimal pairs: {subject.name}")
         lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
         rows = [row for variant in VARIANTS for row in _judged(judge(lm, paradigms, cast(Variant, variant)))]
-        return replace(found, frames={**found.frames, "blimp": pd.DataFrame(rows)})
+        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": pd.DataFrame(rows)})
 
     result = survey("syntax", reading, request, one)
     about, offsets = _baseline(first[0])
@@ -85,7 +85,7 @@ def measure(request: Request) -> Result:
 
 
 def findings(reading: Reading, subject: Subject, request: Request, first: list[ArcCounts]) -> Found:
-    """What the heads of one encoder find.
+    """The measures of the heads of one encoder.
 
     Args:
         first: the counts of the first encoder, to which others are compared; empty as long as there is none.
@@ -116,12 +116,12 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     notes = []
     for which, called in (("cls", "[CLS]"), ("mean", "mean")):
         try:
-            found = twonn(cloud[which])
+            estimate = twonn(cloud[which])
         except DimensionError as error:
             notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
             continue
-        values = {"": found.likelihood, "_fit": found.fit, "_dropped": found.dropped}
-        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": found.points} for key, v in values.items()]
+        values = {"": estimate.likelihood, "_fit": estimate.fit, "_dropped": estimate.dropped}
+        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": estimate.points} for key, v in values.items()]
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
@@ -181,8 +181,8 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     whole |= {"uas_best": best[0], "uas_best_held_out": best[1]}
     rows = []
     for name in listed:
-        found, n = counts.best_offset([name]), counts.size([name])
-        values = {"uas": found.value, "uas_held_out": found.held_out, "offset": found.offset}
+        best_offset, n = counts.best_offset([name]), counts.size([name])
+        values = {"uas": best_offset.value, "uas_held_out": best_offset.held_out, "offset": best_offset.offset}
         rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
     offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": LEAST, "offset": offset}
@@ -194,23 +194,29 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
 
 def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
     """By name the model, or why it cannot judge. Raises EncoderError where none can."""
-    found: dict[str, MaskedLanguageModel | str] = {}
+    judges: dict[str, MaskedLanguageModel | str] = {}
     for name in request.names if request.options.blimp is not None else ():
         try:
-            found[name] = MaskedLanguageModel.load(name)
+            judges[name] = MaskedLanguageModel.load(name)
         except EncoderError as error:
-            found[name] = str(error)
-    if found and all(isinstance(model, str) for model in found.values()):
-        reason = next(iter(found.values()))
+            judges[name] = str(error)
+    if judges and all(isinstance(model, str) for model in judges.values()):
+        reason = next(iter(judges.values()))
         raise EncoderError(f"--blimp {request.options.blimp}: none of these can judge minimal pairs: {reason}")
-    return found
+    return judges
 
 
-def _judged(found: Judgements) -> Rows:
-    yield {"mode": found.variant, "label": None, "measure": "overall", "value": found.overall, "n": found.pairs}
-    for measure, values in (("phenomenon", found.phenomena), ("paradigm", found.paradigms)):
+def _judged(judgements: Judgements) -> Rows:
+    yield {
+        "mode": judgements.variant,
+        "label": None,
+        "measure": "overall",
+        "value": judgements.overall,
+        "n": judgements.pairs,
+    }
+    for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
         for label, value in values.items():
-            yield {"mode": found.variant, "label": label, "measure": measure, "value": value}
+            yield {"mode": judgements.variant, "label": label, "measure": measure, "value": value}
 
 
 # -- vectors of sentences ----------------------------------------------------------------------------------------------
@@ -220,12 +226,12 @@ def _vectors(seen: Observation) -> dict[str, NDArray[np.float32]]:
     """One vector a sentence of a batch: (B, H) the last layer's, (B, n, d) the heads'."""
     sizes = torch.tensor(seen.batch.sizes, device=seen.last.device)
     first = sizes.cumsum(0) - sizes
-    found = {
+    points = {
         "cls": seen.last.flatten(0, 1)[seen.batch.cls_slot],
         "mean": unit_vectors(seen.word_vectors(seen.last)[:, None], first, sizes)[:, 0],
         "heads": unit_vectors(head_vectors(seen), first, sizes),
     }
-    return {name: values.float().cpu().numpy() for name, values in found.items()}
+    return {name: values.float().cpu().numpy() for name, values in points.items()}
 
 
 def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set[int]:
@@ -241,11 +247,11 @@ def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set
 
 
 def _by_head(
-    points: NDArray[np.float32], kept: Sequence[Sequence[int]], there: NDArray[np.bool_]
+    points: NDArray[np.float32], kept: Sequence[Sequence[int]], is_open: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """(P, H, d) to (L, A)."""
-    found = np.full(there.shape, np.nan)
+    grid = np.full(is_open.shape, np.nan)
     places = [(layer, head) for layer, heads in enumerate(kept) for head in heads]
     for column, place in enumerate(places):
-        found[place] = likelihood(points[:, column]) if there[place] else np.nan
-    return found
+        grid[place] = likelihood(points[:, column]) if is_open[place] else np.nan
+    return grid

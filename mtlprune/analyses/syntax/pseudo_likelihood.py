@@ -125,29 +125,29 @@ def pseudo_log_likelihoods(
         raise EncoderError(f"expected the variant {' or '.join(VARIANTS)}, found {variant!r}")
     distinct = list(dict.fromkeys(texts))
     cut = _cut(lm, distinct)
-    found = dict.fromkeys(distinct, 0.0)
+    sums_of_texts = dict.fromkeys(distinct, 0.0)
     with evaluating(lm.model):
         for rows in _batches([len(text.ids) for text in cut]):
             sums = _sums(lm, [cut[row] for row in rows], variant)
-            found.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
-    return np.array([found[text] for text in texts])
+            sums_of_texts.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
+    return np.array([sums_of_texts[text] for text in texts])
 
 
 def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
     if not texts:
         return []
-    made = lm.tokenizer(list(texts), add_special_tokens=True, return_special_tokens_mask=True)
-    found = []
+    encoded = lm.tokenizer(list(texts), add_special_tokens=True, return_special_tokens_mask=True)
+    pieces = []
     for row, text in enumerate(texts):
-        ids = np.array(made["input_ids"][row], np.int64)
-        special = np.array(made["special_tokens_mask"][row], bool)
-        words = np.array([-1 if word is None else word for word in made.word_ids(row)], np.int64)
-        found.append(_Text(ids, np.where(special, -1, words)))
-        if not (found[-1].words >= 0).any():
+        ids = np.array(encoded["input_ids"][row], np.int64)
+        special = np.array(encoded["special_tokens_mask"][row], bool)
+        words = np.array([-1 if word is None else word for word in encoded.word_ids(row)], np.int64)
+        pieces.append(_Text(ids, np.where(special, -1, words)))
+        if not (pieces[-1].words >= 0).any():
             raise EncoderError(f"the text {text[:60]!r} has no pieces, so it has no pseudo-likelihood")
         if len(ids) > lm.limit:
             raise EncoderError(f"the text {text[:60]!r} has {len(ids)} tokens, and the model sees {lm.limit} at once")
-    return found
+    return pieces
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -179,13 +179,13 @@ def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text], variant: Variant) -> 
         masked |= (column > target[:, None]) & (words[of] == words[of, target][:, None])
     shown = np.where(masked, lm.tokenizer.mask_token_id, ids[of])
     device = lm.model.device
-    given, there, at, gold = (
+    given, inside, at, gold = (
         torch.from_numpy(part).to(device)
         for part in (shown, (column < lengths[of, None]).astype(np.int64), target, ids[of, target])
     )
     slots = torch.arange(len(at), device=device) * width + at
     with head_at(lm.model, slots, given.shape):
-        logits = cast(Tensor, lm.model(input_ids=given, attention_mask=there).logits)
+        logits = cast(Tensor, lm.model(input_ids=given, attention_mask=inside).logits)
     logits = logits.flatten(0, 1)[slots] if logits.ndim == 3 else logits  # (R, V)
     scores = logits.float().log_softmax(-1).gather(1, gold[:, None])[:, 0]
     sums = np.zeros(len(texts))
@@ -198,8 +198,8 @@ def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterato
     """Let the head, the largest part of a small model, run on some slots (row · width + column) of (rows, width)."""
 
     def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        there = args and isinstance(args[0], Tensor) and args[0].shape[:2] == shape
-        return (args[0].flatten(0, 1)[slots], *args[1:]) if there else args
+        fits = args and isinstance(args[0], Tensor) and args[0].shape[:2] == shape
+        return (args[0].flatten(0, 1)[slots], *args[1:]) if fits else args
 
     head = next((child for child in model.children() if child is not model.base_model), None)
     with nullcontext() if head is None else head.register_forward_pre_hook(pick):
@@ -249,9 +249,9 @@ def judge(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm], variant: Varia
     texts = [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]
     scores = pseudo_log_likelihoods(lm, texts, variant).reshape(-1, 2)
     right = np.split(scores[:, 0] > scores[:, 1], np.cumsum([len(p.pairs) for p in paradigms])[:-1])
-    found = {paradigm.name: 100 * float(part.mean()) for paradigm, part in zip(paradigms, right, strict=True)}
+    accuracies = {paradigm.name: 100 * float(part.mean()) for paradigm, part in zip(paradigms, right, strict=True)}
     groups: dict[str, list[float]] = {}
     for paradigm in paradigms:
-        groups.setdefault(paradigm.phenomenon, []).append(found[paradigm.name])
+        groups.setdefault(paradigm.phenomenon, []).append(accuracies[paradigm.name])
     phenomena = {name: float(np.mean(values)) for name, values in sorted(groups.items())}
-    return Judgements(variant, found, phenomena, float(np.mean(list(found.values()))), len(scores))
+    return Judgements(variant, accuracies, phenomena, float(np.mean(list(accuracies.values()))), len(scores))
