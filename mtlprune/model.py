@@ -26,7 +26,7 @@ from mtlprune.layers import Layer
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
-from mtlprune.tasks.base import Decoding, Target, Term, in_turns, summed
+from mtlprune.tasks.base import Target, Term, summed
 from mtlprune.tasks.con import LONGEST
 
 log = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ class MultiTaskModel(nn.Module):
         """Encode a batch once for all tasks named, or once for each where each has its own gates."""
         if self.encoder.clones is not None:
             gates = self.gates[SHARED]() if self.gates else None
-            for name, encoded in zip(names, self.encoder.of_tasks(pieces, names, gates), strict=True):
+            for name, encoded in zip(names, self.encoder.encode_for_tasks(pieces, names, gates), strict=True):
                 yield encoded, [name]
         elif not self.gates:
             yield self.encoder(pieces), names
@@ -234,44 +234,42 @@ class MultiTaskModel(nn.Module):
         kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
         done: dict[int, Sentence] = {}
 
-        def decode(rows: Sequence[int], decodings: Mapping[str, Decoding]) -> None:
+        def decode(rows: Sequence[int], encodings: Mapping[str, Encoded]) -> None:
             with torch.no_grad(), autocast(self.device, precision):  # which each thread has its own of
-                layers = dict(zip(decodings, in_turns(list(decodings.values())), strict=True))
+                values = {name: self._decode(name, encoded, longest_con) for name, encoded in encodings.items()}
             for place, row in enumerate(rows):
-                layers_of_sentence = {name: Layer(kinds[name], values[place]) for name, values in layers.items()}
-                done[row] = sentences[row].bare().with_layers(**layers_of_sentence)
+                layers = {name: Layer(kinds[name], column[place]) for name, column in values.items()}
+                done[row] = sentences[row].bare().with_layers(**layers)
 
         with ThreadPoolExecutor(1) as host:
             before: Future[None] | None = None
             for rows in evaluation_batches([len(p.ids) for p in pieces]):
                 batch = self.encoder.collate([pieces[row] for row in rows]).to(self.device)
                 with autocast(self.device, precision):
-                    decodings = {
-                        name: self._decoding(name, encoded, longest_con)
-                        for encoded, names in self.encodings(batch, list(self.tasks))
-                        for name in names
+                    encodings = {
+                        name: encoded for encoded, names in self.encodings(batch, list(self.tasks)) for name in names
                     }
                 if before is not None:
                     before.result()
                 if self.device.type in OVERLAPPING:
-                    before = host.submit(decode, rows, decodings)
+                    before = host.submit(decode, rows, encodings)
                 else:
-                    decode(rows, decodings)
+                    decode(rows, encodings)
             if before is not None:
                 before.result()
         return (done[row] for row in range(len(sentences)))
 
-    def _decoding(self, name: str, encoded: Encoded, longest: int | None) -> Decoding:
+    def _decode(self, name: str, encoded: Encoded, longest: int | None) -> list[Any]:
         """A task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
         task: Any = self.tasks[name]
         fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
         if not task.cubic or len(fits) == len(encoded.sizes):
-            return (yield from task.decoding(encoded))
-        per_sentence: list[Any] = [None] * len(encoded.sizes)
-        layers = (yield from task.decoding(encoded.select(fits))) if fits else ()
-        for place, layer in zip(fits, layers, strict=True):
-            per_sentence[place] = layer
-        return per_sentence
+            values: list[Any] = task.decode(encoded)
+            return values
+        values = [None] * len(encoded.sizes)
+        for place, value in zip(fits, task.decode(encoded.select(fits)) if fits else (), strict=True):
+            values[place] = value
+        return values
 
     def parse(self, *texts: str | Sequence[str], longest_con: int | None = LONGEST) -> list[Sentence]:
         """Annotate sentences given as words, or as text split at blanks and tabs.

@@ -73,7 +73,7 @@ class BestOffset:
 
 @dataclass(eq=False)
 class ArcCounts:
-    """What all heads of one encoder find, added up.
+    """The arcs that all heads of one encoder find, added up.
 
     Attributes:
         relations: names, K.
@@ -110,7 +110,7 @@ class ArcCounts:
         )
 
     def size(self, relations: Sequence[str] | None = None) -> int:
-        """How many tokens have one of these relations (any, where none are named)."""
+        """The number of tokens that have one of these relations (any, where none are named)."""
         return int(self.tokens[:, self._rows(relations)].sum())
 
     def uas(self, relations: Sequence[str] | None = None) -> Numbers:
@@ -130,8 +130,8 @@ class ArcCounts:
             weight: choose and score by the mean attention weight on gold arcs instead.
         """
         rows = self._rows(relations)
-        found, sizes = (self.mass, self.arcs) if weight else (self.hits, self.tokens)
-        sums = np.where(self.there, found[:, :, rows].sum(2), -1.0)  # (2, D, L, A)
+        values, sizes = (self.mass, self.arcs) if weight else (self.hits, self.tokens)
+        sums = np.where(self.there, values[:, :, rows].sum(2), -1.0)  # (2, D, L, A)
         if not self.there.any():
             return Best(float("nan"), float("nan"))
         place, value, held_out = _choose(sums.reshape(2, -1), sizes[:, rows].sum(1))
@@ -185,7 +185,7 @@ class ArcCounts:
 
 
 def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
-    """Of (2, P) sums in both halves with (2,) items: the best place, its share, the held-out share; in percent.
+    """From (2, P) sums in both halves with (2,) items: the best place, its share, the held-out share; in percent.
 
     Of equally good ones the first.
     """
@@ -247,8 +247,8 @@ def guesses(attention: Tensor, there: Tensor) -> Tensor:
     other = ~torch.eye(side, dtype=torch.bool, device=attention.device)
     pair = (there[:, :, None] & there[:, None, :] & other)[:, None]  # (B, 1, T, T)
     shown = attention.masked_fill(~pair, -1.0)
-    found = torch.stack([shown.argmax(-1), shown.argmax(-2)]) + 1
-    return found * (there.sum(1) > 1)[:, None, None]
+    best = torch.stack([shown.argmax(-1), shown.argmax(-2)]) + 1
+    return best * (there.sum(1) > 1)[:, None, None]
 
 
 def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
@@ -327,9 +327,9 @@ class ArcCounter:
             self._spread(self.counts.hits, torch.cat(hits, 2), known, group)
             self._spread(self.counts.mass, torch.cat(mass, 2), known, group)
 
-    def _spread(self, into: NDArray[np.float64], found: Tensor, known: Tensor, group: Tensor) -> None:
+    def _spread(self, into: NDArray[np.float64], values: Tensor, known: Tensor, group: Tensor) -> None:
         """Add (2, B, H, T) to (2, D, K, L, A)."""
-        flat = found.permute(1, 3, 0, 2)[known].flatten(1)  # (N, D · H)
+        flat = values.permute(1, 3, 0, 2)[known].flatten(1)  # (N, D · H)
         sums = _summed(flat, group, len(self.relations)).reshape(2, len(self.relations), len(DIRECTIONS), -1)
         into.reshape(*into.shape[:3], -1)[..., self._present] += sums.transpose(0, 2, 1, 3)
 
@@ -358,13 +358,13 @@ def halves(number: int, seed: int = 0) -> NDArray[np.int64]:
 
 def with_trees(sentences: Sequence[Sentence]) -> list[Sentence]:
     """Those that have one. Raises ArcError where none has."""
-    found = [sentence for sentence in sentences if sentence.dep is not None]
-    if not found:
+    known = [sentence for sentence in sentences if sentence.dep is not None]
+    if not known:
         raise ArcError(
             f"UAS of heads needs dependency trees, and none of the {len(sentences)} sentences has one; give a corpus "
             "with the layer dep"
         )
-    return found
+    return known
 
 
 @contextmanager

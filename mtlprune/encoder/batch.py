@@ -80,8 +80,8 @@ class EncoderBatch:
     def to(self, device: torch.device | str) -> "EncoderBatch":
         """The same batch on another device."""
         tensors = self.tensors()
-        there = moved(list(tensors.values()), torch.device(device))
-        return EncoderBatch(**dict(zip(tensors, there, strict=True)), sizes=self.sizes, full=self.full)
+        copies = moved(list(tensors.values()), torch.device(device))
+        return EncoderBatch(**dict(zip(tensors, copies, strict=True)), sizes=self.sizes, full=self.full)
 
 
 def by_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterator[list[int]]:
@@ -114,7 +114,7 @@ def table(flat: Tensor, sizes: Sequence[int], side: int, where: Tensor | None = 
 
 @dataclass(frozen=True)
 class Frame:
-    """What surrounds pieces in a row.
+    """The special tokens and padding around pieces in a row.
 
     Attributes:
         before, after: ids of the special tokens.
@@ -167,7 +167,7 @@ class _Windows:
 
 
 def further_windows(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """How many windows sentences of so many pieces need beyond the first. (sentences,)"""
+    """The number of windows that sentences of so many pieces need beyond the first. (sentences,)"""
     return np.maximum(0, -(-(sizes - capacity) // (capacity // 2)))
 
 
@@ -244,12 +244,12 @@ def _lay_out(
     )
 
 
-# -- What the encoder says about a batch: a vector a word. T: words of the longest sentence, H: the hidden size --
+# A vector a word. T: words of the longest sentence, H: the hidden size.
 
 
 @dataclass(eq=False)
 class Encoded:
-    """What the encoder says about a batch, in float32 whatever autocast does.
+    """Word vectors of a batch, in float32 whatever autocast does.
 
     Attributes:
         words: (N, H), the words of all sentences one after another, no padding.

@@ -21,7 +21,7 @@ from torch.nn.functional import linear
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
+from mtlprune.encoder.heads import HeadHooks, by_layer, head_mask
 from mtlprune.encoder.pieces import EncoderError
 
 
@@ -42,7 +42,7 @@ class Clones(nn.Module):
     def __init__(
         self,
         transformer: PreTrainedModel,
-        places: HeadPlaces,
+        places: HeadHooks,
         heads: Sequence[str],
         tasks: Sequence[str],
         rank: int | None = None,
@@ -119,7 +119,7 @@ class Clones(nn.Module):
 
     def _tile(self, first: bool, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Before a layer: what has a row for each row of the batch gets one for each row and task."""
-        if not self._served or self.places.is_watched:
+        if not self._served or self.places.is_caching:
             raise EncoderError(
                 f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads one "
                 "encoder: it would see none of them; name a run without treatment.clone"

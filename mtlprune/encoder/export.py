@@ -13,14 +13,14 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
+from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
 HEAD = {"classifier.weight", "classifier.bias"}
-"""What a model for token classification has beside its base model, where it is a linear layer and nothing else."""
+"""The weights of a model for token classification beside its base model, where it is a linear layer alone."""
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, bool]:
@@ -38,19 +38,19 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     if not encoder.word_pieces.lead:
         return encoder.tokenizer, True
     with quiet():
-        told = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
-    if isinstance(told.backend_tokenizer.pre_tokenizer, ByteLevel):
-        told.backend_tokenizer.pre_tokenizer.add_prefix_space = True
+        tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
+    if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, ByteLevel):
+        tokenizer.backend_tokenizer.pre_tokenizer.add_prefix_space = True
     wanted = [*encoder.frame.before, *encoder.tokenize(PROBES).ids.tolist(), *encoder.frame.after]
-    does = told(" ".join(PROBES))["input_ids"] == wanted
-    return (told, True) if does else (encoder.tokenizer, False)
+    fits = tokenizer(" ".join(PROBES))["input_ids"] == wanted
+    return (tokenizer, True) if fits else (encoder.tokenizer, False)
 
 
 @torch.no_grad()
 def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]]) -> None:
     """Multiply the input columns of every attention output projection by their heads' gates, in place.
 
-    The model then computes what it computed under ``HeadPlaces(transformer, kept).gated(gates)``; a gate of 0 leaves
+    The model then computes what it computed under ``HeadHooks(transformer, kept).gated(gates)``; a gate of 0 leaves
     columns of zeros.
 
     Args:
@@ -92,7 +92,7 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
         )
     config, family = transformer.config, family_of(transformer)
     whole = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
-    places = HeadPlaces(whole)
+    places = HeadHooks(whole)
     shapes = {name: value.shape for name, value in whole.state_dict().items()}
     same = {name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape}
     whole.load_state_dict(same, strict=False)
@@ -137,18 +137,18 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
         raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
     base = {id(weight) for weight in model.base_model.parameters()}
-    found = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    if found != HEAD:
+    own = {name for name, weight in model.named_parameters() if id(weight) not in base}
+    if own != HEAD:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
-            f"hidden states (it has {', '.join(sorted(found))}), so --head cannot be had; export the encoder alone"
+            f"hidden states (it has {', '.join(sorted(own))}), so --head cannot be had; export the encoder alone"
         )
     model.classifier.weight.copy_(scores.weight)
     model.classifier.bias.copy_(scores.bias)
     return model.eval()
 
 
-# -- code of model cards, which print it as it stands here; with plain transformers and torch it needs nothing else ---
+# Model cards print the code below as it stands here; with plain transformers and torch it needs nothing else.
 
 
 @torch.no_grad()

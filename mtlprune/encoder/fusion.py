@@ -74,7 +74,7 @@ class Fusion(nn.Module):
             return self.scale * mixed if self.kind == "scalar_mix" else mixed
 
     def weights(self, states: Sequence[Tensor]) -> Tensor:
-        """What each layer counts for a token: (..., L), sums to 1.
+        """The weight of each layer for a token: (..., L), sums to 1.
 
         gate and scalar_mix: the weights. max: the share of features in which the layer is the largest. concat: its
         share of the squared Frobenius norm of the projection.

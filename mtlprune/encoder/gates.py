@@ -56,7 +56,7 @@ class HardConcrete:
 
 
 PAPER = HardConcrete()
-"""As in the code of He and Choi (2021)."""
+"""The constants of the code of He and Choi (2021)."""
 
 
 def sample(logits: Tensor, noise: Tensor, law: HardConcrete = PAPER) -> Tensor:
@@ -234,8 +234,8 @@ class Gates(nn.Module):
         def moved(tensor: Tensor) -> Tensor:
             if tensor is self.fixed:
                 return tensor
-            cast = fn(tensor)
-            return cast if cast.dtype == tensor.dtype else tensor.to(cast.device)
+            copy = fn(tensor)
+            return copy if copy.dtype == tensor.dtype else tensor.to(copy.device)
 
         return super()._apply(moved, recurse)
 

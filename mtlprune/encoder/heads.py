@@ -1,4 +1,4 @@
-"""The places of attention heads: gates go in there, head outputs come out there.
+"""Hooks at the places of attention heads: gates and interventions go in there, head outputs come out there.
 
 The *place* of a head is the input of its layer's attention output projection, where the heads lie side by side.
 Whatever is done to a head (gating, reading its output, removing it) is done there, so no attention class is copied;
@@ -21,9 +21,6 @@ from transformers import PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mtlprune.encoder.pieces import EncoderError
-
-# -- Where attention heads lie and what they own, for every known family of encoders: the one table --
-
 
 Part = Literal["query", "key", "value"]
 PARTS: tuple[Part, ...] = ("query", "key", "value")
@@ -99,18 +96,18 @@ class Family:
         return _spread(blocks, width)
 
     def keep(self, heads: Sequence[int], now: int, width: int, group: int = 1) -> dict[str, Tensor]:
-        """What of the attention module stays when only these heads stay: attribute name to rows (or entries), in order.
+        """The rows (or entries) of each attribute of the attention module that stay with these heads, in order.
 
         Grouped heads get their own copy of the key and the value they shared, so that any of them can go: the attribute
         ``grouping`` is then 1. Arguments as for :meth:`rows`.
         """
-        found = [self.rows(part, heads, now, width, group) for part in PARTS]
+        parts = [self.rows(part, heads, now, width, group) for part in PARTS]
         if self.layout == "apart":
-            kept = dict(zip(self.qkv, found, strict=True))
+            kept = dict(zip(self.qkv, parts, strict=True))
         elif self.layout == "by_part":
-            kept = {self.qkv[0]: torch.cat(found)}
+            kept = {self.qkv[0]: torch.cat(parts)}
         else:
-            kept = {self.qkv[0]: torch.stack([rows.view(-1, width) for rows in found], 1).flatten()}  # (heads, 3, d)
+            kept = {self.qkv[0]: torch.stack([rows.view(-1, width) for rows in parts], 1).flatten()}  # (heads, 3, d)
         plain = self.columns(heads, width)
         return kept | {name: plain for name in (*self.positions, self.query_bias, self.value_bias) if name}
 
@@ -201,7 +198,7 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
     base, config = transformer.base_model, transformer.config
     stack, _, rest = path.partition(".*.")
     try:
-        found = [block.get_submodule(rest) for block in cast(nn.ModuleList, base.get_submodule(stack))]
+        modules = [block.get_submodule(rest) for block in cast(nn.ModuleList, base.get_submodule(stack))]
     except AttributeError as error:
         raise EncoderError(
             f"expected a {config.model_type!r} model to have {path}, found none in {type(transformer).__name__}: "
@@ -214,7 +211,9 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
             f"found {config.inner_group_num}; such a model has no heads by layer"
         )
     layers = config.num_hidden_layers
-    return [found[int(layer / (layers / len(found)))] for layer in range(layers)]  # as AlbertTransformer picks groups
+    return [
+        modules[int(layer / (layers / len(modules)))] for layer in range(layers)
+    ]  # as AlbertTransformer picks groups
 
 
 def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
@@ -249,12 +248,16 @@ def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: l
             )
 
 
-class HeadPlaces:
-    """The places of all heads of one model: gates go in and head outputs come out there.
+Substitutes = Tensor | Sequence[Tensor]
+"""Substitutes for closed heads: (L, A, d), the same at every slot, or (B, T, n, d) for each layer."""
+
+
+class HeadHooks:
+    """Hooks at the places of all heads of one model: gates go in and head outputs come out there.
 
     Hooks are registered once, here, and do nothing outside the contexts. The state dict stays as it is. A deep copy of
-    the model, or of what holds model and places, has places of its own, with no context on. Gradient checkpointing runs
-    the layers again in ``backward``, which has to be called inside the context too, or inside :meth:`again`.
+    the model, or of what holds model and places, has hooks of its own, with no context on. Gradient checkpointing runs
+    the layers again in ``backward``, which has to be called inside the context too, or inside :meth:`rerunning`.
 
     Args:
         transformer: a model of a family in ``FAMILIES``.
@@ -283,8 +286,8 @@ class HeadPlaces:
         everything = tuple(range(self.heads))
         self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
         check_kept(self.kept, self.heads, self.width, outputs)
-        self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what they add, where there are means
-        self._seen: list[Tensor] | None = None
+        self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what is added to gated heads
+        self._cache: list[Tensor] | None = None
         self._calls = 0
         shared = len(set(outputs)) < self.layers
         for layer, output in enumerate(outputs):
@@ -294,12 +297,12 @@ class HeadPlaces:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
     @contextmanager
-    def gated(self, values: Tensor, means: Tensor | None = None) -> Iterator[None]:
-        """Multiply every head by its gate at its place, in the dtype found there: all gates 1 changes no bit.
+    def gated(self, values: Tensor, instead: Substitutes | None = None) -> Iterator[None]:
+        """Multiply every head by its gate at its place, in the dtype that is at its place: all gates 1 changes no bit.
 
         Args:
             values: (L, A) in original numbering, float32; gradients flow back to the gates of heads that are there.
-            means: (L, A, d), what closed heads contribute instead of nothing: see `shifts`.
+            instead: what closed heads contribute instead of nothing: see `shifts`.
 
         Raises:
             EncoderError: wrong shape, or gates are on already.
@@ -311,7 +314,7 @@ class HeadPlaces:
             )
         if self._gates is not None:
             raise EncoderError("gates are on already; expected one gated() at a time: multiply the values instead")
-        shifts = [None] * self.layers if means is None else self.shifts(values, means)
+        shifts = [None] * self.layers if instead is None else self.shifts(values, instead)
         self._gates = [
             (row if heads == tuple(range(self.heads)) else row[list(heads)], shift)
             for row, heads, shift in zip(values.unbind(), self.kept, shifts, strict=True)
@@ -321,70 +324,81 @@ class HeadPlaces:
         finally:
             self._gates = None
 
-    def again(self) -> AbstractContextManager[None]:
-        """A context to run a layer in once more, whatever is on by then: with the gates that are on now, unwatched."""
-        return self._again(self._gates)
+    def rerunning(self) -> AbstractContextManager[None]:
+        """A context to run a layer in once more, whatever is on by then: with the gates of now, and no cache."""
+        return self._rerunning(self._gates)
 
     @contextmanager
-    def _again(self, gates: list[tuple[Tensor, Tensor | None]] | None) -> Iterator[None]:
-        outside = self._gates, self._seen
-        self._gates, self._seen = gates, None
+    def _rerunning(self, gates: list[tuple[Tensor, Tensor | None]] | None) -> Iterator[None]:
+        outside = self._gates, self._cache
+        self._gates, self._cache = gates, None
         try:
             yield
         finally:
-            self._gates, self._seen = outside
+            self._gates, self._cache = outside
 
-    def shifts(self, values: Tensor, means: Tensor) -> list[Tensor]:
-        """(1 − gate) · mean of the heads that a layer has, (n, d) for each layer: what mean ablation adds to a gated
-        head, so that a closed one contributes its mean whatever it reads.
+    def shifts(self, values: Tensor, instead: Substitutes) -> list[Tensor]:
+        """(1 − gate) · substitute for each layer: what is added to its n gated heads, so that a closed one contributes
+        its substitute whatever it reads.
 
         Args:
-            values: (L, A) and means: (L, A, d), in original numbering.
+            values: (L, A) in original numbering.
+            instead: (L, A, d) in original numbering, the same at every slot; or of each layer (B, T, n, d).
+
+        Returns:
+            (n, d) or (B, T, n, d) for each layer.
         """
-        rows = ((1 - values)[..., None] * means.to(values)).unbind()
-        return [row[list(heads)] for row, heads in zip(rows, self.kept, strict=True)]
+        if isinstance(instead, Tensor):
+            rows = ((1 - values)[..., None] * instead.to(values)).unbind()
+            return [row[list(heads)] for row, heads in zip(rows, self.kept, strict=True)]
+        return [
+            (1 - row[list(heads)]).to(own)[:, None] * own
+            for row, heads, own in zip(values, self.kept, instead, strict=True)
+        ]
 
     @contextmanager
-    def watched(self) -> Iterator[list[Tensor]]:
-        """Read what the heads say, before any gate: multiply by the gates to get what the projection reads.
+    def cache_outputs(self) -> Iterator[list[Tensor]]:
+        """Cache what the heads give, before any gate: multiply by the gates to get what the projection reads.
 
         Yields:
             A list, empty until a forward pass, then one (B, T, n, d) tensor a layer of the latest pass, in the dtype
-            found there: references on the way to the loss (``torch.autograd.grad(loss, seen)``, ``retain_grad`` work).
+            found at the place: references on the way to the loss (``torch.autograd.grad(loss, cache)`` works).
 
         Raises:
-            EncoderError: somebody watches already.
+            EncoderError: outputs are cached already.
         """
-        if self._seen is not None:
-            raise EncoderError("the heads are watched already; expected one watched() at a time: share its list")
-        seen: list[Tensor] = []
-        self._seen = seen
+        if self._cache is not None:
+            raise EncoderError(
+                "outputs of heads are cached already; expected one cache_outputs() at a time: share its list"
+            )
+        cache: list[Tensor] = []
+        self._cache = cache
         try:
-            yield seen
+            yield cache
         finally:
-            self._seen = None
+            self._cache = None
 
     @property
-    def is_watched(self) -> bool:
-        """Whether somebody reads what the heads say."""
-        return self._seen is not None
+    def is_caching(self) -> bool:
+        """True within ``cache_outputs``."""
+        return self._cache is not None
 
     def _restart(self, module: nn.Module, args: Any) -> None:
         self._calls = 0  # also after a pass that broke off
 
     def _at(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """The hook; layer None is a module that all layers share: its calls tell them apart."""
-        if self._gates is None and self._seen is None:
+        if self._gates is None and self._cache is None:
             return None
         if layer is None:
             layer = self._calls % self.layers
             self._calls += 1
         heads = args[0].unflatten(-1, (len(self.kept[layer]), self.width))  # (B, T, n, d)
-        if self._seen is not None:
-            if layer < len(self._seen):
-                self._seen[layer] = heads
+        if self._cache is not None:
+            if layer < len(self._cache):
+                self._cache[layer] = heads
             else:
-                self._seen.append(heads)
+                self._cache.append(heads)
         if self._gates is not None:
             gates, shift = self._gates[layer]
             heads = heads * gates.to(heads).unsqueeze(-1)
@@ -393,4 +407,4 @@ class HeadPlaces:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: a context that is on belongs to the original (and non-leaf tensors cannot be copied)."""
-        return self.__dict__ | {"_gates": None, "_seen": None, "_calls": 0}
+        return self.__dict__ | {"_gates": None, "_cache": None, "_calls": 0}

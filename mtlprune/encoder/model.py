@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.fusion import Fusion, Kind
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import KeptHeads, load_pruned, save_pruned
 from mtlprune.encoder.sources import (
@@ -169,11 +169,11 @@ class Encoder(nn.Module):
         return collate(pieces, self.frame)
 
     @cached_property
-    def places(self) -> HeadPlaces:
-        """Where the heads of the transformer lie. Raises EncoderError for a family that is not in the table."""
+    def places(self) -> HeadHooks:
+        """Hooks at the heads of the transformer. Raises EncoderError for a family that is not in the table."""
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context has no attention heads")
-        return HeadPlaces(self.transformer, self.head_map.kept if self.head_map else None)
+        return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
 
     def use_checkpointing(self) -> None:
         """From now on, in training, keep of each layer only its input for the backward pass and run it again there,
@@ -191,10 +191,10 @@ class Encoder(nn.Module):
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """In which a layer runs, and runs again."""
-        return nullcontext(), self.places.again() if "places" in vars(self) else nullcontext()
+        return nullcontext(), self.places.rerunning() if "places" in vars(self) else nullcontext()
 
     def gated(self, gates: Tensor) -> AbstractContextManager[None]:
-        """Within it heads are under gates, (layers, heads); see :meth:`HeadPlaces.gated`."""
+        """Within it heads are under gates, (layers, heads); see :meth:`HeadHooks.gated`."""
         return self.places.gated(gates, self.head_means)
 
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
@@ -205,7 +205,7 @@ class Encoder(nn.Module):
         """
         return self._encoded(self._hidden(batch, gates), batch)
 
-    def of_tasks(self, batch: EncoderBatch, names: Sequence[str], gates: Tensor | None = None) -> list[Encoded]:
+    def encode_for_tasks(self, batch: EncoderBatch, names: Sequence[str], gates: Tensor | None = None) -> list[Encoded]:
         """The same of an encoder with clones: an encoding for each of some tasks, with one pass up to the clones."""
         assert self.clones is not None
         with self.clones.serving(names):
@@ -236,7 +236,7 @@ class Encoder(nn.Module):
         )
 
     def _mask(self, batch: EncoderBatch) -> Tensor | None:
-        """What the transformer is told of padding: where it would look whether there is any, for which a GPU's host
+        """The mask of padding for the transformer; where it would look whether there is any, for which a GPU's host
         waits, the mask that it would make itself."""
         if self.config.model_type not in ASKS or self.config._attn_implementation != "sdpa":
             return batch.attention_mask

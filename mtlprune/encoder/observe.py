@@ -29,7 +29,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 
 SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
-"""Of an observed batch: rows, rows · width, rows · width² (attention maps grow with the square of the width)."""
+"""The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
 
 Specials = Literal["kept", "dropped", "folded"]
 WANTS = ("attention", "heads", "hidden", "norms")
@@ -37,7 +37,7 @@ NORMS = ("LayerNorm", "RMSNorm")
 
 
 class NormInput(NamedTuple):
-    """What one normalisation of one layer reads."""
+    """The input of one normalisation of one layer."""
 
     layer: int
     """From 0."""
@@ -49,7 +49,7 @@ class NormInput(NamedTuple):
 
 @dataclass(eq=False)
 class Observation:
-    """What was asked for of one batch, by slot (sub-words as the model has them), and its way to words.
+    """States of one batch, as far as asked for, by slot (sub-words as the model has them), and their way to words.
 
     Attributes:
         batch: what was observed.
@@ -102,18 +102,18 @@ class Observation:
         side = max(self.batch.sizes) + 2
         columns = functional.one_hot(self.places + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
         rows = columns.transpose(1, 2) / columns.sum(1).clamp(min=1)[..., None]  # (B, S, L)
-        found = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
+        between = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
         if specials == "kept":
-            return found
-        found = found[:, :, 1:-1, 1:-1]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
-        there = torch.arange(side - 2, device=found.device) < self.batch.lengths[:, None]  # (B, T)
-        pair = (there[:, None, :] & there[:, :, None])[:, None]  # (B, 1, T, T)
-        found = found * pair
+            return between
+        between = between[:, :, 1:-1, 1:-1]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
+        real = torch.arange(side - 2, device=between.device) < self.batch.lengths[:, None]  # (B, T)
+        pair = (real[:, None, :] & real[:, :, None])[:, None]  # (B, 1, T, T)
+        between = between * pair
         if specials == "dropped":
-            return found
-        sums = found.sum(-1, keepdim=True)
+            return between
+        sums = between.sum(-1, keepdim=True)
         even = pair / self.batch.lengths[:, None, None, None]
-        return torch.where(sums > 0, found / sums.where(sums > 0, 1), even.to(found))
+        return torch.where(sums > 0, between / sums.where(sums > 0, 1), even.to(between))
 
     def word_vectors(self, slots: Tensor, specials: Literal["kept", "dropped"] = "dropped") -> Tensor:
         """Mean over the sub-words of each word.
@@ -181,32 +181,34 @@ def observe(
         )
     norms: list[NormInput] = []
     with ExitStack() as stack:
-        seen = stack.enter_context(places.watched()) if "heads" in want else []
+        outputs = stack.enter_context(places.cache_outputs()) if "heads" in want else []
         if gates is not None:
             stack.enter_context(encoder.gated(gates))
         if "norms" in want:
-            norms = stack.enter_context(_norms_watched(transformer, batch.input_ids.shape))
+            norms = stack.enter_context(_caching_norms(transformer, batch.input_ids.shape))
         output = transformer(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
             output_attentions="attention" in want,
             output_hidden_states="hidden" in want,
         )
-    found = Observation(batch, len(encoder.frame.before), output.last_hidden_state)
-    found.norms = norms
+    observation = Observation(batch, len(encoder.frame.before), output.last_hidden_state)
+    observation.norms = norms
     if "heads" in want:
-        found.heads = list(seen)
+        observation.heads = list(outputs)
         if gates is not None:
-            rows = zip(seen, gates, places.kept, strict=True)
-            found.heads = [heads * row[list(kept)].to(heads)[:, None] for heads, row, kept in rows]
+            rows = zip(outputs, gates, places.kept, strict=True)
+            observation.heads = [heads * row[list(kept)].to(heads)[:, None] for heads, row, kept in rows]
             if encoder.head_means is not None:
                 shifts = places.shifts(gates, encoder.head_means)
-                found.heads = [heads + shift.to(heads) for heads, shift in zip(found.heads, shifts, strict=True)]
+                observation.heads = [
+                    heads + shift.to(heads) for heads, shift in zip(observation.heads, shifts, strict=True)
+                ]
     if "hidden" in want:
-        found.hidden = list(output.hidden_states)
+        observation.hidden = list(output.hidden_states)
     if "attention" in want:
-        found.attention = _attention(output.attentions or (), places.kept, batch)
-    return found
+        observation.attention = _attention(output.attentions or (), places.kept, batch)
+    return observation
 
 
 def _attention(given: tuple[Tensor | None, ...], kept: list[tuple[int, ...]], batch: EncoderBatch) -> list[Tensor]:
@@ -223,28 +225,28 @@ def _attention(given: tuple[Tensor | None, ...], kept: list[tuple[int, ...]], ba
 
 
 @contextmanager
-def _norms_watched(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[list[NormInput]]:
-    """Record what normalisations within layers read.
+def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[list[NormInput]]:
+    """Cache the inputs of normalisations within layers.
 
-    They are found by their place and class: every module within a layer of the table's stack whose class is called
+    They are known by their place and class: every module within a layer of the table's stack whose class is called
     ...LayerNorm or ...RMSNorm, and whose input is (B, L, H); the k-th call of a module that layers share is the k-th
     of these layers. Hooks live in this context only.
     """
     layers_of: dict[nn.Module, list[int]] = {}
     for layer, block in enumerate(by_layer(transformer, family_of(transformer).blocks)):
         layers_of.setdefault(block, []).append(layer)
-    found: list[NormInput] = []
+    inputs: list[NormInput] = []
 
     def record(name: str, layers: Iterator[int], module: nn.Module, args: tuple[Tensor, ...]) -> None:
         if args[0].ndim == 3 and args[0].shape[:2] == shape:
-            found.append(NormInput(next(layers), name, args[0]))
+            inputs.append(NormInput(next(layers), name, args[0]))
 
     with ExitStack() as hooks:
         for block, layers in layers_of.items():
             for name, module in block.named_modules():
                 if type(module).__name__.endswith(NORMS):
                     hooks.enter_context(module.register_forward_pre_hook(partial(record, name, iter(layers))))
-        yield found
+        yield inputs
 
 
 def observation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -83,7 +83,7 @@ class WordPieces:
         )["input_ids"]
 
     def _find_lead(self) -> str:
-        """What must stand before a lone word to give it the ids it has inside running text: nothing, or a blank.
+        """Nothing or a blank: the text before a lone word with which it gets the ids that it has in running text.
 
         Found by asking the tokenizer rather than by a table of families: byte-level BPE (RoBERTa, DeBERTa, ModernBERT)
         needs the blank, WordPiece and SentencePiece do not.
@@ -131,14 +131,14 @@ class WordPieces:
         unseen = list(dict.fromkeys(word for words in sentences for word in words if word not in cache))
         if unseen:
             self._learn(unseen)
-        made = []
+        tokenised = []
         for place, words in enumerate(sentences):
             if not words:
                 raise EncoderError(f"sentence {place} of {len(sentences)} has no words; expected at least one")
-            found = [cache[word] for word in words]
-            counts = np.fromiter(map(len, found), np.int32, len(found))
-            made.append(Pieces(np.fromiter(chain.from_iterable(found), np.int32, int(counts.sum())), counts))
-        return made
+            own = [cache[word] for word in words]
+            counts = np.fromiter(map(len, own), np.int32, len(own))
+            tokenised.append(Pieces(np.fromiter(chain.from_iterable(own), np.int32, int(counts.sum())), counts))
+        return tokenised
 
     def _learn(self, words: list[str]) -> None:
         for word, ids in zip(words, self._ask(self.lead + word for word in words), strict=True):

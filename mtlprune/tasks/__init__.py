@@ -14,10 +14,10 @@ from mtlprune.tasks.srl import SRL
 
 def _decoder(point: EntryPoint) -> type[Task]:
     """The class that a package names. Raises TypeError where it is no decoder of that name."""
-    found = point.load()
-    if not (isinstance(found, type) and issubclass(found, Task) and found.name == point.name):
+    task = point.load()
+    if not (isinstance(task, type) and issubclass(task, Task) and task.name == point.name):
         raise TypeError(f"expected a subclass of mtlprune.tasks.base.Task with the name {point.name!r}")
-    return found
+    return task
 
 
 _OURS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}

@@ -1,4 +1,4 @@
-"""What a task is: a label space, targets, a decoder, a loss, decoding. One file a task, nothing else changes.
+"""Task: a loss, decoding, a label space, targets. One file a task, nothing else changes.
 
 Letters: B sentences, N = all their words one after another, T the longest sentence, H the encoder's width.
 """
@@ -6,21 +6,19 @@ Letters: B sentences, N = all their words one after another, T the longest sente
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import HOST, Encoded, moved
+from mtlprune.encoder.batch import Encoded
 from mtlprune.io.block import Block
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 
 Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
-Decoding = Generator[tuple[Tensor, ...], list[Tensor], list[Any]]
-"""Decoding in turns: what the host has to read → the same on the host; in the end a value of the layer a sentence."""
 
 
 class Term(NamedTuple):
@@ -61,11 +59,11 @@ class Task(nn.Module, ABC):
     """
 
     name: ClassVar[str]
-    """Of the decoder; also of the layer that it gives where a configuration does not say otherwise."""
+    """The decoder; also the layer that it gives where a configuration does not say otherwise."""
     kind: ClassVar[str]
-    """Of the layer."""
+    """The kind of the layer."""
     cubic: ClassVar[bool] = False
-    """Whether decoding takes time of the third power of a sentence's length."""
+    """True where decoding takes time of the third power of a sentence's length."""
     Options: ClassVar[type[Options]] = Options
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -75,22 +73,6 @@ class Task(nn.Module, ABC):
         self.hidden_size = hidden_size
         self.options = options
         self.index = {kind: {label: place for place, label in enumerate(all_)} for kind, all_ in labels.items()}
-
-    @classmethod
-    @abstractmethod
-    def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
-        """The vocabularies, read off training sentences that know the layer, ``cls.name`` if not given.
-
-        Those of a corpus too large for memory know no other layer here.
-        """
-
-    @abstractmethod
-    def target(self, sentence: Sentence) -> Target:
-        """The targets of one training sentence whose layer ``self.layer`` is known, as small arrays."""
-
-    @abstractmethod
-    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        """Join the targets of one batch; ``sizes`` are its sentence lengths in words."""
 
     @abstractmethod
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
@@ -108,10 +90,21 @@ class Task(nn.Module, ABC):
     def decode(self, encoded: Encoded) -> list[Any]:
         """One value of the layer for each sentence."""
 
-    def decoding(self, encoded: Encoded) -> Decoding:
-        """Decode in turns with other tasks, so that the host reads for all of them at once; see :class:`InTurns`."""
-        return self.decode(encoded)
-        yield ()
+    @classmethod
+    @abstractmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
+        """The vocabularies, read off training sentences that know the layer, ``cls.name`` if not given.
+
+        Those of a corpus too large for memory know no other layer here.
+        """
+
+    @abstractmethod
+    def target(self, sentence: Sentence) -> Target:
+        """The targets of one training sentence whose layer ``self.layer`` is known, as small arrays."""
+
+    @abstractmethod
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        """Join the targets of one batch; ``sizes`` are its sentence lengths in words."""
 
     def label_rows(self) -> LabelRows | None:
         """The label weights, to be looked at or regularised; None for a decoder that has no such matrix."""
@@ -126,51 +119,32 @@ class Task(nn.Module, ABC):
         return None
 
     def known(self, sentence: Sentence) -> bool:
-        """Whether the sentence carries this task's layer."""
+        """True where the sentence carries this task's layer."""
         return sentence.get(self.layer) is not None
 
 
-class InTurns(Task):
-    """A task that says what it reads off the device: its ``decoding`` yields tensors and is sent their copies.
-
-    A GPU works while the host prepares what comes next, until the host reads: so few reads, each for all tasks.
-    """
-
-    @abstractmethod
-    def decoding(self, encoded: Encoded) -> Decoding:
-        """As in :class:`Task`."""
-
-    def decode(self, encoded: Encoded) -> list[Any]:
-        return in_turns([self.decoding(encoded)])[0]
-
-
-def in_turns(decodings: Sequence[Decoding]) -> list[list[Any]]:
-    """What each decoding returns; in every turn there is one copy to the host."""
-    found: list[list[Any]] = [[] for _ in decodings]
-    asked: dict[int, tuple[Tensor, ...] | None] = dict.fromkeys(range(len(decodings)))
-    told: dict[int, list[Tensor] | None] = dict.fromkeys(asked)
-    while asked:
-        for place in list(asked):
-            try:
-                asked[place] = decodings[place].send(told[place])  # type: ignore[arg-type]  # None begins
-            except StopIteration as end:
-                found[place] = end.value
-                del asked[place]
-        read = iter(moved([tensor for tensors in asked.values() for tensor in tensors or ()], HOST))
-        told = {place: [next(read) for _ in tensors or ()] for place, tensors in asked.items()}
-    return found
-
-
-class WordLabels(InTurns):
+class WordLabels(Task):
     """One label a word out of ``labels["tags"]``, by a linear layer and argmax; loss: mean token cross-entropy."""
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
         self.scores = Linear(hidden_size, len(labels["tags"]))
 
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        best = self.scores(encoded.words).argmax(-1).cpu()
+        tags = self.labels["tags"]
+        return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
+
     @abstractmethod
     def words(self, sentence: Sentence) -> Sequence[str]:
         """The label of each word of a sentence that has the layer."""
+
+    def value(self, tags: tuple[str, ...]) -> Any:
+        """The layer's value for the labels of a sentence."""
+        return tags
 
     def target(self, sentence: Sentence) -> Target:
         index = self.index["tags"]
@@ -178,9 +152,6 @@ class WordLabels(InTurns):
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
         return {"tags": joined(targets, "tags")}  # (N,)
-
-    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
 
     def label_rows(self) -> LabelRows:
         return LabelRows(self.labels["tags"], self.scores.weight)
@@ -190,15 +161,6 @@ class WordLabels(InTurns):
 
     def linear(self) -> tuple[Linear, list[str]]:
         return self.scores, self.labels["tags"]
-
-    def decoding(self, encoded: Encoded) -> Decoding:
-        (best,) = yield (self.scores(encoded.words).argmax(-1),)
-        tags = self.labels["tags"]
-        return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
-
-    def value(self, tags: tuple[str, ...]) -> Any:
-        """What the labels of a sentence say of the layer."""
-        return tags
 
 
 def vocabulary(counts: Counter[str]) -> list[str]:

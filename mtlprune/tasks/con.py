@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded, moved, slots, table
+from mtlprune.encoder.batch import Encoded, moved, slots
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, Term, joined, offsets, owners, summed
-from mtlprune.tasks.products import linear, table_side
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined, offsets, owners, summed
+from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
 LONGEST = 500
@@ -34,7 +34,7 @@ class CONOptions(base.Options):
     """Dropout in the MLPs, shared across a sentence."""
 
 
-class CON(InTurns):
+class CON(Task):
     """A tree CRF over unlabelled binary spans, and a label for each span of the tree.
 
     Loss: (log partition − gold score) / words of the batch, plus the mean label cross-entropy over gold spans.
@@ -53,6 +53,53 @@ class CON(InTurns):
         self.label = pair_scorer(
             options.label_scorer, width, options.label_size, len(labels["labels"]), options.dropout
         )
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return summed(self.terms(encoded, target))
+
+    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
+        scores, vectors = self.features(encoded)
+        crf = inference.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
+        labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
+        return [
+            Term(crf, len(encoded.words)),
+            Term(nn.functional.cross_entropy(labels, target["labels"]), len(target["labels"])),
+        ]
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        scores, vectors = self.features(encoded)
+        marginals = inference.constituency_marginals(scores, encoded.lengths)
+        splits = inference.best_splits(marginals, encoded.lengths).cpu()
+        trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
+        sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
+        ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
+        of_span, left, right = moved([sentence, ends[:, 0], ends[:, 1]], scores.device)
+        best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1)
+        names = iter([self.labels["labels"][place] for place in best.tolist()])
+        return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
+
+    def fenceposts(self, encoded: Encoded) -> Tensor:
+        """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
+        half, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
+        sizes = np.array(encoded.sizes, np.int64)
+        ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))  # behind the words
+        rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
+        forward, backward = moved(rows, encoded.words.device)
+        left = torch.cat([encoded.words[:, :half], encoded.cls[:, :half]])
+        right = torch.cat([encoded.words[:, half : 2 * half], encoded.sep[:, half : 2 * half]])
+        return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
+
+    def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""
+        posts, count = self.fenceposts(encoded), len(encoded.sizes)
+        sizes = [size + 1 for size in encoded.sizes]
+        longest = max(sizes)
+        side = table_side(longest)
+        of_post = torch.from_numpy(np.repeat(np.arange(count), sizes))
+        owner, where = moved([of_post, slots(sizes, side)], posts.device)
+        left, right = self.mlp(posts, owner, count)
+        scores = form_table(left, self.span, right, sizes, side, where, where)
+        return scores[:, :longest, :longest], self.label(posts, owner, count)
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
@@ -79,59 +126,11 @@ class CON(InTurns):
             "labels": spans[:, 2],
         }
 
-    def fenceposts(self, encoded: Encoded) -> Tensor:
-        """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
-        half, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
-        sizes = np.array(encoded.sizes, np.int64)
-        ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))  # behind the words
-        rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
-        forward, backward = moved(rows, encoded.words.device)
-        left = torch.cat([encoded.words[:, :half], encoded.cls[:, :half]])
-        right = torch.cat([encoded.words[:, half : 2 * half], encoded.sep[:, half : 2 * half]])
-        return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
-
-    def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""
-        posts, count = self.fenceposts(encoded), len(encoded.sizes)
-        sizes = [size + 1 for size in encoded.sizes]
-        longest = max(sizes)
-        side = table_side(longest)
-        of_post = torch.from_numpy(np.repeat(np.arange(count), sizes))
-        owner, where = moved([of_post, slots(sizes, side)], posts.device)
-        left, right = self.mlp(posts, owner, count)
-        mixed = table(linear(left, self.span[:-1].t(), self.span[-1]), sizes, side, where)
-        scores = torch.bmm(mixed, table(right, sizes, side, where).transpose(1, 2).to(mixed.dtype))
-        return scores[:, :longest, :longest].float(), self.label(posts, owner, count)
-
-    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        return summed(self.terms(encoded, target))
-
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
-        scores, vectors = self.features(encoded)
-        crf = inference.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
-        labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
-        return [
-            Term(crf, len(encoded.words)),
-            Term(nn.functional.cross_entropy(labels, target["labels"]), len(target["labels"])),
-        ]
-
     def label_rows(self) -> LabelRows:
         return LabelRows(self.labels["labels"], self.label.label_rows())
 
     def label_places(self, target: Target) -> np.ndarray:
         return target["spans"][:, 2]
-
-    def decoding(self, encoded: Encoded) -> Decoding:
-        scores, vectors = self.features(encoded)
-        marginals = inference.constituency_marginals(scores, encoded.lengths)
-        (splits,) = yield (inference.best_splits(marginals, encoded.lengths),)
-        trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
-        sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
-        ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
-        of_span, left, right = moved([sentence, ends[:, 0], ends[:, 1]], scores.device)
-        (best,) = yield (self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1),)
-        names = iter([self.labels["labels"][place] for place in best.tolist()])
-        return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 
 
 def post_offsets(sizes: Sequence[int]) -> Tensor:
@@ -140,7 +139,7 @@ def post_offsets(sizes: Sequence[int]) -> Tensor:
 
 
 def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]]:
-    """The 2n − 1 labelled spans of the left-binarised tree, as in the facts of He and Choi (2021).
+    """The 2n − 1 labelled spans of the left-binarised tree, as in the parser that He and Choi (2021) use.
 
     Unary chains are joined by "+", upper label first. A bare word among several children, and every node that
     binarisation makes, is called after its parent with "|<>" behind.

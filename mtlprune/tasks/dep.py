@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded, moved, placed, slots, table
+from mtlprune.encoder.batch import Encoded, moved, placed, slots
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import Decoding, InTurns, LabelRows, SharedMLP, Target, joined, offsets
-from mtlprune.tasks.products import linear, table_side
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets
+from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
 
@@ -28,12 +28,12 @@ class DEPOptions(base.Options):
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
     score_punctuation: bool = True
-    """Whether *the* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""
+    """*The* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""
     projective: bool = False
     """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
 
 
-class DEP(InTurns):
+class DEP(Task):
     """Heads by a biaffine form with a bias on the dependent's side, relations by one with both biases.
 
     Loss: mean cross-entropy of heads plus that of relations at the gold head, punctuation included.
@@ -51,21 +51,25 @@ class DEP(InTurns):
             options.relation_scorer, hidden_size, options.relation_size, len(labels["relations"]), options.dropout
         )
 
-    @classmethod
-    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        trees = (tree for s in sentences if (tree := s.get(layer)) is not None)
-        return {"relations": sorted({relation for tree in trees for relation in tree.relations})}
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        arcs, vectors = self.features(encoded)
+        relations = self.relation_scores(encoded, vectors, target["rows"])
+        cross_entropy = nn.functional.cross_entropy
+        heads = cross_entropy(self.real(encoded, arcs), target["heads"])
+        return heads + cross_entropy(relations, target["relations"])
 
-    def target(self, sentence: Sentence) -> Target:
-        index, tree = self.index["relations"], sentence.get(self.layer)
-        return {
-            "heads": np.array(tree.heads, dtype=np.int32),
-            "relations": np.array([index[relation] for relation in tree.relations], dtype=np.int32),
-        }
-
-    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        heads = joined(targets, "heads")
-        return {"heads": heads, "rows": head_rows(heads, sizes), "relations": joined(targets, "relations")}  # (N,) each
+    def decode(self, encoded: Encoded) -> list[Any]:
+        arcs, vectors = self.features(encoded)
+        square = nn.functional.pad(arcs.cpu(), (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
+        heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
+        flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
+        (rows,) = moved([head_rows(flat, encoded.sizes)], encoded.words.device)
+        relations = self.relation_scores(encoded, vectors, rows).argmax(-1).cpu()
+        names = self.labels["relations"]
+        return [
+            Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))
+            for h, r in zip(flat.split(encoded.sizes), relations.split(encoded.sizes), strict=True)
+        ]
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Arc scores (B, T, T + 1) and the relation vectors of all N + B rows: words first, the B roots last."""
@@ -82,9 +86,7 @@ class DEP(InTurns):
         side = table_side(longest + 1)
         rows = slots(sizes, side)
         where, whole = moved([rows, torch.cat([rows + 1, torch.arange(len(sizes)) * side])], head.device)
-        mixed = table(linear(dependent, self.arc[:-1].t(), self.arc[-1]), sizes, side, where)  # (B, side, arc)
-        heads = table(head, sizes, side, whole)  # the root in column 0
-        scores = torch.bmm(mixed, heads.transpose(1, 2).to(mixed.dtype))[:, :longest, : longest + 1].float()
+        scores = form_table(dependent, self.arc, head, sizes, side, where, whole)[:, :longest, : longest + 1]
         place = torch.arange(scores.shape[2], device=scores.device)
         return scores.masked_fill((place > encoded.lengths[:, None])[:, None], float("-inf"))
 
@@ -98,32 +100,27 @@ class DEP(InTurns):
         (rows,) = moved([slots(encoded.sizes, values.shape[1])], values.device)
         return values.flatten(0, 1).index_select(0, rows)
 
-    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        arcs, vectors = self.features(encoded)
-        relations = self.relation_scores(encoded, vectors, target["rows"])
-        cross_entropy = nn.functional.cross_entropy
-        heads = cross_entropy(self.real(encoded, arcs), target["heads"])
-        return heads + cross_entropy(relations, target["relations"])
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        trees = (tree for s in sentences if (tree := s.get(layer)) is not None)
+        return {"relations": sorted({relation for tree in trees for relation in tree.relations})}
+
+    def target(self, sentence: Sentence) -> Target:
+        index, tree = self.index["relations"], sentence.get(self.layer)
+        return {
+            "heads": np.array(tree.heads, dtype=np.int32),
+            "relations": np.array([index[relation] for relation in tree.relations], dtype=np.int32),
+        }
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        heads = joined(targets, "heads")
+        return {"heads": heads, "rows": head_rows(heads, sizes), "relations": joined(targets, "relations")}  # (N,) each
 
     def label_rows(self) -> LabelRows:
         return LabelRows(self.labels["relations"], self.relation.label_rows())
 
     def label_places(self, target: Target) -> np.ndarray:
         return target["relations"]
-
-    def decoding(self, encoded: Encoded) -> Decoding:
-        arcs, vectors = self.features(encoded)
-        (arcs,) = yield (arcs,)  # trees are found on the host, relations of their arcs on the device
-        square = nn.functional.pad(arcs, (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
-        heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
-        flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
-        (rows,) = moved([head_rows(flat, encoded.sizes)], encoded.words.device)
-        (relations,) = yield (self.relation_scores(encoded, vectors, rows).argmax(-1),)
-        names = self.labels["relations"]
-        return [
-            Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))
-            for h, r in zip(flat.split(encoded.sizes), relations.split(encoded.sizes), strict=True)
-        ]
 
 
 def head_rows(heads: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded
+from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import Decoding, InTurns, LabelRows, Target, Term, joined, owners, vocabulary
+from mtlprune.tasks.base import LabelRows, Target, Task, Term, joined, owners, vocabulary
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -28,7 +28,7 @@ class NEROptions(base.Options):
     the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
 
 
-class NER(InTurns):
+class NER(Task):
     """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
 
     Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best
@@ -43,6 +43,41 @@ class NER(InTurns):
         size = options.size
         self.ends = Linear(hidden_size, 2 * size)  # the start and the end projection in one matrix
         self.weight = nn.Parameter(torch.zeros(len(labels["types"]) + 1, size + 1, size + 1))
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        scores = self.span_scores(encoded).flatten(0, 1)  # (B · T, L, T)
+        chart = target["chart"].flatten(0, 1)  # (B · T, T)
+        total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
+        return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
+
+    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
+        spans = sum(size * (size + 1) // 2 for size in encoded.sizes)
+        return [Term(self.loss(encoded, target), len(encoded.words) if self.options.loss_per == "word" else spans)]
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        scores = self.span_scores(encoded)
+        best, label = scores.max(2)  # (B, T, T)
+        best, label = moved([best, label * self.candidates(encoded.lengths, scores.shape[1])], HOST)
+        named = label > 0
+        sentence, start, end = named.nonzero(as_tuple=True)
+        rows = zip(
+            sentence.tolist(), best[named].tolist(), start.tolist(), end.tolist(), label[named].tolist(), strict=True
+        )
+        chosen: list[list[tuple[float, Span]]] = [[] for _ in encoded.sizes]
+        for owner, score, first, last, kind in rows:
+            chosen[owner].append((score, Span(first, last + 1, self.labels["types"][kind - 1])))
+        return [flat_entities(spans) for spans in chosen]
+
+    def span_scores(self, encoded: Encoded) -> Tensor:
+        """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
+        start, end = self.ends(encoded.words).chunk(2, dim=-1)  # (N, size) each
+        return biaffine_table(start, self.weight, end, encoded.sizes)
+
+    @staticmethod
+    def candidates(lengths: Tensor, longest: int) -> Tensor:
+        """Which (start, end) are spans of their sentence. (B, T, T)"""
+        place = torch.arange(longest, device=lengths.device)
+        return (place[:, None] <= place) & (place < lengths[:, None, None])
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
@@ -61,46 +96,11 @@ class NER(InTurns):
         chart[owners(targets, "spans"), spans[:, 0], spans[:, 1]] = spans[:, 2]
         return {"chart": chart}  # (B, T, T)
 
-    def span_scores(self, encoded: Encoded) -> Tensor:
-        """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
-        start, end = self.ends(encoded.words).chunk(2, dim=-1)  # (N, size) each
-        return biaffine_table(start, self.weight, end, encoded.sizes)
-
-    @staticmethod
-    def candidates(lengths: Tensor, longest: int) -> Tensor:
-        """Which (start, end) are spans of their sentence. (B, T, T)"""
-        place = torch.arange(longest, device=lengths.device)
-        return (place[:, None] <= place) & (place < lengths[:, None, None])
-
-    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        scores = self.span_scores(encoded).flatten(0, 1)  # (B · T, L, T)
-        chart = target["chart"].flatten(0, 1)  # (B · T, T)
-        total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
-        return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
-
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
-        spans = sum(size * (size + 1) // 2 for size in encoded.sizes)
-        return [Term(self.loss(encoded, target), len(encoded.words) if self.options.loss_per == "word" else spans)]
-
     def label_rows(self) -> LabelRows:
         return LabelRows(["", *self.labels["types"]], self.weight.flatten(1))
 
     def label_places(self, target: Target) -> np.ndarray:
         return target["spans"][:, 2]
-
-    def decoding(self, encoded: Encoded) -> Decoding:
-        scores = self.span_scores(encoded)
-        best, label = scores.max(2)  # (B, T, T)
-        best, label = yield best, label * self.candidates(encoded.lengths, scores.shape[1])
-        found = label > 0
-        sentence, start, end = found.nonzero(as_tuple=True)
-        rows = zip(
-            sentence.tolist(), best[found].tolist(), start.tolist(), end.tolist(), label[found].tolist(), strict=True
-        )
-        chosen: list[list[tuple[float, Span]]] = [[] for _ in encoded.sizes]
-        for owner, score, first, last, kind in rows:
-            chosen[owner].append((score, Span(first, last + 1, self.labels["types"][kind - 1])))
-        return [flat_entities(spans) for spans in chosen]
 
 
 def flat_entities(scored: list[tuple[float, Span]]) -> tuple[Span, ...]:

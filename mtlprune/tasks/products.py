@@ -1,8 +1,12 @@
-"""Matrix products of the decoders, on rows rounded up to a few counts.
+"""Matrix products that make the decoders fast without changing a number: they would read the same with ``nn.Linear``.
 
-Under bf16 autocast on CPUs oneDNN compiles a kernel for every new shape (about 3 ms each on our machine, three for a
-layer's forward and backward pass), and the number of words is new in nearly every batch. Rows of zeros are therefore
-added to reach one of four counts an octave, and taken off the result: exact, and the kernels are met again.
+**Tables.** A decoder's rows are words without padding. ``form_table`` and ``biaffine_table`` lay them out by sentence,
+at places counted on the host (``encoder.batch``: ``slots``, ``moved``), so that no device is waited for.
+
+**Rounded rows.** Under bf16 autocast on CPUs oneDNN compiles a kernel for every new shape (about 3 ms each on our
+machine, three for a layer's forward and backward pass), and the number of words is new in nearly every batch. Rows of
+zeros are therefore added to reach one of four counts an octave, and taken off the result: exact, and the kernels are
+met again. ``compiled`` is the switch: everywhere else ``linear`` is torch's own.
 
 M rows, B sentences of ``sizes`` rows each (M in all), T the longest.
 """
@@ -25,7 +29,7 @@ def rounded(rows: int) -> int:
 
 
 def compiled(tensor: Tensor) -> bool:
-    """Whether products of this tensor are compiled shape by shape: bf16 autocast on a CPU."""
+    """True where products of this tensor are compiled shape by shape: under bf16 autocast on a CPU."""
     return tensor.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
@@ -92,6 +96,19 @@ def form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     columns = torch.cat([forms.reshape(a + 1, labels * b), ends.squeeze(2)], dim=1)
     rows, bias = columns.split([a, 1])
     return rows.t(), bias.squeeze(0)
+
+
+def form_table(
+    left: Tensor, form: Tensor, right: Tensor, sizes: Sequence[int], side: int, lefts: Tensor, rights: Tensor
+) -> Tensor:
+    """Scores [left; 1]ᵀ form right of the rows of each sentence: left (M, a), form (a + 1, b), right (M', b) →
+    (B, side, side), fp32.
+
+    Args:
+        lefts, rights: (M,) and (M',), their places in (B · side) tables.
+    """
+    mixed = table(linear(left, form[:-1].t(), form[-1]), sizes, side, lefts)  # (B, side, b)
+    return torch.bmm(mixed, table(right, sizes, side, rights).transpose(1, 2).to(mixed.dtype)).float()
 
 
 def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:

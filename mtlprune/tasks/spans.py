@@ -1,4 +1,4 @@
-"""What span networks share: candidates, first layers split into per-word parts, pruning, pairs.
+"""Parts that span networks share: candidates, first layers split into per-word parts, pruning, pairs.
 
 The linear layer over a span's joined vectors [start; end; width; pooled words] is split into per-word parts which are
 added (W[a; b] = W₁a + W₂b; a sum over a span is a difference of prefix sums), so no span vector is ever built: exact,
@@ -35,8 +35,8 @@ def candidates(encoded: Encoded, max_width: int) -> Candidates:
     width = torch.arange(min(longest, max_width), device=encoded.lengths.device)
     end = start[:, None] + width
     inside = end < encoded.lengths[:, None, None]
-    found = inside.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))  # a known size: nobody waits
-    sentence, first, extra = found.t().contiguous().unbind()
+    places = inside.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))  # a known size: nobody waits
+    sentence, first, extra = places.t().contiguous().unbind()
     return Candidates(sentence, first, first + extra)
 
 
@@ -161,7 +161,7 @@ class SpanScorerBiaffine(nn.Module):
 
 
 def scorer(size: int, outputs: int, dropout: float) -> nn.Sequential:
-    """What follows a first layer: ReLU, dropout, a second hidden layer, scores. Xavier weights, zero bias."""
+    """The layers after a first one: ReLU, dropout, a second hidden layer, scores. Xavier weights, zero bias."""
     hidden, last = Linear(size, size), Linear(size, outputs)
     for layer in (hidden, last):
         nn.init.xavier_uniform_(layer.weight)
@@ -169,7 +169,7 @@ def scorer(size: int, outputs: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(nn.ReLU(), Dropout(dropout), hidden, nn.ReLU(), Dropout(dropout), last)
 
 
-# -- labels of given pairs of rows: a head and its dependent, the two ends of a span. Never of all pairs --
+# Labels of given pairs of rows: a head and its dependent, the two ends of a span. Never of all pairs.
 # M rows (words, or fenceposts), P pairs of them, L labels.
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import Decoding, Dropout, InTurns, LabelRows, Target, Term, joined, owners, summed
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -63,7 +63,7 @@ class Ranked(NamedTuple):
     predicate: Tensor  # (N,)
 
 
-class SRL(InTurns):
+class SRL(Task):
     """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; arguments of a predicate do not overlap.
 
     Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
@@ -100,6 +100,110 @@ class SRL(InTurns):
     def ranked(self) -> bool:
         return self.options.predicates == "ranked"
 
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return summed(self.terms(encoded, target))
+
+    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
+        ranked = self.rank(encoded)
+        kept, chosen = self.keep(encoded, ranked)
+        longest = max(encoded.sizes)
+        start = encoded.starts[ranked.spans.sentence] + ranked.spans.start
+        place = start * longest + ranked.spans.end - ranked.spans.start  # (M,) as in collate, rising
+        if not self.ranked:
+            is_argument = torch.zeros_like(kept)
+            is_argument[torch.searchsorted(place, target["span"])] = True
+            is_predicate = torch.zeros_like(chosen)
+            is_predicate[target["predicate"]] = True
+            kept, chosen = kept | is_argument, chosen | is_predicate
+        rows, total = self.selected(encoded, *moved([kept, chosen], HOST))  # the one time that the host waits
+        scores, span, word = self.pair_scores(encoded, ranked, moved(rows, kept.device), total)
+        role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
+        scores = nn.functional.pad(scores, (1, 0))
+        if self.ranked:
+            return [Term(nn.functional.cross_entropy(scores, role), len(role))]
+        binary = nn.functional.binary_cross_entropy_with_logits
+        words = binary(ranked.predicate, is_predicate.float())
+        spans = binary(ranked.argument, is_argument.float(), reduction="sum")
+        pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
+        return [Term(words + pairs_and_spans, len(encoded.words))]
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        ranked = self.rank(encoded)
+        rows, total = self.selected(encoded, *moved(self.keep(encoded, ranked), HOST))
+        chosen = rows[1]
+        layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
+        if not len(chosen):
+            return [tuple(layer) for layer in layers]
+        scores, span, word = self.pair_scores(encoded, ranked, moved(rows, ranked.predicate.device), total)
+        if not self.labels["roles"]:  # no predicate of the training sentences has arguments
+            scores = scores.new_zeros(len(scores), 1)
+        spans = ranked.spans.take(span)
+        best, *others = moved([*scores.max(1), word, spans.start, spans.end], HOST)
+        positive = best > 0
+        role, word, start, end = (column[positive] for column in others)
+        columns = (word, start, end, best[positive], role)
+        arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in chosen.tolist()}
+        for row, start, end, score, label in zip(*(column.tolist() for column in columns), strict=True):
+            arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
+        first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
+        for row, scored in arguments.items():
+            index = row - first[owner[row]]
+            free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
+            chosen_spans = tuple(Span(start, end, label) for start, end, _, label in inference.nonoverlapping(free))
+            if chosen_spans or not self.ranked:
+                layers[owner[row]].append(Predicate(index, None, chosen_spans))
+        return [tuple(layer) for layer in layers]
+
+    def rank(self, encoded: Encoded) -> Ranked:
+        """Score all candidate spans and all words."""
+        spans = candidates(encoded, self.options.max_width)
+        argument = self.argument(encoded, spans, self.width_dropout(self.widths.weight))
+        predicate = self.predicate(encoded.words).float().squeeze(1)
+        return Ranked(spans, argument, predicate)
+
+    def keep(self, encoded: Encoded, ranked: Ranked) -> tuple[Tensor, Tensor]:
+        """Which spans (M,) and which words (N,) go on to labelling."""
+        options, lengths, predicate = self.options, torch.tensor(encoded.sizes), ranked.predicate.detach()
+        spans = best_of_each(ranked.argument.detach(), ranked.spans.sentence, lengths, options.argument_ratio)
+        if self.ranked:
+            return spans, best_of_each(predicate, encoded.owner, lengths, options.predicate_ratio)
+        return spans, predicate > 0
+
+    def selected(self, encoded: Encoded, kept: Tensor, chosen: Tensor) -> tuple[list[Tensor], int]:
+        """On the host: which of the M spans are kept and which of the N words are chosen, and the number of pairs."""
+        ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
+        each = [
+            np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0) for mask, end in zip((kept, chosen), ends, strict=True)
+        ]
+        return [mask.nonzero().squeeze(1) for mask in (kept, chosen)], int(np.dot(*each))
+
+    def pair_scores(
+        self, encoded: Encoded, ranked: Ranked, rows: Sequence[Tensor], total: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows.
+
+        Args:
+            rows, total: as from ``selected``, on the device.
+        """
+        kept, chosen = rows
+        spans = ranked.spans.take(kept)
+        row, column = pairs(spans.sentence, encoded.owner[chosen], len(encoded.sizes), total)
+        layers = [self.label_span, *([self.match_span] if self.options.affinity else [])]
+        parts = SplitSpanLayer.together(layers, encoded, self.width_dropout(self.widths.weight))
+        hidden_span, *keys = SplitSpanLayer.gather(parts, spans, encoded.starts).chunk(len(layers), dim=1)  # (K, size)
+        predicates = encoded.words.index_select(0, chosen)  # (P, H)
+        hidden_predicate = self.label_predicate(predicates)
+        embedding = nn.functional.embedding
+        scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
+        span, word = kept[row], chosen[column]
+        scores = scores + ranked.argument[span, None]
+        if self.options.affinity:
+            queries = self.match_predicate(predicates)  # (P, size)
+            scores = scores + (embedding(row, keys[0]) * embedding(column, queries)).float().sum(1, keepdim=True)
+        if self.ranked:
+            scores = scores + ranked.predicate[word, None]
+        return scores, span, word
+
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
         predicates = (predicate for sentence in sentences for predicate in sentence.get(layer) or ())
@@ -135,115 +239,11 @@ class SRL(InTurns):
             "predicate": joined(targets, "predicates") + offset[owners(targets, "predicates")],
         }
 
-    def rank(self, encoded: Encoded) -> Ranked:
-        """Score all candidate spans and all words."""
-        spans = candidates(encoded, self.options.max_width)
-        argument = self.argument(encoded, spans, self.width_dropout(self.widths.weight))
-        predicate = self.predicate(encoded.words).float().squeeze(1)
-        return Ranked(spans, argument, predicate)
-
-    def keep(self, encoded: Encoded, found: Ranked) -> tuple[Tensor, Tensor]:
-        """Which spans (M,) and which words (N,) go on to labelling."""
-        options, lengths, predicate = self.options, torch.tensor(encoded.sizes), found.predicate.detach()
-        spans = best_of_each(found.argument.detach(), found.spans.sentence, lengths, options.argument_ratio)
-        if self.ranked:
-            return spans, best_of_each(predicate, encoded.owner, lengths, options.predicate_ratio)
-        return spans, predicate > 0
-
-    def selected(self, encoded: Encoded, kept: Tensor, chosen: Tensor) -> tuple[list[Tensor], int]:
-        """On the host: which of the M spans are kept and which of the N words are chosen, and the number of pairs."""
-        ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
-        each = [
-            np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0) for mask, end in zip((kept, chosen), ends, strict=True)
-        ]
-        return [mask.nonzero().squeeze(1) for mask in (kept, chosen)], int(np.dot(*each))
-
-    def pair_scores(
-        self, encoded: Encoded, found: Ranked, rows: Sequence[Tensor], total: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows.
-
-        Args:
-            rows, total: as from ``selected``, on the device.
-        """
-        kept, chosen = rows
-        spans = found.spans.take(kept)
-        row, column = pairs(spans.sentence, encoded.owner[chosen], len(encoded.sizes), total)
-        layers = [self.label_span, *([self.match_span] if self.options.affinity else [])]
-        parts = SplitSpanLayer.together(layers, encoded, self.width_dropout(self.widths.weight))
-        hidden_span, *keys = SplitSpanLayer.gather(parts, spans, encoded.starts).chunk(len(layers), dim=1)  # (K, size)
-        predicates = encoded.words.index_select(0, chosen)  # (P, H)
-        hidden_predicate = self.label_predicate(predicates)
-        embedding = nn.functional.embedding
-        scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
-        span, word = kept[row], chosen[column]
-        scores = scores + found.argument[span, None]
-        if self.options.affinity:
-            queries = self.match_predicate(predicates)  # (P, size)
-            scores = scores + (embedding(row, keys[0]) * embedding(column, queries)).float().sum(1, keepdim=True)
-        if self.ranked:
-            scores = scores + found.predicate[word, None]
-        return scores, span, word
-
-    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        return summed(self.terms(encoded, target))
-
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
-        found = self.rank(encoded)
-        kept, chosen = self.keep(encoded, found)
-        longest = max(encoded.sizes)
-        start = encoded.starts[found.spans.sentence] + found.spans.start
-        place = start * longest + found.spans.end - found.spans.start  # (M,) as in collate, rising
-        if not self.ranked:
-            is_argument = torch.zeros_like(kept)
-            is_argument[torch.searchsorted(place, target["span"])] = True
-            is_predicate = torch.zeros_like(chosen)
-            is_predicate[target["predicate"]] = True
-            kept, chosen = kept | is_argument, chosen | is_predicate
-        rows, total = self.selected(encoded, *moved([kept, chosen], HOST))  # the one time that the host waits
-        scores, span, word = self.pair_scores(encoded, found, moved(rows, kept.device), total)
-        role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
-        scores = nn.functional.pad(scores, (1, 0))
-        if self.ranked:
-            return [Term(nn.functional.cross_entropy(scores, role), len(role))]
-        binary = nn.functional.binary_cross_entropy_with_logits
-        words = binary(found.predicate, is_predicate.float())
-        spans = binary(found.argument, is_argument.float(), reduction="sum")
-        pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
-        return [Term(words + pairs_and_spans, len(encoded.words))]
-
     def label_rows(self) -> LabelRows:
         return LabelRows(self.labels["roles"], self.label[-1].weight)  # type: ignore[arg-type]
 
     def label_places(self, target: Target) -> np.ndarray:
         return target["arguments"][:, 3] - 1
-
-    def decoding(self, encoded: Encoded) -> Decoding:
-        found = self.rank(encoded)
-        rows, total = self.selected(encoded, *(yield self.keep(encoded, found)))
-        chosen = rows[1]
-        layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
-        if not len(chosen):
-            return [tuple(layer) for layer in layers]
-        scores, span, word = self.pair_scores(encoded, found, moved(rows, found.predicate.device), total)
-        if not self.labels["roles"]:  # no predicate of the training sentences has arguments
-            scores = scores.new_zeros(len(scores), 1)
-        spans = found.spans.take(span)
-        best, *others = yield *scores.max(1), word, spans.start, spans.end
-        positive = best > 0
-        role, word, start, end = (column[positive] for column in others)
-        columns = (word, start, end, best[positive], role)
-        arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in chosen.tolist()}
-        for row, start, end, score, label in zip(*(column.tolist() for column in columns), strict=True):
-            arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
-        first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
-        for row, scored in arguments.items():
-            index = row - first[owner[row]]
-            free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
-            chosen_spans = tuple(Span(start, end, label) for start, end, _, label in inference.nonoverlapping(free))
-            if chosen_spans or not self.ranked:
-                layers[owner[row]].append(Predicate(index, None, chosen_spans))
-        return [tuple(layer) for layer in layers]
 
 
 def looked_up(keys: Tensor, known: Tensor, values: Tensor) -> Tensor:

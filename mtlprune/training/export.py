@@ -20,7 +20,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
 from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.gates import OPEN, Gates
-from mtlprune.encoder.head_closing import fold_means
+from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import base_of, quiet

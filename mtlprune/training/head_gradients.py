@@ -54,7 +54,7 @@ def derivatives(
     owner = row_owners(batch)
     places = model.encoder.places
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
-    with places.watched() as outputs, autocast(model.device, precision):
+    with places.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):
             losses = [
                 alone(model.tasks[name], encoded.select([place]), target)

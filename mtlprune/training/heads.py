@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.encoder.heads import HeadPlaces, by_layer, head_mask
+from mtlprune.encoder.heads import HeadHooks, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import SHARED, MultiTaskModel
@@ -64,7 +64,7 @@ def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: 
     return {SHARED: several}
 
 
-def _named(heads: Sequence[str], places: HeadPlaces, key: str) -> Tensor:
+def _named(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
     for name in heads:
         layer, head = map(int, name.split("-"))
         if layer > places.layers or head > places.heads:
@@ -91,7 +91,7 @@ def _drawn(control: HeadsConfig, like: Sets, config: Config) -> Sets:
     return masks
 
 
-def _claimed(folder: Path, config: Config, places: HeadPlaces, key: str) -> Sets:
+def _claimed(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
     """Task → heads that more than half of its runs in a claims Result have open."""
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")

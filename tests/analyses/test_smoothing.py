@@ -22,7 +22,7 @@ from mtlprune.analyses.claims.groups import Groups, compare, compared, differenc
 from mtlprune.analyses.reading import survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, SmoothingSurvey
-from mtlprune.encoder.head_closing import closings
+from mtlprune.encoder.interventions import zero_ablations
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, head_norms, read_layers, refusal
@@ -233,13 +233,13 @@ def test_closing_a_head_is_a_gate_at_zero(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
     batch = encoder.collate(encoder.tokenize_all([s.words for s in SENTENCES]))
     seen = set()
-    for closed in closings(encoder, batch, GATES):
+    for ablation in zero_ablations(encoder, batch, GATES):
         values = GATES.clone()
-        values[closed.layer, closed.head] = 0
+        values[ablation.layer, ablation.head] = 0
         hidden = observe(encoder, batch, values, {"hidden"}).hidden
-        torch.testing.assert_close(closed.after, hidden[closed.layer + 1], rtol=0, atol=1e-6)
-        torch.testing.assert_close(closed.last, hidden[-1], rtol=0, atol=1e-6)
-        seen.add((closed.layer, closed.head))
+        torch.testing.assert_close(ablation.after, hidden[ablation.layer + 1], rtol=0, atol=1e-6)
+        torch.testing.assert_close(ablation.last, hidden[-1], rtol=0, atol=1e-6)
+        seen.add((ablation.layer, ablation.head))
     assert seen == {tuple(place) for place in GATES.nonzero().tolist()}
 
 

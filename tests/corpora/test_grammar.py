@@ -1,13 +1,17 @@
-"""The generated corpus: layers that agree with each other, splits that do not overlap, and ambiguity that is real."""
+"""The generated corpus: layers that agree, splits that do not overlap, templates that all occur, pairs."""
 
 from collections.abc import Sequence
 from itertools import chain, count
+from typing import ClassVar
 
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.grammar import LONGEST, build_grammar, fill, labels
+from mtlprune.corpora.grammar import LONGEST, build_grammar, draw_pairs, fill, labels
+from mtlprune.corpora.grammar.derivation import FRAMES, RULES, Derivation
+from mtlprune.corpora.grammar.lexicon import Draw
 from mtlprune.corpora.tables import fingerprint
+from mtlprune.layers import LAYERS
 from mtlprune.sentence import Sentence
 
 
@@ -27,12 +31,12 @@ def test_sizes_lengths_and_layers(corpus, sentences):
     lengths = [len(s) for s in sentences]
     assert max(lengths) <= LONGEST and 11 <= sum(lengths) / len(lengths) <= 14
     once = [{s.id for s in sentences}, {tuple(w.lower() for w in s.words) for s in sentences}]  # in all splits together
-    assert [len(found) for found in once] == [len(sentences)] * 2
+    assert [len(distinct) for distinct in once] == [len(sentences)] * 2
 
 
 def test_the_corpus_follows_its_seed_and_is_the_same_on_every_python():
     """Its fingerprint was recorded once; it changes only where the grammar changes on purpose."""
-    recorded = "500f0bd3fa89ce1f5da9171df155fee6cdb36f8591b8defef204ed95d856a991"
+    recorded = "4b0f8e49e2e159bb45cd6eb73a18046f8156476c9c0c675cddd93786a3c9f0a0"
     assert fingerprint(build_grammar(train=200, dev=50, test=50, seed=7)) == recorded
     small = [build_grammar(train=60, dev=20, test=20, seed=seed) for seed in (3, 3, 4)]
     assert fingerprint(small[0]) == fingerprint(small[1]) != fingerprint(small[2])
@@ -71,17 +75,45 @@ def test_predicates_are_the_main_verbs_and_arguments_are_constituents_or_words_b
             assert not any(a.start <= p.index < a.end for a in p.arguments), s.words
 
 
-def test_every_constituent_has_one_head(sentences):
-    """Exactly one word of a bracket depends on a word outside it; the long-distance relatives are the exception."""
-    crossing = 0
+def test_trees_are_projective_and_every_constituent_has_one_head(sentences):
     for s in sentences:
+        arcs = [(min(word, head), max(word, head)) for word, head in enumerate(s.dep.heads, 1)]
+        assert not any(a < c < b < d for a, b in arcs for c, d in arcs), s.words
         for c in s.con:
             inside = range(c.start + 1, c.end + 1)
-            tops = [w for w in inside if s.dep.heads[w - 1] not in inside]
-            if len(tops) != 1:
-                crossing += 1
-                assert {s.pos[w - 1] for w in tops} & {"WDT", "WP"}, (s.words, c)
-    assert crossing <= len(sentences) // 50
+            assert sum(s.dep.heads[word - 1] not in inside for word in inside) == 1, (s.words, c)
+
+
+def test_every_template_occurs():
+    class Recording(Draw):
+        drawn: ClassVar[list[object]] = []
+
+        def weighted(self, options):
+            self.drawn.append(super().weighted(options))
+            return self.drawn[-1]
+
+    draw = Recording("any", unseen=0.0)
+    for _ in range(3000):
+        Derivation(draw).sentence()
+    drawn = {id(option) for option in draw.drawn}
+    assert set(FRAMES) <= {option for option in draw.drawn if isinstance(option, str)}
+    assert not [name for name, rules in RULES.items() if name != "sentence" for rule in rules if id(rule) not in drawn]
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "dep+con"])
+def test_pairs_differ_in_the_layers_they_name_alone(name):
+    pairs = draw_pairs(40, seed=2, layers=[name])
+    assert len(pairs) == len({pair.first.words for pair in pairs}) == 40
+    for layers, first, second in pairs:
+        assert len(first) == len(second) and first.words != second.words
+        assert layers == tuple(name.split("+"))
+        assert layers == tuple(layer for layer in LAYERS if first.get(layer) != second.get(layer))
+    assert pairs == draw_pairs(40, seed=2, layers=[name]) != draw_pairs(40, seed=3, layers=[name])
+
+
+def test_too_many_pairs_are_refused():
+    with pytest.raises(CorpusError, match="asked for 1 pairs that differ in lemmas, found 0"):
+        draw_pairs(1, layers=["lemmas"])
 
 
 def test_control_gives_the_shared_argument_to_both(corpus):

@@ -7,7 +7,7 @@ from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_config
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.heads import HeadHooks
 
 WIDTH = HIDDEN // HEADS
 WITH_SDPA = [name for name in HEAD_FAMILIES if name not in ("deberta", "deberta-v2", "mpnet", "roformer")]
@@ -42,7 +42,7 @@ def run(model: PreTrainedModel, seed: int = 0) -> Tensor:
 @torch.no_grad()
 def gated(model: PreTrainedModel, gates: Tensor, kept: Any = None) -> Tensor:
     """What it says under gates."""
-    with HeadPlaces(model, kept).gated(gates):
+    with HeadHooks(model, kept).gated(gates):
         return run(model)
 
 

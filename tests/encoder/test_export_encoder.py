@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
-from mtlprune.encoder.head_closing import fold_means
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.heads import HeadHooks
+from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
@@ -40,7 +40,7 @@ def test_transformers_alone_compute_what_gates_make_of_it(family: str, tmp_path:
     gates = in_pairs(model.config.num_hidden_layers)
     wanted = gated(model, gates)
     assert apart(run(model), wanted) > 1e-3  # gates matter
-    fold_gates(model, gates, HeadPlaces(model).kept)
+    fold_gates(model, gates, HeadHooks(model).kept)
     with quiet():
         model.save_pretrained(tmp_path)
         again = AutoModel.from_pretrained(tmp_path).eval()
@@ -77,7 +77,7 @@ def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
     model = build("albert")  # layers 0 and 1 are one module
     gates, before = drawn(4), run(model)
     with pytest.raises(EncoderError, match=r"layers 1 and 2 share their weights, but their gates differ.*--remove"):
-        fold_gates(model, gates, HeadPlaces(model).kept)
+        fold_gates(model, gates, HeadHooks(model).kept)
     assert torch.equal(run(model), before)
     wanted = gated(model, gates)
     with quiet():

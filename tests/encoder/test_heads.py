@@ -9,7 +9,7 @@ from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.heads import FAMILIES, HeadPlaces, by_layer, family_of
+from mtlprune.encoder.heads import FAMILIES, HeadHooks, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
@@ -36,13 +36,13 @@ def silence(model: PreTrainedModel, layer: int, head: int) -> None:
 )
 def test_open_gates_change_no_bit(family, attention, mode):
     model = build(family, attention, dropout=0.1).train(mode != "eval")
-    places = HeadPlaces(model)
+    places = HeadHooks(model)
     assert model.config._attn_implementation == attention
     assert (places.layers, places.heads, places.width) == (model.config.num_hidden_layers, HEADS, WIDTH)
     gates = drawn(places.layers).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
         before = run(model)
-        with places.gated(torch.ones(places.layers, HEADS)), places.watched():
+        with places.gated(torch.ones(places.layers, HEADS)), places.cache_outputs():
             after = run(model)
         with places.gated(gates):
             changed = run(model)
@@ -57,7 +57,7 @@ def test_open_gates_change_no_bit(family, attention, mode):
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_a_closed_gate_equals_zeroed_value_rows(family, attention):
     model = build(family, attention)
-    places, modules = HeadPlaces(model), by_layer(model, family_of(model).attention)
+    places, modules = HeadHooks(model), by_layer(model, family_of(model).attention)
     open_ = run(model)
     for layer in range(places.layers):
         for head in range(HEADS):
@@ -70,35 +70,40 @@ def test_a_closed_gate_equals_zeroed_value_rows(family, attention):
             assert not torch.allclose(closed, open_, atol=1e-4), (layer, head)
 
 
+@pytest.mark.parametrize("kind", ["mean", "resample"])
 @pytest.mark.parametrize(("family", "attention"), CASES)
-def test_a_closed_head_contributes_its_mean(family, attention):
-    """Gate 1 is no gate; gate 0 is the head's output replaced, in all slots alike; in between, both by their share."""
+def test_a_closed_head_contributes_what_is_given_instead(family, attention, kind):
+    """Gate 1 is no gate; gate 0 is the head's output replaced, in all slots alike or not; in between, both by share."""
     model = build(family, attention)
-    open_, places = run(model), HeadPlaces(model)
-    means = torch.randn(places.layers, HEADS, WIDTH, generator=torch.Generator().manual_seed(2))
+    places = HeadHooks(model)
+    with places.cache_outputs() as outputs:
+        open_ = run(model)
+    shape = (HEADS, WIDTH) if kind == "mean" else outputs[0].shape
+    means = torch.randn(places.layers, *shape, generator=torch.Generator().manual_seed(2))
     means[1::2] = means[::2]  # in ALBERT two layers are one module
-    with places.gated(torch.ones(places.layers, HEADS), means):
+    instead = means if kind == "mean" else list(means)
+    with places.gated(torch.ones(places.layers, HEADS), instead):
         assert torch.equal(run(model), open_)
     for head in range(HEADS):
         gates, share = torch.ones(places.layers, HEADS), 0.0 if head else 0.25
         gates[:, head] = share
-        with places.gated(gates, means):
+        with places.gated(gates, instead):
             closed = run(model)
         oracle = copy.deepcopy(model)
         outputs = by_layer(oracle, family_of(oracle).output)
         for layer, output in enumerate(outputs):
             if output not in outputs[:layer]:
-                output.register_forward_pre_hook(replaced(head, share, means[layer, head]))
+                output.register_forward_pre_hook(replaced(head, share, means[layer][..., head, :]))
         torch.testing.assert_close(closed, run(oracle), rtol=0, atol=1e-6)
         assert not torch.allclose(closed, open_, atol=1e-4)
 
 
-def replaced(head: int, share: float, mean: Tensor):
+def replaced(head: int, share: float, other: Tensor):
     """A hook that puts a vector in the place of a head's output, but for a share of it."""
 
     def hook(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         heads = args[0].unflatten(-1, (HEADS, WIDTH)).clone()
-        heads[..., head, :] = share * heads[..., head, :] + (1 - share) * mean
+        heads[..., head, :] = share * heads[..., head, :] + (1 - share) * other
         return (heads.flatten(-2), *args[1:])
 
     return hook
@@ -109,11 +114,11 @@ def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
     """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads. That
     what is watched, times its gates, is what the projection reads, is shown where heads are observed."""
     model = build(family)
-    places = HeadPlaces(model)
+    places = HeadHooks(model)
     torch.manual_seed(1)
     target = torch.randn(int(MASK.sum()), HIDDEN)
     gates = torch.ones(places.layers, HEADS).requires_grad_()
-    with places.watched() as seen, places.gated(gates):
+    with places.cache_outputs() as seen, places.gated(gates):
         assert seen == []
         loss = (run(model) * target).sum()
     assert [heads.shape for heads in seen] == [(*IDS.shape, HEADS, WIDTH)] * places.layers
@@ -126,10 +131,10 @@ def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
 def test_contexts_leave_no_trace_nor_do_passes_that_break_off(family):
     model = build(family)
     names, before = list(model.state_dict()), run(model)
-    places, gates = HeadPlaces(model), drawn(model.config.num_hidden_layers)
+    places, gates = HeadHooks(model), drawn(model.config.num_hidden_layers)
     expected = gated(model, gates)
     breaker = by_layer(model, family_of(model).output)[0]
-    with pytest.raises(KeyboardInterrupt), places.gated(gates), places.watched() as seen:
+    with pytest.raises(KeyboardInterrupt), places.gated(gates), places.cache_outputs() as seen:
         handle = breaker.register_forward_hook(lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(model)
@@ -162,7 +167,7 @@ def test_checkpointing_runs_layers_again_with_the_same_gates_and_dropout(family,
         first, second = drawn(one.places.layers).requires_grad_(), (1 - drawn(one.places.layers)).requires_grad_()
         torch.manual_seed(1)
         loss = sum(one(batch, gates).words.square().sum() for gates in (first, second, None))
-        with one.places.watched() as seen:
+        with one.places.cache_outputs() as seen:
             loss.backward()
         assert seen == []
         found.append([first.grad, second.grad, *(p.grad for p in one.parameters() if p.grad is not None)])
@@ -188,7 +193,7 @@ def test_albert_layers_have_gates_of_their_own():
         groups[layer].load_state_dict(shared.encoder.albert_layer_groups[group].state_dict())
     apart.embeddings.load_state_dict(shared.embeddings.state_dict())
     apart.encoder.embedding_hidden_mapping_in.load_state_dict(shared.encoder.embedding_hidden_mapping_in.state_dict())
-    one, four = HeadPlaces(shared), HeadPlaces(apart)
+    one, four = HeadHooks(shared), HeadHooks(apart)
     assert one.layers == four.layers == 4
     for gates in (drawn(4), drawn(4).round()):
         with one.gated(gates), four.gated(gates):
@@ -204,12 +209,12 @@ def test_unknown_families_and_layouts_are_refused():
     model = build("bert")
     model.encoder.layer[1].attention.output = nn.Identity()
     with pytest.raises(EncoderError, match=r"to have encoder\.layer\.\*\.attention\.output\.dense, found none"):
-        HeadPlaces(model)
+        HeadHooks(model)
     with pytest.raises(EncoderError, match=r"expected inner_group_num 1.*found 2"):
-        HeadPlaces(build("albert", inner_group_num=2))
+        HeadHooks(build("albert", inner_group_num=2))
     model.config.model_type = "xlnet"
     with pytest.raises(EncoderError, match=r"'xlnet'.*albert, bert, .*xlm-roberta; to add it, write a row"):
-        HeadPlaces(model)
+        HeadHooks(model)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +226,6 @@ def test_unknown_families_and_layouts_are_refused():
     ],
 )
 def test_a_head_map_that_does_not_fit_is_refused(kept, message):
-    for use in (HeadPlaces, lambda model, kept: remove_heads(model, torch.ones(2, HEADS), kept)):
+    for use in (HeadHooks, lambda model, kept: remove_heads(model, torch.ones(2, HEADS), kept)):
         with pytest.raises(EncoderError, match=message):
             use(build("bert"), kept)

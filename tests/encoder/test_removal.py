@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.heads import HeadPlaces
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
@@ -53,7 +53,7 @@ def test_removed_equals_masked_and_reloading_changes_no_bit(family, attention, t
             before, after = gated(model, gates), run(removed)
             assert (before - run(model)).abs().max() > 1e-3  # the heads matter
             assert (before - after).abs().max() <= (tolerance or 1e-6 * before.abs().max()), (pattern, dtype)
-            assert HeadPlaces(removed, heads.kept).kept == list(heads.kept)
+            assert HeadHooks(removed, heads.kept).kept == list(heads.kept)
         state = torch.get_rng_state()
         again = reloaded(removed, heads, tmp_path / str(place), attention)
         assert torch.equal(torch.get_rng_state(), state) and not again.training
@@ -177,10 +177,10 @@ def change(folder: Path, **values: Any) -> None:
     ("values", "message"),
     [
         ({"kept": [[2]]}, r"of a 'bert' with 1 layers of 4 heads, but config.json there is of a 'bert' with 2 of 4"),
-        ({"kept": [[2], [0, 4]]}, r"different heads from 0 to 3, rising, in layer 1, found \[0, 4\]"),
-        ({"kept": [[2], [True]]}, r"in layer 1, found \[true\]"),
-        ({"kept": None}, "expected a head map with format, family, heads, kept, layer_gates"),
-        ({"format": 2}, "expected format 1, found 2; it was written by another version"),
+        ({"kept": [[2], [0, 4]]}, r"damaged: .*heads.json"),
+        ({"kept": [[2], [True]]}, r"damaged: .*heads.json"),
+        ({"kept": None}, r"damaged: .*heads.json"),
+        ({"format": 2}, r"damaged: .*heads.json"),
         ({"kept": [[2], [0]]}, r"model.safetensors does not hold the weights .* size mismatch"),
         ({"layer_gates": True}, r"model.safetensors lacks .*layer_gates"),
     ],
@@ -223,7 +223,7 @@ def test_every_layer_has_its_entry_among_attentions(family, tmp_path):
     inputs = {"input_ids": IDS, "attention_mask": MASK, "output_attentions": True}
     wanted = [(2, len(heads), 7, 7) for heads in kept]
     gates = gates_of(pattern, layers, whole=True)
-    with HeadPlaces(whole).gated(gates):  # and transformers' hooks are there before heads are removed
+    with HeadHooks(whole).gated(gates):  # and transformers' hooks are there before heads are removed
         before = whole(**inputs).attentions
     heads = remove_heads(whole, gates)
     for model in (whole, copy.deepcopy(whole), reloaded(whole, heads, tmp_path)):

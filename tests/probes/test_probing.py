@@ -366,7 +366,7 @@ def test_part_of_train_and_no_random_encoder_and_the_same_numbers(request_, prob
 
 
 def test_what_is_left_out_or_refused(request_, tmp_path):
-    small = make_tiny("bert", tmp_path / "small", positions=64)
+    small = make_tiny("bert", tmp_path / "small", positions=48)
     left = probe(request_, {"mode": AS_RELEASED, "random_encoder": False}, names=(str(small),)).about["splits"]["test"]
     assert 0 < left["too_long"] < 12 and left["sentences"] + left["too_long"] == 12
     save_corpus({"test": build_grammar(1, 1, 2, 1)["test"]}, tmp_path / "c", name="g", licence="x", sources={})

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
-from mtlprune.encoder.head_closing import measure_means
+from mtlprune.encoder.interventions import measure_means
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.mixing import MiniBatch
@@ -504,7 +504,7 @@ def test_means_are_over_all_slots_of_the_training_sentences(small_settings: Sett
     assert encoder.training
     for pieces in run.pieces:
         batch = encoder.eval().collate([pieces])
-        with torch.no_grad(), encoder.places.watched() as heads:
+        with torch.no_grad(), encoder.places.cache_outputs() as heads:
             encoder(batch)
         there = batch.attention_mask.bool()
         seen.append(torch.stack([layer[there] for layer in heads]).transpose(0, 1).double())  # (slots, L, A, d)

@@ -257,7 +257,7 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
     shared = encoder(batch)
     changed = copy.deepcopy(encoder)
     encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"], rank)
-    for one in encoder.of_tasks(batch, ["c", "a"]):
+    for one in encoder.encode_for_tasks(batch, ["c", "a"]):
         torch.testing.assert_close(one.words, shared.words)
     generator = torch.Generator().manual_seed(0)
     for delta in encoder.clones.deltas.values():
@@ -272,7 +272,7 @@ def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(fam
         if kind != "output":
             rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
         part.parameter.data.index_add_(part.dim, rows, encoder.clones.delta(key, [1])[0].detach())
-    found = dict(zip(("a", "b"), encoder.of_tasks(batch, ["a", "b"]), strict=True))
+    found = dict(zip(("a", "b"), encoder.encode_for_tasks(batch, ["a", "b"]), strict=True))
     torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(found["a"].words, found["b"].words, atol=1e-3)
     encoder.clones.fold("b")
@@ -309,7 +309,7 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, precision, 
             reading()
     for subject, task in zip(find_sources([str(run.path)])[0].open(), ("pos", "dep"), strict=True):
         assert subject.label == f"POS+DEP:{task.upper()}" and subject.task == task
-        torch.testing.assert_close(subject.encoder(batch).words, model.encoder.of_tasks(batch, [task])[0].words)
+        torch.testing.assert_close(subject.encoder(batch).words, model.encoder.encode_for_tasks(batch, [task])[0].words)
         assert list(subject.model("cpu").tasks) == [task]
     with pytest.raises(ConfigError, match="has clones of heads"):
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")

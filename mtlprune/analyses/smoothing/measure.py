@@ -24,7 +24,7 @@ from mtlprune.analyses.reading import Found, Reading, Subject, batches, gate_gri
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
 from mtlprune.encoder.fusion import Fusion
-from mtlprune.encoder.head_closing import closings
+from mtlprune.encoder.interventions import zero_ablations
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
 from mtlprune.runs.results import Result, head_rows, spread
@@ -245,10 +245,10 @@ class SmoothingSurvey:
             hidden = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"}).hidden
             mask = batch.attention_mask.bool()
             before = [_smoothness(state, mask) for state in hidden]
-            for closed in closings(self.subject.encoder, batch, self.subject.gates):
-                after = before[closed.layer + 1] - _smoothness(closed.after, mask)
-                last = before[-1] - _smoothness(closed.last, mask)
-                values.setdefault((closed.layer, closed.head), []).append(
+            for ablation in zero_ablations(self.subject.encoder, batch, self.subject.gates):
+                after = before[ablation.layer + 1] - _smoothness(ablation.after, mask)
+                last = before[-1] - _smoothness(ablation.last, mask)
+                values.setdefault((ablation.layer, ablation.head), []).append(
                     torch.stack([after[0], last[0], after[1], last[1]]).cpu().numpy()
                 )
             self.request.on_batch()

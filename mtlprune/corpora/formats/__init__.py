@@ -14,7 +14,7 @@ from mtlprune.sentence import SentenceError
 Skip = Callable[[MtlpruneError], None]
 """Is told why a sentence cannot be read; the sentence is then left out."""
 BLANKS = " \t"
-"""What separates columns. A word may hold any other space, such as a no-break space."""
+"""The characters that separate columns. A word may hold any other space, such as a no-break space."""
 _CELL = re.compile(r"[^ \t]+")
 
 
@@ -61,7 +61,7 @@ def whole_number(text: str) -> int | None:
 
 
 class WordError(CorpusError):
-    """What is wrong at the word ``place`` of a sentence, counted from 0."""
+    """A mistake at the word ``place`` of a sentence, counted from 0."""
 
     def __init__(self, place: int, what: str) -> None:
         super().__init__(f"word {place}: {what}")
@@ -126,7 +126,7 @@ def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
 
 
 def decode_lines(data: bytes, source: str | Path) -> Iterator[NumberedLine]:
-    """As :func:`read_lines`, for bytes that were read elsewhere; ``source`` names them in errors."""
+    """The lines of bytes that were read elsewhere, as from :func:`read_lines`; ``source`` names them in errors."""
     for number, raw in enumerate(data.split(b"\n"), 1):
         yield decode_line(raw, number, source)
 
@@ -189,9 +189,9 @@ def _cut_at_comments(block: list[NumberedLine], numbered: bool) -> Iterator[list
 
 
 def sentence_id(block: Iterable[NumberedLine]) -> str | None:
-    """What the comment ``# sent_id = ...`` of a block names."""
-    found = (re.fullmatch(r"#[ \t]*sent_id[ \t]*=[ \t]*([^ \t].*?)[ \t]*", line.text) for line in block)
-    return next((match[1] for match in found if match), None)
+    """The id in the comment ``# sent_id = ...`` of a block; None without one."""
+    matches = (re.fullmatch(r"#[ \t]*sent_id[ \t]*=[ \t]*([^ \t].*?)[ \t]*", line.text) for line in block)
+    return next((match[1] for match in matches if match), None)
 
 
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import (
-    NumberedLine,
-    Skip,
-    WordError,
-    check_text,
-    malformed,
-    on_lines,
-    read_lines,
-    skipping,
-)
+from mtlprune.corpora import CorpusError, formats
 from mtlprune.sentence import Sentence, Span
 
 _STAR = re.compile(r"((?:\([^()*\s]+)*)\*(\)*)")
@@ -28,27 +18,27 @@ def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
     """Read one column of star notation, one cell a word, into spans in pre-order.
 
     Raises:
-        WordError: a cell is not star notation, closes what is not open, or something stays open at the end.
+        formats.WordError: a cell is not star notation, closes what is not open, or something stays open at the end.
     """
-    found: list[tuple[int, int, str]] = []  # start, end, label in the order of opening
+    spans: list[tuple[int, int, str]] = []  # start, end, label in the order of opening
     still_open: list[int] = []
     for place, cell in enumerate(column):
         match = _STAR.fullmatch(cell)
         if not match:
-            raise WordError(place, f"expected brackets around one star, such as (NP* or *), found {cell!r}")
+            raise formats.WordError(place, f"expected brackets around one star, such as (NP* or *), found {cell!r}")
         for label in match[1].split("(")[1:]:
-            still_open.append(len(found))
-            found.append((place, -1, label))
+            still_open.append(len(spans))
+            spans.append((place, -1, label))
         for _ in match[2]:
             if not still_open:
-                raise WordError(place, f"{cell!r} closes a bracket that was never opened; balance the brackets")
+                raise formats.WordError(place, f"{cell!r} closes a bracket that was never opened; balance the brackets")
             opened = still_open.pop()
-            start, _, label = found[opened]
-            found[opened] = (start, place + 1, label)
+            start, _, label = spans[opened]
+            spans[opened] = (start, place + 1, label)
     if still_open:
-        start, _, label = found[still_open[-1]]
-        raise WordError(start, f"the bracket ({label} opened here is never closed; balance the brackets")
-    return tuple(Span(*span) for span in found)
+        start, _, label = spans[still_open[-1]]
+        raise formats.WordError(start, f"the bracket ({label} opened here is never closed; balance the brackets")
+    return tuple(Span(*span) for span in spans)
 
 
 def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
@@ -127,9 +117,9 @@ def _escape(text: str) -> str:
     return "_".join(text.replace("(", "-LRB-").replace(")", "-RRB-").split())
 
 
-# -- Penn Treebank brackets: trees over one or many lines to sentences with words, tags and constituents --
-# The tokenizer is our own: a backslash in a leaf is a character like any other (EWT has a sentence whose one token is a
-# backslash; readers that treat it as an escape lose that tree).
+# Penn Treebank brackets: trees over one or many lines to sentences with words, tags and constituents. The tokenizer is
+# our own: a backslash in a leaf is a character like any other (EWT has a sentence whose one token is a backslash;
+# readers that treat it as an escape lose that tree).
 
 
 log = logging.getLogger(__name__)
@@ -171,7 +161,7 @@ def read_ptb(
     *,
     functions: bool = False,
     unescape: bool = False,
-    skip: Skip | None = None,
+    skip: formats.Skip | None = None,
     unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
@@ -194,13 +184,13 @@ def read_ptb(
         CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
             without a label or without content.
     """
-    parts: Iterable[Iterable[NumberedLine]] = [read_lines(path)]
+    parts: Iterable[Iterable[formats.NumberedLine]] = [formats.read_lines(path)]
     if skip is not None:
         begins = _first_line_of_trees(path)
         skip, parts = (skip, _cut(path, begins)) if begins else (None, parts)
     number = 0
     for part in parts:
-        with skipping(skip):
+        with formats.skipping(skip):
             trees = _trees(path, part, functions)
             for line, words, tags, spans in trees if skip is None else list(trees):
                 number += 1
@@ -211,12 +201,12 @@ def read_ptb(
                 if unescape:
                     words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
                 known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
-                with on_lines(path, [(line, None)]):
+                with formats.on_lines(path, [(line, None)]):
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
 
 
 def _first_line_of_trees(path: Path) -> re.Pattern[str] | None:
-    """How the first line of a tree begins, None where it cannot be told.
+    """The pattern of the first line of a tree, None where it cannot be known.
 
     It begins with a bracket in the first column, unless brackets that one such part of the file (from a line of this
     kind to the next) leaves open are closed by a later part, more than once in a hundred parts: inner nodes stand there
@@ -241,10 +231,10 @@ def _first_line_of_trees(path: Path) -> re.Pattern[str] | None:
     return _ROOT if sum(1 for _ in _cut(path, _ROOT)) > 1 else None
 
 
-def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[NumberedLine]]:
+def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedLine]]:
     """The lines of a file from each one that ``begins`` so to the next, blank ones left out."""
-    part: list[NumberedLine] = []
-    for line in read_lines(path, lambda error: None):
+    part: list[formats.NumberedLine] = []
+    for line in formats.read_lines(path, lambda error: None):
         if part and begins.match(line.text):
             yield part
             part = []
@@ -255,7 +245,7 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[NumberedLine]]:
 
 
 def _trees(
-    path: Path, lines: Iterable[NumberedLine], functions: bool
+    path: Path, lines: Iterable[formats.NumberedLine], functions: bool
 ) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
     """First line, words, tags and brackets (in pre-order) of each tree, in order; brackets that cover no word go."""
     stack: list[_Open] = []
@@ -264,23 +254,25 @@ def _trees(
         if token == "(":
             if stack and stack[-1].word is not None:
                 what = f"a bracket follows the word {stack[-1].word!r} inside {stack[-1].label}"
-                raise malformed(path, line, f"{what}; expected a node to hold either one word or other nodes")
+                raise formats.malformed(path, line, f"{what}; expected a node to hold either one word or other nodes")
             if stack:
                 stack[-1].filled = True
             stack.append(_Open(line, len(spans), len(words)))
             spans.append(None)
         elif not stack:
             advice = "there is one ) too many before it" if token == ")" else "remove text outside trees"
-            raise malformed(path, line, f"expected the ( that opens a tree, found {token!r}; {advice}")
+            raise formats.malformed(path, line, f"expected the ( that opens a tree, found {token!r}; {advice}")
         elif token != ")":
             _add_text(path, line, stack[-1], token)
         else:
             node = stack.pop()
             if node.word is None and not node.filled:
-                raise malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
+                raise formats.malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
             if node.label is None and stack:
                 what = f"found a node without label in the tree that begins on line {stack[0].line}; close that"
-                raise malformed(path, node.line, f"{what} tree before it, or give it a label: only a root may lack one")
+                raise formats.malformed(
+                    path, node.line, f"{what} tree before it, or give it a label: only a root may lack one"
+                )
             label = node.label or "TOP"
             if node.word is None and len(words) > node.begin:
                 spans[node.place] = Span(node.begin, len(words), label if functions else bare_label(label))
@@ -292,13 +284,13 @@ def _trees(
                 words, tags, spans = [], [], []
     if stack:
         what = f"the tree that begins here is not closed; expected {len(stack)} more )"
-        raise malformed(path, stack[0].line, what)
+        raise formats.malformed(path, stack[0].line, what)
 
 
-def _tokens(path: Path, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, str]]:
+def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, str]]:
     """Brackets and what stands between them; of spaces other than blanks and tabs, those alone are layout, too."""
     for line in lines:
-        check_text(path, [line])
+        formats.check_text(path, [line])
         for token in _TOKEN.findall(line.text):
             if not token.isspace():
                 yield line.number, token
@@ -307,7 +299,7 @@ def _tokens(path: Path, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, st
 def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
     if node.filled or node.word is not None:
         what = f"found {token!r} as one more child of {node.label or 'a node without label'}"
-        raise malformed(path, line, f"expected (TAG word) around every word, {what}")
+        raise formats.malformed(path, line, f"expected (TAG word) around every word, {what}")
     if node.label is None:  # no space of any kind belongs to a label
         node.label, token, *_ = (*token.split(maxsplit=1), "")
     node.word = token or None

@@ -5,24 +5,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import (
-    BLANKS,
-    NumberedLine,
-    Skip,
-    UnreadableSentence,
-    WordError,
-    blocks,
-    cells_of,
-    check_text,
-    malformed,
-    on_lines,
-    read_lines,
-    sentence_id,
-    skipping,
-    tree,
-    whole_number,
-)
+from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
@@ -37,8 +20,8 @@ _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
 
 
 class FileColumn(NamedTuple):
-    """What a column holds: a layer of a kind, or (its kind is its name then) word, head, relation, lemma, id, _ or, for
-    further ones that not every line has, ``...``."""
+    """The content of a column: a layer of a kind, or (its kind is its name then) word, head, relation, lemma, id, _ or,
+    for further ones that not every line has, ``...``."""
 
     name: str
     kind: str
@@ -75,7 +58,7 @@ def parse_columns(text: str) -> list[FileColumn]:
 
 
 class Notation:
-    """How the spans of each column are written, found in all of its sentences before they are read."""
+    """The notation of the spans of each column, known from all of its sentences before they are read."""
 
     def __init__(
         self, columns: Sequence[FileColumn], rows: Callable[[FileColumn], Iterable[Sequence[str]]], repair: bool
@@ -95,10 +78,12 @@ class Notation:
             return flat(spans_from_stars(cells))
         try:
             return spans_from_tags(cells, self.schemes[name], self.repair)
-        except WordError as error:
+        except formats.WordError as error:
             if not self.repair:
                 spans_from_tags(cells, self.schemes[name], repair=True)  # what no repair helps is told as it is
-                raise WordError(error.place, f"{error.what}; or read them as conlleval does (--repair)") from None
+                raise formats.WordError(
+                    error.place, f"{error.what}; or read them as conlleval does (--repair)"
+                ) from None
             raise
 
     def converted(self) -> Iterator[str]:
@@ -135,28 +120,30 @@ def assemble(
     for column, values in cells.items():
         if column.kind.partition(":")[0] not in ("tags", "spans", "brackets") or set(values) == {"_"}:
             continue
-        with on_lines(source, rows, f"column {column.name}", unit):
+        with formats.on_lines(source, rows, f"column {column.name}", unit):
             if column.kind == "tags":
                 if "_" in values:
                     what = "expected a tag, found _ (unknown) beside words that have one; tag all words or none"
-                    raise WordError(values.index("_"), what)
+                    raise formats.WordError(values.index("_"), what)
                 value: Any = tuple(values)
             elif column.kind == "spans":
                 value = notation.spans(column.name, values)
             else:
-                found = (span._replace(label=bare_label(span.label)) for span in spans_from_stars(values))
-                value = drop_root(tuple(found), len(values))
+                bare = (span._replace(label=bare_label(span.label)) for span in spans_from_stars(values))
+                value = drop_root(tuple(bare), len(values))
         layers[column.name] = Layer(column.kind, value)
     if "head" in parts and set(parts["head"]) != {"_"}:
-        with on_lines(source, rows, "column head", unit):
-            layers["dep"] = tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
-    with on_lines(source, rows, unit=unit):
+        with formats.on_lines(source, rows, "column head", unit):
+            layers["dep"] = formats.tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
+    with formats.on_lines(source, rows, unit=unit):
         return Sentence(name, parts[WORD]).with_layers(**layers).validate()
 
 
 def _head(place: int, text: str) -> int:
-    if (number := whole_number(text)) is None:
-        raise WordError(place, f"expected the number of the head, 0 for the root, found {text[:60]!r}; correct it")
+    if (number := formats.whole_number(text)) is None:
+        raise formats.WordError(
+            place, f"expected the number of the head, 0 for the root, found {text[:60]!r}; correct it"
+        )
     return number
 
 
@@ -177,7 +164,7 @@ def read_columns(
     columns: Sequence[FileColumn],
     repair: bool = False,
     tell: Callable[[str], None] = lambda line: None,
-    skip: Skip | None = None,
+    skip: formats.Skip | None = None,
     unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read a file with a word a line, its columns between tabs where most of its lines have one, else between blanks
@@ -212,12 +199,12 @@ def read_columns(
 
     notation = Notation(columns, of_column, repair)
     for name, rows, cells in table.sentences(skip):
-        with skipping(skip):
+        with formats.skipping(skip):
             values = {columns[place]: [row[place] for row in cells] for place in plain}
             sentence = assemble(str(path), rows, name, values, notation)
             if columns[-1].kind == "frames":
                 srl = _frames(str(path), rows, cells, columns)
-                with on_lines(path, rows):
+                with formats.on_lines(path, rows):
                     sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
             yield sentence
     if table.numbered:
@@ -238,27 +225,27 @@ class _Table:
         self.path, self.columns, self.numbered = path, columns, ""
         self.more = columns[-1].kind == "frames" or columns[-1].name == REST
         self.width = len(columns) - (columns[-1].name == REST)
-        rows = (line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS))
+        rows = (line.text for line in formats.read_lines(path, lambda error: None) if line.text.strip(formats.BLANKS))
         rows = (text for text in rows if not text.startswith(("#", "-DOCSTART-")))
         self.tabs = sum(1 if "\t" in text else -1 for text in rows) > 0
 
-    def sentences(self, skip: Skip | None) -> Iterator[tuple[str, list[NumberedLine], list[list[str]]]]:
+    def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
         """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
         number = 0
-        for block in blocks(read_lines(self.path, skip), skip):
-            with skipping(skip):
-                check_text(self.path, block)
+        for block in formats.blocks(formats.read_lines(self.path, skip), skip):
+            with formats.skipping(skip):
+                formats.check_text(self.path, block)
                 rows = [(line, row) for line in block if (row := self._cells(line)) is not None]
                 if self.columns[0].name in (SKIP, "id"):
                     rows = self._words(rows)
                 if rows:
                     number += 1
-                    named = sentence_id(block) or f"{self.path.stem}-{number}"
+                    named = formats.sentence_id(block) or f"{self.path.stem}-{number}"
                     yield named, [line for line, _ in rows], [row for _, row in rows]
 
-    def _cells(self, line: NumberedLine) -> list[str] | None:
+    def _cells(self, line: formats.NumberedLine) -> list[str] | None:
         """None where the line is no row."""
-        row = [cell.strip(" ") for cell in line.text.split("\t")] if self.tabs else cells_of(line.text)
+        row = [cell.strip(" ") for cell in line.text.split("\t")] if self.tabs else formats.cells_of(line.text)
         fits = len(row) >= self.width if self.more else len(row) == self.width
         mixed = "\t" in line.text and not self.tabs
         comment = line.text.startswith("#") and (not fits or mixed or _KEY_AND_VALUE.match(line.text))
@@ -269,16 +256,18 @@ class _Table:
             what = f"expected {self.width} columns ({names}) between {'tabs' if self.tabs else 'blanks'}"
             advice = f"_ for those to leave out, a last {REST} for those that not every line has"
             found = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
-            raise malformed(self.path, line.number, f"{what}, {found}")
+            raise formats.malformed(self.path, line.number, f"{what}, {found}")
         for place, cell in enumerate(row[: self.width]):
             if not cell and self.columns[place].name != SKIP:
                 what = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for what is unknown"
-                raise malformed(self.path, line.number, what)
+                raise formats.malformed(self.path, line.number, what)
         return row
 
-    def _words(self, rows: list[tuple[NumberedLine, list[str]]]) -> list[tuple[NumberedLine, list[str]]]:
+    def _words(
+        self, rows: list[tuple[formats.NumberedLine, list[str]]]
+    ) -> list[tuple[formats.NumberedLine, list[str]]]:
         """The rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a sentence."""
-        plain = [row[0] for _, row in rows if whole_number(row[0]) is not None]
+        plain = [row[0] for _, row in rows if formats.whole_number(row[0]) is not None]
         if not plain or len(plain) == len(rows) or plain != [str(place) for place in range(1, len(plain) + 1)]:
             return rows
         last = 0
@@ -289,13 +278,13 @@ class _Table:
             match = re.fullmatch(r"([0-9]+)([-.])[0-9]+", number)
             if match is None or match[1] != str(last + (match[2] == "-")):
                 what = f"expected the number {last + 1} in column 1 (or a range or empty node there), found {number!r}"
-                raise malformed(self.path, line.number, f"{what}; number the words anew")
+                raise formats.malformed(self.path, line.number, f"{what}; number the words anew")
             self.numbered = self.numbered or number
-        return [(line, row) for line, row in rows if whole_number(row[0]) is not None]
+        return [(line, row) for line, row in rows if formats.whole_number(row[0]) is not None]
 
 
 def _frames(
-    source: str, rows: Sequence[NumberedLine], cells: Sequence[Sequence[str]], columns: Sequence[FileColumn]
+    source: str, rows: Sequence[formats.NumberedLine], cells: Sequence[Sequence[str]], columns: Sequence[FileColumn]
 ) -> tuple[Predicate, ...]:
     width = len(columns)
     marks = [row[width - 1] for row in cells]
@@ -316,7 +305,7 @@ def read_roles(
     columns: str | None = None,
     repair: bool = False,
     tell: Callable[[str], None] = lambda line: None,
-    skip: Skip | None = None,
+    skip: formats.Skip | None = None,
     unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read predicates and arguments: CoNLL-2012 files (they say #begin document), those of propbank-release with their
@@ -329,17 +318,17 @@ def read_roles(
     Raises:
         CorpusError: with file and line, and what the file was taken for.
     """
-    texts = (line.text for line in read_lines(path, skip) if line.text.strip(BLANKS))
+    texts = (line.text for line in formats.read_lines(path, skip) if line.text.strip(formats.BLANKS))
     first = next((text for text in texts if text.startswith("#begin document") or not text.startswith("#")), "")
     if first.startswith("#begin document"):
         tell(f"{path}: read as CoNLL-2012")
         yield from read_conll2012(path, skip, unread)
         return
-    cells = cells_of(first)
+    cells = formats.cells_of(first)
     release = len(cells) >= 8 and cells[1:3] == ["0", "0"]
     if release and cells[3] == "[WORD]":
         what = "the words are withheld ([WORD]); put them in with the script of propbank-release (map_all_to_conll.py)"
-        raise malformed(path, 1, what)
+        raise formats.malformed(path, 1, what)
     taken = "propbank-release" if release else "CoNLL-2005"
     if columns is None:
         if not release and (other := _other_format(first)):
@@ -351,14 +340,14 @@ def read_roles(
         taken = ""
     try:
         yield from read_columns(path, parse_columns(columns), repair, tell, skip, unread)
-    except UnreadableSentence as error:
-        raise UnreadableSentence(f"{error}{taken}") from error
+    except formats.UnreadableSentence as error:
+        raise formats.UnreadableSentence(f"{error}{taken}") from error
 
 
 def _other_format(row: str) -> str:
-    """What a first row with its number says of a file that has no argument spans; empty where it has none."""
-    cells = row.split("\t") if "\t" in row else cells_of(row)
-    numbers = [whole_number(cell) is not None for cell in cells]
+    """The format, in words, of a file without argument spans by its first row; empty where it has none."""
+    cells = row.split("\t") if "\t" in row else formats.cells_of(row)
+    numbers = [formats.whole_number(cell) is not None for cell in cells]
     if len(cells) < 10 or cells[0] not in ("1", "1-2", "0.1") or not (numbers[6] or cells[6] == "_" or numbers[8]):
         return ""
     if len(cells) > 12 and cells[12] in ("Y", "_") and numbers[8]:

@@ -20,18 +20,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import (
-    BLANKS,
-    NumberedLine,
-    Skip,
-    cells_of,
-    check_text,
-    malformed,
-    on_lines,
-    read_lines,
-    skipping,
-)
+from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.sentence import Predicate, Sentence, Span
 
@@ -64,11 +53,11 @@ class Document:
     unparsed: int = 0
 
     def has(self, layer: str) -> bool:
-        """Whether any sentence holds anything on ``layer``."""
+        """True where any sentence holds anything on ``layer``."""
         return any(sentence.get(layer) for sentence in self.sentences)
 
 
-def read_conll2012(path: Path, skip: Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
+def read_conll2012(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
     """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown.
 
     The columns alone cannot tell a document without names from one nobody annotated. Where the original annotation
@@ -92,7 +81,7 @@ def with_unknown(document: Document, *, ner: bool, srl: bool) -> Iterator[Senten
         yield sentence.with_layers(**unknown) if unknown else sentence
 
 
-def read_documents(path: Path, skip: Skip | None = None, unread: Container[str] = ()) -> list[Document]:
+def read_documents(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> list[Document]:
     """All documents of one file, parts put together. A sentence's id is ``document/part/number``, number from 0.
 
     Raises:
@@ -107,9 +96,11 @@ def read_documents(path: Path, skip: Skip | None = None, unread: Container[str] 
         parts.add((name, part))
         document = documents.setdefault(name, Document(name, path, line))
         for number, block in enumerate(blocks):
-            with skipping(skip):
+            with formats.skipping(skip):
                 if double:
-                    raise malformed(path, line, f"part {part} of document {name} stands here for the second time")
+                    raise formats.malformed(
+                        path, line, f"part {part} of document {name} stands here for the second time"
+                    )
                 document.sentences.append(_sentence(document, f"{name}/{part}/{number}", block, unread))
     return list(documents.values())
 
@@ -117,7 +108,7 @@ def read_documents(path: Path, skip: Skip | None = None, unread: Container[str] 
 Row = tuple[int, list[str]]  # line number, cells
 
 
-def _parts(path: Path, skip: Skip | None) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
+def _parts(path: Path, skip: formats.Skip | None) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
     """Name, part, first line and sentences (lists of rows) of each ``#begin document`` ... ``#end document``.
 
     With ``skip``, a document without its end loses its last sentence, which may be cut off.
@@ -125,39 +116,39 @@ def _parts(path: Path, skip: Skip | None) -> Iterator[tuple[str, str, int, list[
     inside: tuple[str, str, int] | None = None
     blocks: list[list[Row]] = [[]]
     outside = False  # in a block of lines outside of documents that was told already
-    for line, text in read_lines(path, skip):
+    for line, text in formats.read_lines(path, skip):
         begin = _BEGIN.fullmatch(text)
         if begin:
             if inside:
-                with skipping(skip):
-                    raise malformed(path, line, f"a document begins before #end document of {inside[0]}")
+                with formats.skipping(skip):
+                    raise formats.malformed(path, line, f"a document begins before #end document of {inside[0]}")
                 yield *inside, [block for block in blocks if block][:-1]
             inside, blocks, outside = (begin[1], begin[2] or "000", line), [[]], False
         elif _END.fullmatch(text):
             if inside:
                 yield *inside, [block for block in blocks if block]
             elif not outside:
-                with skipping(skip):
-                    raise malformed(path, line, "#end document without #begin document; repair the file")
+                with formats.skipping(skip):
+                    raise formats.malformed(path, line, "#end document without #begin document; repair the file")
             inside, outside = None, False
-        elif not text.strip(BLANKS):
+        elif not text.strip(formats.BLANKS):
             blocks.append([])
             outside = False
         elif inside:
-            blocks[-1].append((line, cells_of(text)))
+            blocks[-1].append((line, formats.cells_of(text)))
         elif not outside:
             outside = True
-            with skipping(skip):
-                raise malformed(path, line, f"expected '#begin document (NAME); part 000', found {text[:60]!r}")
+            with formats.skipping(skip):
+                raise formats.malformed(path, line, f"expected '#begin document (NAME); part 000', found {text[:60]!r}")
     if inside:
-        with skipping(skip):
+        with formats.skipping(skip):
             raise CorpusError(f"{path}: the document {inside[0]} of line {inside[2]} lacks its #end document; cut off?")
         yield *inside, [block for block in blocks if block][:-1]
 
 
 def _sentence(document: Document, id: str, rows: list[Row], unread: Container[str]) -> Sentence:
     path = document.path
-    check_text(path, (NumberedLine(line, " ".join(cells)) for line, cells in rows))
+    formats.check_text(path, (formats.NumberedLine(line, " ".join(cells)) for line, cells in rows))
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
     words = tuple(_SLASHED.get(word, word) for word in columns[_WORD])
@@ -180,7 +171,7 @@ def _sentence(document: Document, id: str, rows: list[Row], unread: Container[st
         con=con if parsed else None,
         srl=() if "srl" in unread else _predicates(path, rows, columns),
     )
-    with on_lines(path, rows):
+    with formats.on_lines(path, rows):
         return sentence.validate()
 
 
@@ -188,17 +179,21 @@ def _check_rows(document: Document, rows: list[Row]) -> None:
     path, width = document.path, len(rows[0][1])
     for number, (line, cells) in enumerate(rows):
         if len(cells) <= _FIXED:
-            raise malformed(
+            raise formats.malformed(
                 path, line, f"expected at least {_FIXED + 1} columns (coreference last), found {len(cells)}"
             )
         if len(cells) != width:
-            raise malformed(path, line, f"expected {width} columns as in the sentence's first row, found {len(cells)}")
+            raise formats.malformed(
+                path, line, f"expected {width} columns as in the sentence's first row, found {len(cells)}"
+            )
         if cells[0] != document.name:
-            raise malformed(path, line, f"expected document {document.name} in column 1, found {cells[0]}")
+            raise formats.malformed(path, line, f"expected document {document.name} in column 1, found {cells[0]}")
         if cells[2] != str(number):
-            raise malformed(path, line, f"expected word number {number}, found {cells[2]}; is an empty line missing?")
+            raise formats.malformed(
+                path, line, f"expected word number {number}, found {cells[2]}; is an empty line missing?"
+            )
         if cells[_WORD] == _WITHHELD:
-            raise malformed(
+            raise formats.malformed(
                 path,
                 line,
                 f"the words are withheld ({_WITHHELD}); first put them in with the "
@@ -210,17 +205,17 @@ def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
     cells = [row[1][column] for row in rows]
     if column == _NER:  # a bracket around one word comes without its star there: (GPE)
         cells = [re.sub(r"(?<=[^()*])\)", "*)", cell, count=1) for cell in cells]
-    with on_lines(path, rows, f"column {column + 1}"):
+    with formats.on_lines(path, rows, f"column {column + 1}"):
         return spans_from_stars(cells)
 
 
 def _predicates(path: Path, rows: Sequence[Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
     places = [place for place, frameset in enumerate(columns[_FRAMESET]) if frameset != "-"]
-    found = len(columns) - _FIXED - 1
-    if found != len(places):
+    count = len(columns) - _FIXED - 1
+    if count != len(places):
         raise CorpusError(
             f"{path}, lines {rows[0][0]}–{rows[-1][0]} (one sentence): expected one argument column for each of the "
-            f"{len(places)} predicates (frameset not '-'), found {found}"
+            f"{len(places)} predicates (frameset not '-'), found {count}"
         )
     predicates = []
     for column, place in enumerate(places, _FIXED):
@@ -241,7 +236,7 @@ def _check_order(
     for span in arguments:
         others = [other for other in places if span.label == "V" and span.start <= other < span.end]
         if others:
-            raise malformed(
+            raise formats.malformed(
                 path,
                 rows[others[0]][0],
                 f"column {column + 1} belongs to the predicate {rows[place][1][_WORD]!r} of line {rows[place][0]}, but "

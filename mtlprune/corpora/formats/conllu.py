@@ -6,22 +6,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import (
-    NumberedLine,
-    Skip,
-    WordError,
-    blocks,
-    cells_of,
-    check_text,
-    malformed,
-    on_lines,
-    read_lines,
-    sentence_id,
-    skipping,
-    tree,
-    whole_number,
-)
+from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.columns import FileColumn, Notation
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Dependencies, Sentence, Span
@@ -42,7 +27,7 @@ Tell = Callable[[str], None]
 class Row(NamedTuple):
     """A line of ten columns, and its cells by column."""
 
-    line: NumberedLine
+    line: formats.NumberedLine
     cells: dict[str, str]
 
 
@@ -60,8 +45,8 @@ class ConlluBlock(NamedTuple):
 
 
 def universal(tags: Iterable[str]) -> bool:
-    """Whether these are universal tags, which stand in the column UPOS; SYM and X alone could be of another set."""
-    return UNIVERSAL.issuperset(found := set(tags)) and not found <= {"SYM", "X"}
+    """True for universal tags, which stand in the column UPOS; SYM and X alone could be of another set."""
+    return UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
 
 
 def read_conllu(
@@ -71,7 +56,7 @@ def read_conllu(
     misc: Mapping[str, FileColumn] | None = None,
     repair: bool = False,
     tell: Tell = lambda line: None,
-    skip: Skip | None = None,
+    skip: formats.Skip | None = None,
     unread: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
@@ -101,8 +86,8 @@ def read_conllu(
     further = [column for column in TAGS if beside and column != pos and column not in unread]
     tags, trees = "pos" not in unread, "dep" not in unread
     partly, count = Counter[str](), 0
-    for count, block in enumerate(read_blocks(path, read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
-        with skipping(skip):
+    for count, block in enumerate(read_blocks(path, formats.read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
+        with formats.skipping(skip):
             words = block.words()
             layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
             if tags:
@@ -113,14 +98,16 @@ def read_conllu(
                 else:
                     layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
             layers |= keyed.layers(block)
-            with on_lines(path, [row.line for row in words]):
+            with formats.on_lines(path, [row.line for row in words]):
                 yield block.sentence.with_layers(**layers).validate()
     for column in filter(partly.get, further):
         tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
     keyed.tell(tell)
 
 
-def read_blocks(path: Path, lines: Iterable[NumberedLine], skip: Skip | None, tell: Tell) -> Iterator[ConlluBlock]:
+def read_blocks(
+    path: Path, lines: Iterable[formats.NumberedLine], skip: formats.Skip | None, tell: Tell
+) -> Iterator[ConlluBlock]:
     """Words and rows of each sentence. Its ids and words are checked, and no annotation.
 
     Args:
@@ -128,36 +115,38 @@ def read_blocks(path: Path, lines: Iterable[NumberedLine], skip: Skip | None, te
         tell: is given what is read in another way than in files of ten columns.
     """
     columns: tuple[str, ...] = COLUMNS
-    told, count = {""}, 0
-    for block in blocks(lines, skip, numbered=True):
-        with skipping(skip):
-            check_text(path, block)
+    notes, count = {""}, 0
+    for block in formats.blocks(lines, skip, numbered=True):
+        with formats.skipping(skip):
+            formats.check_text(path, block)
             if (header := _header(path, block)) is not None:
                 columns = header
                 if len(block) == 1:
                     continue
             count += 1
             block, more = _ten_columns(path, block, columns)
-            if more not in told:
-                told.add(more)
+            if more not in notes:
+                notes.add(more)
                 tell(f"{path}: {more}")
             yield _checked(path, block, f"{path.stem}-{count}")
 
 
-def _header(path: Path, block: Iterable[NumberedLine]) -> tuple[str, ...] | None:
+def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...] | None:
     """The columns that ``# global.columns`` names: the ten in small letters, others as they stand."""
     for line in block:
         if match := _HEADER.fullmatch(line.text):
-            names = cells_of(match[1])
+            names = formats.cells_of(match[1])
             columns = tuple(name.lower() if name.lower() in COLUMNS else name for name in names)
             if not {"id", "form"} <= set(columns) or len(set(columns)) < len(columns):
                 what = f"expected ID, FORM and no name twice in global.columns, found {match[1][:80]!r}"
-                raise malformed(path, line.number, f"{what}; correct the line")
+                raise formats.malformed(path, line.number, f"{what}; correct the line")
             return columns
     return None
 
 
-def _ten_columns(path: Path, block: Sequence[NumberedLine], columns: tuple[str, ...]) -> tuple[list[NumberedLine], str]:
+def _ten_columns(
+    path: Path, block: Sequence[formats.NumberedLine], columns: tuple[str, ...]
+) -> tuple[list[formats.NumberedLine], str]:
     """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what there is to tell of it."""
     rows = [line for line in block if not line.text.startswith("#")]
     if columns == COLUMNS:
@@ -179,8 +168,8 @@ def _ten_columns(path: Path, block: Sequence[NumberedLine], columns: tuple[str, 
 
 
 def _without_unnamed(
-    path: Path, block: Iterable[NumberedLine], rows: Sequence[NumberedLine], width: int
-) -> tuple[list[NumberedLine], str]:
+    path: Path, block: Iterable[formats.NumberedLine], rows: Sequence[formats.NumberedLine], width: int
+) -> tuple[list[formats.NumberedLine], str]:
     """Without what stands behind MISC in the form of Universal Propositions.
 
     Raises:
@@ -194,40 +183,44 @@ def _without_unnamed(
             remedy = f"heads in column 9 as in CoNLL-2009; `data build columns --columns {CONLL2009}` reads such files"
         else:
             remedy = "and no line # global.columns = ID FORM ... that names them; write one at the top of the file"
-        raise malformed(path, rows[0].number, f"{what}, {remedy}")
+        raise formats.malformed(path, rows[0].number, f"{what}, {remedy}")
     ten = {line.number: "\t".join(line.text.split("\t")[: len(COLUMNS)]) for line in rows}
     note = "columns after the tenth have no name (as in Universal Propositions) and are left out"
     return [line._replace(text=ten.get(line.number, line.text)) for line in block], note
 
 
-def _named(path: Path, line: NumberedLine, columns: Sequence[str]) -> dict[str, str]:
+def _named(path: Path, line: formats.NumberedLine, columns: Sequence[str]) -> dict[str, str]:
     """The cells of a row by column. Raises CorpusError where their number is another."""
     cells = line.text.split("\t")
     if len(cells) != len(columns):
         what = f"expected {len(columns)} columns between tabs, found {len(cells)}; repair the row {line.text[:80]!r}"
-        raise malformed(path, line.number, what)
+        raise formats.malformed(path, line.number, what)
     return dict(zip(columns, cells, strict=True))
 
 
-def _checked(path: Path, block: Sequence[NumberedLine], name: str) -> ConlluBlock:
+def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> ConlluBlock:
     """The sentence of a block, called ``name`` where no comment names it. Raises CorpusError."""
     rows = [Row(line, _named(path, line, COLUMNS)) for line in block if not line.text.startswith("#")]
     for line, cells in rows:
         for column in ("id", "form"):
             if not cells[column]:
                 what = f"expected a value in the column {column}, found nothing; give it"
-                raise malformed(path, line.number, what)
+                raise formats.malformed(path, line.number, what)
         if "  " in cells["form"] or cells["form"] != cells["form"].strip(" "):
             what = f"expected single blanks inside words only, found {cells['form'][:80]!r}; correct it"
-            raise malformed(path, line.number, what)
+            raise formats.malformed(path, line.number, what)
     _check_ids(path, rows)
     words = [row for row in rows if row.cells["id"].isdecimal()]
     if not words:
-        raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
+        raise formats.malformed(
+            path, block[0].number, "expected at least one word in the sentence, found none; remove it"
+        )
     source = "\n".join(line.text for line in block)
-    with on_lines(path, [row.line for row in words]):
+    with formats.on_lines(path, [row.line for row in words]):
         forms = tuple(row.cells["form"] for row in words)
-        return ConlluBlock(Sentence(sentence_id(block) or name, forms, source=source).validate(), rows, block[0].number)
+        return ConlluBlock(
+            Sentence(formats.sentence_id(block) or name, forms, source=source).validate(), rows, block[0].number
+        )
 
 
 def _check_ids(path: Path, rows: Sequence[Row]) -> None:
@@ -238,7 +231,7 @@ def _check_ids(path: Path, rows: Sequence[Row]) -> None:
         match = _ID.fullmatch(cells["id"])
         if match is None:
             what = f"expected a number such as 8, 8-9 or 8.1 in the column id, found {cells['id'][:20]!r}"
-            raise malformed(path, line.number, f"{what}; correct the row")
+            raise formats.malformed(path, line.number, f"{what}; correct the row")
         first, end, before, node = (int(match[group] or 0) for group in (1, 3, 4, 5))
         if node:
             good = before == last and node == (empty[1] if empty[0] == last else 0) + 1
@@ -252,7 +245,7 @@ def _check_ids(path: Path, rows: Sequence[Row]) -> None:
         if not good:
             fits = f"the id {last + 1} (or a range or empty node that fits there)"
             remedy = "put an empty line between sentences" if first == 1 and last else "number anew"
-            raise malformed(path, line.number, f"expected {fits}, found {cells['id']}; {remedy}")
+            raise formats.malformed(path, line.number, f"expected {fits}, found {cells['id']}; {remedy}")
 
 
 def _untagged(words: Iterable[Row], column: str) -> list[Row]:
@@ -266,7 +259,7 @@ def _tags(path: Path, words: Sequence[Row], column: str) -> tuple[str, ...] | No
         return None
     if missing:
         found = f"found {missing[0].cells[column] or 'nothing'} beside words that have one; tag all words"
-        raise malformed(path, missing[0].line.number, f"expected a tag in the column {column}, {found}")
+        raise formats.malformed(path, missing[0].line.number, f"expected a tag in the column {column}, {found}")
     return tuple(row.cells[column] for row in words)
 
 
@@ -275,7 +268,7 @@ def _feature(path: Path, words: Iterable[Row], name: str) -> tuple[str, ...]:
     for line, cells in words:
         pairs = [pair.partition("=") for pair in cells["feats"].split("|") if pair not in ("", "_")]
         if any(not value for _, _, value in pairs):
-            raise malformed(path, line.number, f"expected features such as Case=Nom, found {cells['feats']!r}")
+            raise formats.malformed(path, line.number, f"expected features such as Case=Nom, found {cells['feats']!r}")
         tags.append(next((value for key, _, value in pairs if key == name), "-"))
     return tuple(tags)
 
@@ -289,19 +282,19 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
     for (line, _), (head, relation) in zip(words, pairs, strict=True):
         if {head, relation} & {"", "_"}:
             what = f"expected a head and a relation, found {head or 'nothing'} and {relation or 'nothing'}; give both"
-            raise malformed(path, line.number, what)
-        if whole_number(head) is None:
+            raise formats.malformed(path, line.number, what)
+        if formats.whole_number(head) is None:
             what = f"expected the number of the head, 0 for the root, in the column head, found {head[:20]!r}"
-            raise malformed(path, line.number, f"{what}; correct the row")
-    with on_lines(path, [row.line for row in words]):
-        return tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
+            raise formats.malformed(path, line.number, f"{what}; correct the row")
+    with formats.on_lines(path, [row.line for row in words]):
+        return formats.tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
 
 
 # -- MISC --------------------------------------------------------------------------------------------------------------
 
 
 def keys_of(misc: str) -> dict[str, str]:
-    """What MISC says, by key; values with ``\\p`` for | and ``\\\\`` for a backslash are read as meant."""
+    """The values of MISC, by key; values with ``\\p`` for | and ``\\\\`` for a backslash are read as meant."""
     pairs = (part.partition("=") for part in misc.split("|") if "=" in part)
     return {key: re.sub(r"\\([p\\])", lambda m: m[1].replace("p", "|"), value) for key, _, value in pairs}
 
@@ -339,7 +332,7 @@ def _silent(what: object) -> None:
 class _Unit(NamedTuple):
     """A word, or a multiword token of which MISC says something, and what it says: words ``start`` to ``end - 1``."""
 
-    line: NumberedLine
+    line: formats.NumberedLine
     start: int
     end: int
     value: str | None
@@ -347,15 +340,17 @@ class _Unit(NamedTuple):
 
 def _units(block: ConlluBlock, key: str) -> list[_Unit]:
     """The words of a sentence with what MISC says under a key; a multiword token that has the key for its words."""
-    said = {row.cells["id"]: keys_of(row.cells["misc"]).get(key) for row in block.rows}
+    values = {row.cells["id"]: keys_of(row.cells["misc"]).get(key) for row in block.rows}
     units: list[_Unit] = []
     for line, cells in block.rows:
         first, mark, last = cells["id"].partition("-")
         if "." in first or (units and int(first) <= units[-1].end):
             continue
         end = int(last or first)
-        if not mark or (said[cells["id"]] is not None and not any(said[str(n)] for n in range(int(first), end + 1))):
-            units.append(_Unit(line, int(first) - 1, end, said[cells["id"]]))
+        if not mark or (
+            values[cells["id"]] is not None and not any(values[str(n)] for n in range(int(first), end + 1))
+        ):
+            units.append(_Unit(line, int(first) - 1, end, values[cells["id"]]))
     return units
 
 
@@ -365,7 +360,7 @@ class _Keyed:
     def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:
         self._path, self._misc = path, misc
         rows: dict[str, list[list[str | None]]] = {key: [] for key in misc}
-        for block in read_blocks(path, read_lines(path, _silent), _silent, _silent) if misc else ():
+        for block in read_blocks(path, formats.read_lines(path, _silent), _silent, _silent) if misc else ():
             for key in misc:
                 rows[key].append([unit.value for unit in _units(block, key)])
         for key, sentences in rows.items():
@@ -386,10 +381,10 @@ class _Keyed:
             values = [self._absent[key] if unit.value is None else unit.value for unit in units]
             if set(values) == {"_"}:
                 continue
-            with on_lines(self._path, [unit.line for unit in units], f"MISC, {key}"):
+            with formats.on_lines(self._path, [unit.line for unit in units], f"MISC, {key}"):
                 if "_" in values:
                     what = f"expected {key}=... in MISC, found none beside words that have it; give it to all words"
-                    raise WordError(values.index("_"), what)
+                    raise formats.WordError(values.index("_"), what)
                 if column.kind == "tags":
                     pairs = zip(units, values, strict=True)
                     value: Any = tuple(tag for unit, tag in pairs for _ in range(unit.start, unit.end))
@@ -400,6 +395,6 @@ class _Keyed:
         return layers
 
     def tell(self, tell: Tell) -> None:
-        """Which layers were converted."""
+        """Tell which layers were converted."""
         for line in self._notation.converted():
             tell(f"{self._path}: {line}")

@@ -7,17 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtlprune.corpora import CorpusError, answers
-from mtlprune.corpora.formats import (
-    NumberedLine,
-    Skip,
-    WordError,
-    check_text,
-    malformed,
-    on_lines,
-    read_lines,
-    skipping,
-)
+from mtlprune.corpora import CorpusError, answers, formats
 from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns, without
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import parse_json_line, read_json, read_yaml
@@ -59,7 +49,7 @@ def read_dataset(
     repair: bool = False,
     tell: Any = lambda line: None,
     wanted: Mapping[str, Sequence[str]] | None = None,
-    skip: Skip | None = None,
+    skip: formats.Skip | None = None,
     unread: Container[str] = (),
 ) -> dict[str, Sequence[Sentence]]:
     """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
@@ -93,9 +83,9 @@ def read_dataset(
                 chosen = _choose(source, table.columns, columns)
                 chosen = dict(zip(chosen, without(list(chosen.values()), unread), strict=True))
                 if not splits and not sentences:
-                    told = ", ".join(f"{column} as {what.name}" for column, what in chosen.items())
+                    taken_for = ", ".join(f"{column} as {what.name}" for column, what in chosen.items())
                     rest = ", ".join(column for column in table.columns if column not in chosen)
-                    tell(f"{source}: read {told}{rest and f'; left out {rest}, which --columns can name'}")
+                    tell(f"{source}: read {taken_for}{rest and f'; left out {rest}, which --columns can name'}")
                 sentences += _sentences(source, name, table, chosen, repair, tell, skip)
             splits[split] = sentences
     return splits
@@ -135,7 +125,7 @@ def _splits(source: str, known: Sequence[str], wanted: Mapping[str, Sequence[str
 
 
 def _tables(
-    source: str, subset: str | None, revision: str | None, cache: str, skip: Skip | None
+    source: str, subset: str | None, revision: str | None, cache: str, skip: formats.Skip | None
 ) -> dict[str, _SplitTable]:
     """Splits by the names that the dataset gives them."""
     import datasets
@@ -175,11 +165,11 @@ def _tables(
 def _label_names(where: Path | str, features: Any) -> dict[str, Sequence[str]]:
     """Column → names of the numbers in its lists. Raises CorpusError where one is no text."""
     inner = {name: getattr(feature, "feature", None) for name, feature in (features or {}).items()}
-    found = {name: getattr(feature, "names", None) for name, feature in inner.items()}
-    for name, names in found.items():
+    labels = {name: getattr(feature, "names", None) for name, feature in inner.items()}
+    for name, names in labels.items():
         if wrong := [label for label in names or () if not isinstance(label, str)]:
             raise CorpusError(f"{where}, column {name}: expected names of labels, found {wrong[0]!r}; write text")
-    return {name: names for name, names in found.items() if names is not None}
+    return {name: names for name, names in labels.items() if names is not None}
 
 
 def _reader(source: str, rows: Any) -> Callable[[list[str]], Iterator[_Row]]:
@@ -204,7 +194,7 @@ def _decoded(source: str, batches: Iterable[Any], names: list[str]) -> Iterator[
                         batch.column(name).slice(row, 1).to_pylist()
                     except UnicodeDecodeError as error:
                         what = f"column {name}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}"
-                        raise malformed(source, start + row, f"{what}; convert the text", "row") from None
+                        raise formats.malformed(source, start + row, f"{what}; convert the text", "row") from None
         for row, values in enumerate(zip(*columns, strict=True), start):
             yield _Row(source, "row", row, dict(zip(names, values, strict=True)))
         start += len(batch)
@@ -223,8 +213,8 @@ def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
 
     folder = Path(source)
     if folder.exists():
-        found = (folder / name for name in (_README, _YAML, "dataset_dict.json", "state.json"))
-        yield from (file for file in (*found, *folder.glob("*/state.json")) if file.is_file())
+        files = (folder / name for name in (_README, _YAML, "dataset_dict.json", "state.json"))
+        yield from (file for file in (*files, *folder.glob("*/state.json")) if file.is_file())
         return
     for name in (_README, _YAML):
         with contextlib.suppress(EntryNotFoundError):
@@ -257,7 +247,7 @@ def _named(value: Any, inside: bool = False) -> Iterator[str]:
 # -- files of rows ---------------------------------------------------------------------------------------------------
 
 
-def _of_files(files: Sequence[Path], features: Any, skip: Skip | None) -> _SplitTable:
+def _of_files(files: Sequence[Path], features: Any, skip: formats.Skip | None) -> _SplitTable:
     """The rows of local files, one after another; ``features``: what a description says of the columns."""
     columns: dict[str, None] = {}
     given = _label_names(files[0].parent, features)
@@ -277,7 +267,7 @@ def _of_files(files: Sequence[Path], features: Any, skip: Skip | None) -> _Split
     return _SplitTable(list(columns), labels, lambda names: (row for rows in readers for row in rows(names)))
 
 
-def _parquet(file: Path, skip: Skip | None) -> _SplitTable:
+def _parquet(file: Path, skip: formats.Skip | None) -> _SplitTable:
     from datasets import Features
     from pyarrow import parquet
 
@@ -295,28 +285,28 @@ def _parquet(file: Path, skip: Skip | None) -> _SplitTable:
     return _SplitTable(columns, _label_names(file, features), rows)
 
 
-def _json(file: Path, skip: Skip | None) -> _SplitTable:
+def _json(file: Path, skip: formats.Skip | None) -> _SplitTable:
     with _in_words(file, "a dataset"), file.open("rb") as stream:
         whole = stream.read(100).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
     unit = "object" if whole else "line"
     objects: list[tuple[int, dict[str, Any]]] = []
     with _in_words(file, "a dataset"):
-        for number, row in enumerate(read_json(file, CorpusError), 1) if whole else read_lines(file, skip):
+        for number, row in enumerate(read_json(file, CorpusError), 1) if whole else formats.read_lines(file, skip):
             if not whole and not row.strip():
                 continue
-            with skipping(skip):
+            with formats.skipping(skip):
                 if not whole:
-                    check_text(file, [NumberedLine(number, row)])
+                    formats.check_text(file, [formats.NumberedLine(number, row)])
                     row = parse_json_line(row, f"{file}, line {number}", CorpusError)
                 if not isinstance(row, dict):
                     what = f"expected an object with columns and values, found {str(row)[:60]!r}"
-                    raise malformed(file, number, what, unit)
+                    raise formats.malformed(file, number, what, unit)
                 objects.append((number, row))
     columns = list(dict.fromkeys(name for _, row in objects for name in row))
     return _SplitTable(columns, {}, lambda names: (_Row(str(file), unit, number, row) for number, row in objects))
 
 
-_READERS: dict[str, Callable[[Path, Skip | None], _SplitTable]] = {
+_READERS: dict[str, Callable[[Path, formats.Skip | None], _SplitTable]] = {
     ".parquet": _parquet,
     ".json": _json,
     ".jsonl": _json,
@@ -346,10 +336,10 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
         what = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column that is known to be {WORD}s"
         have = ", ".join(names)
         raise CorpusError(f"{source}: found {what}; it has {have}; say what they hold: --columns tokens=word,tags=ner")
-    found = parse_columns(",".join(given.values()))
-    if any(column.kind == "frames" for column in found):
+    holds = parse_columns(",".join(given.values()))
+    if any(column.kind == "frames" for column in holds):
         raise CorpusError(f"{source}: frames cannot be read from a dataset; use propbank or jsonl")
-    return dict(zip(given, found, strict=True))
+    return dict(zip(given, holds, strict=True))
 
 
 def _sentences(
@@ -359,18 +349,18 @@ def _sentences(
     columns: Mapping[str, FileColumn],
     repair: bool,
     tell: Any,
-    skip: Skip | None,
+    skip: formats.Skip | None,
 ) -> Iterator[Sentence]:
     turned = []
     names = [name for name in columns if columns[name].name != SKIP]
     for count, row in enumerate(table.rows(names)):
-        with skipping(skip):
+        with formats.skipping(skip):
             cells = {columns[name]: _cells(row, name, table.labels.get(name), columns[name]) for name in names}
             words = next(values for column, values in cells.items() if column.name == WORD)
             for name, values in zip(names, cells.values(), strict=True):
                 if len(values) != len(words) and columns[name].name != "id":
                     what = f"expected a value a word, found {len(values)} for {len(words)} words"
-                    raise malformed(row.source, row.number, f"column {name}: {what}; repair the row", row.unit)
+                    raise formats.malformed(row.source, row.number, f"column {name}: {what}; repair the row", row.unit)
             if words:
                 turned.append((row, count, cells))
     kinds = list(columns.values())
@@ -379,7 +369,7 @@ def _sentences(
         own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         places = [(row.number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
         plain = {column: values for column, values in cells.items() if column.name != "id"}
-        with skipping(skip):
+        with formats.skipping(skip):
             yield assemble(row.source, places, own or f"{split}-{count}", plain, notation, row.unit)
     for line in notation.converted():
         tell(f"{source}, split {split}: {line}")
@@ -393,15 +383,15 @@ def _cells(row: _Row, name: str, labels: Sequence[str] | None, column: FileColum
     if column.name == "id" or not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
         wanted = "a text" if column.name == "id" else "a list with a value a word"
         what = f"column {name}: expected {wanted}, found {str(value)[:60]!r}"
-        raise malformed(row.source, row.number, what, row.unit)
+        raise formats.malformed(row.source, row.number, what, row.unit)
     if labels is None and all(type(cell) is str for cell in value):
         return value
-    with on_lines(row.source, [(row.number, None)] * len(value), f"column {name}", row.unit):
+    with formats.on_lines(row.source, [(row.number, None)] * len(value), f"column {name}", row.unit):
         return [_cell(place, cell, labels, column.name) for place, cell in enumerate(value)]
 
 
 def _cell(place: int, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
-    """Raises WordError."""
+    """Raises formats.WordError."""
     if isinstance(cell, str) and (labels is None or cell in labels):
         return cell
     if labels is not None:
@@ -410,11 +400,11 @@ def _cell(place: int, cell: Any, labels: Sequence[str] | None, holds: str) -> st
         if type(cell) is int and 0 <= cell < len(labels):
             return labels[cell]
         what = f"0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it or add a name"
-        raise WordError(place, f"expected a label from {what}")
+        raise formats.WordError(place, f"expected a label from {what}")
     if cell is None and holds != WORD:
         return "_"
     if type(cell) is not int:
-        raise WordError(place, f"expected text, found {cell!r}; write text into this column")
+        raise formats.WordError(place, f"expected text, found {cell!r}; write text into this column")
     if holds not in (WORD, "head", "lemma"):
-        raise WordError(place, "expected labels, found numbers that have no names (ClassLabel); write text")
+        raise formats.WordError(place, "expected labels, found numbers that have no names (ClassLabel); write text")
     return str(cell)

@@ -68,7 +68,7 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _is_label(tag: str) -> bool:
-    """Whether a tag is a label alone, as in IO: not O, without a prefix, with a letter."""
+    """True where a tag is a label alone, as in IO: not O, without a prefix, with a letter."""
     return tag != "O" and not (tag[1:2] == "-" and tag[0] in _PREFIXES) and any(map(str.isalpha, tag))
 
 

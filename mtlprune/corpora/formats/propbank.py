@@ -136,9 +136,9 @@ def read_predicates(
                 f"found {len(cells)}; a column has no predicate or a predicate no column"
             )
             raise malformed(source, line.number, what)
-    found = []
+    predicates = []
     for number, place in enumerate(places):
         with on_lines(source, block, f"arguments of predicate {number + 1} ({marks[place][0]})"):
             spans = spans_from_stars([cells[number] for cells in columns])
-        found.append(Predicate(place, marks[place][1], spans, marks[place][0]))
-    return tuple(found)
+        predicates.append(Predicate(place, marks[place][1], spans, marks[place][0]))
+    return tuple(predicates)

@@ -1,12 +1,20 @@
-"""The words of the generated corpus: classes of nouns, names, prepositions, and English inflection.
+"""The words of the generated corpus: lists, verbs, English inflection, and what is kept from train.
 
 A *kind* is a semantic class (person, place, building ...). Verbs select kinds, prepositions attach by kinds, and names
 are ambiguous between kinds: that is what makes context necessary. Each noun belongs to exactly one kind.
 """
 
 import csv
+import hashlib
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
+from typing import TypeVar
+
+Choice = TypeVar("Choice")
+HOLD_OUT_EVERY = 6  # of each list of words, the 6th, 12th ... never occur in train
 
 
 def _rows(file: str) -> list[list[str]]:
@@ -16,60 +24,17 @@ def _rows(file: str) -> list[list[str]]:
 
 
 _WORDS = {(name, kind): tuple(words.split(",")) for name, kind, words in _rows("grammar_words.tsv")}
+ENTITIES = frozenset({"person", "place", "orgn"})  # the kinds that names belong to
 
 
-def _by_kind(wanted: str) -> dict[str, tuple[str, ...]]:
-    return {kind: words for (name, kind), words in _WORDS.items() if name == wanted}
-
-
-def _lists(*names: str) -> list[tuple[str, ...]]:
-    return [_WORDS[name, ""] for name in names]
-
-
-NOUNS, ADJECTIVES, NAMES = _by_kind("nouns"), _by_kind("adjectives"), _by_kind("names")
-MASS = frozenset({"topic", "food"})  # no article, no plural
-MANNER, SENTENCE_ADVERBS, LIGHT_ADVERBS = _lists("manner", "sentence_adverbs", "light_adverbs")
-CARDINALS, MONTHS, DAYS = _lists("cardinals", "months", "days")
-AMBIGUOUS, FIRST_NAMES, TITLES = _lists("ambiguous", "first_names", "titles")
-ORG_TAILS, ORG_HEADS = _lists("org_tails", "org_heads")
-YEARS = tuple(str(year) for year in range(1955, 2019, 3))
-ENTITY = {"person": "PER", "place": "LOC", "orgn": "ORG"}
-
-# Prepositional phrases that modify a noun of a kind, unless the verb claims that preposition (VERB_PP).
-NOUN_PP: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
-    "person": (("with", ("person_part",)), ("from", ("place",)), ("at", ("orgn",))),
-    "orgn": (("in", ("place",)), ("from", ("place",))),
-    "building": (("in", ("place",)), ("with", ("building_part",)), ("near", ("landmark",))),
-    "place": (("near", ("landmark",)), ("in", ("place",))),
-    "document": (
-        ("about", ("topic",)),
-        ("on", ("topic",)),
-        ("from", ("person", "orgn")),
-        ("to", ("person", "orgn")),
-        ("with", ("document_part",)),
-    ),
-    "artefact": (("with", ("artefact_part",)), ("with", ("instrument",)), ("on", ("artefact",)), ("for", ("person",))),
-    "food": (("for", ("person",)), ("from", ("place",))),
-    "event": (("in", ("place",)), ("on", ("topic",)), ("with", ("person", "orgn"))),
-    "proposal": (("from", ("person", "orgn")), ("on", ("topic",))),
-}
-# What a verb with this flag claims: preposition, kinds, argument label.
-VERB_PP: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "instrument": ("with", ("instrument",), "ARGM-MNR"),
-    "source": ("from", ("person", "orgn"), "ARG2"),
-    "goal": ("to", ("person", "orgn"), "ARG2"),
-    "onto": ("on", ("artefact",), "ARG2"),
-    "topic": ("about", ("topic",), "ARG2"),
-    "benefit": ("for", ("person",), "ARGM-GOL"),
-}
-# Objects after which "in PLACE" belongs to the noun; after all others it says where the event happened.
-HAS_PLACE = frozenset({"orgn", "building", "place", "event"})
-# Kinds that verbs take as objects, so that relative clauses can lack one.
-GAP_KINDS = frozenset({"person", "place", "orgn", "building", "document", "artefact", "food", "proposal", "event"})
+def words_of(name: str, kind: str) -> tuple[str, ...]:
+    """A list of words for a kind of noun; adjectives of most kinds are those of things."""
+    return _WORDS.get((name, kind)) or _WORDS[name, "thing"]
 
 
 _DOUBLED = frozenset({"plan", "drop"})
 _IRREGULAR_PLURALS = {"wife": "wives", "shelf": "shelves", "knife": "knives"}
+_BE = {"VB": "be", "VBN": "been", "VBG": "being", "VBZ": "is", "VBP": "are", "VBD": "were"}
 
 
 def third(lemma: str) -> str:
@@ -81,18 +46,11 @@ def third(lemma: str) -> str:
     return lemma + "s"
 
 
-def plural(noun: str) -> str:
-    """The plural of a noun."""
-    return _IRREGULAR_PLURALS.get(noun) or third(noun)
-
-
 def gerund(lemma: str) -> str:
     """The -ing form."""
     if lemma in _DOUBLED or lemma in {"put", "cut", "set", "run", "swim"}:  # whose pasts are irregular
         return lemma + lemma[-1] + "ing"
-    if lemma.endswith("e") and not lemma.endswith("ee"):
-        return lemma[:-1] + "ing"
-    return lemma + "ing"
+    return (lemma[:-1] if lemma.endswith("e") and not lemma.endswith("ee") else lemma) + "ing"
 
 
 def regular_past(lemma: str) -> str:
@@ -104,7 +62,9 @@ def regular_past(lemma: str) -> str:
     return lemma + (lemma[-1] if lemma in _DOUBLED else "") + "ed"
 
 
-# -- The verbs of the generated corpus, by frame: a frame is the pattern of complements that a verb takes --
+def inflect_noun(noun: str, tag: str) -> str:
+    """The form of a noun under a Penn tag; other words stay as they are."""
+    return _IRREGULAR_PLURALS.get(noun) or third(noun) if tag == "NNS" else noun
 
 
 @dataclass(frozen=True)
@@ -120,20 +80,68 @@ class Verb:
     flag: str = ""
     particle: str = ""
 
+    def inflect(self, tag: str, agreement: str) -> str:
+        """The form under a Penn tag; ``agreement`` is "1" (I), "3" (singular) or "p" (plural and you)."""
+        if self.lemma == "be":
+            singular = {"VBD": "was", "VBP": "am"}.get(tag) if agreement != "p" else None
+            return singular or _BE[tag]
+        forms = {"VBD": self.past, "VBN": self.participle, "VBG": gerund(self.lemma), "VBZ": third(self.lemma)}
+        return forms.get(tag, self.lemma)
 
-def _verbs() -> dict[str, tuple[Verb, ...]]:
+
+def _read_verbs() -> dict[str, tuple[Verb, ...]]:
     """Frame → verbs of grammar_verbs.tsv; kinds are separated by commas. Of the copula there is one entry for all but
     persons: "X is modern" does not tell places from organisations, so no ambiguous names there."""
-    found: dict[str, tuple[Verb, ...]] = {}
+    verbs: dict[str, tuple[Verb, ...]] = {}
     for frame, forms, sense, subjects, objects, flag in _rows("grammar_verbs.tsv"):
         forms, _, particle = forms.partition("+")
-        lemma, *rest = forms.split("/")
-        past = rest[0] if rest else regular_past(lemma)
-        participle = rest[1] if len(rest) > 1 else past
+        lemma, *irregular = forms.split("/")
+        past = irregular[0] if irregular else regular_past(lemma)
+        participle = irregular[1] if len(irregular) > 1 else past
         roleset = f"{lemma}_{particle}.{sense}" if particle else f"{lemma}.{sense}"
         kinds = tuple(subjects.split(",")), tuple(objects.split(",")) if objects else ()
-        found[frame] = (*found.get(frame, ()), Verb(lemma, past, participle, roleset, *kinds, flag, particle))
-    return found
+        verbs[frame] = (*verbs.get(frame, ()), Verb(lemma, past, participle, roleset, *kinds, flag, particle))
+    return verbs
 
 
-VERBS = _verbs()
+VERBS = _read_verbs()
+
+
+@cache
+def split_words(words: tuple[Choice, ...]) -> tuple[list[Choice], list[Choice]]:
+    """The entries of a list that train may and may not use."""
+    seen = [word for place, word in enumerate(words, 1) if place % HOLD_OUT_EVERY]
+    return seen, [*words[HOLD_OUT_EVERY - 1 :: HOLD_OUT_EVERY]]
+
+
+class Draw:
+    """Seeded choices from ``random.random`` alone, whose stream is the same in every Python version.
+
+    Args:
+        unseen: how often a word comes from the part of its list that train never uses.
+    """
+
+    def __init__(self, seed: str, unseen: float) -> None:
+        self._next = random.Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")).random
+        self._unseen = unseen
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self._next() < probability
+
+    def weighted(self, options: Sequence[tuple[Choice, float]]) -> Choice:
+        """One of the options, by weight."""
+        point = self._next() * sum(weight for _, weight in options)
+        for option, weight in options:
+            point -= weight
+            if point < 0:
+                return option
+        return options[-1][0]
+
+    def any_of(self, options: Sequence[Choice]) -> Choice:
+        """One of the options, each as likely; nothing is kept from train."""
+        return options[int(self._next() * len(options))]
+
+    def word(self, seen: Sequence[Choice], unseen: Sequence[Choice]) -> Choice:
+        """One entry of a list, whose parts that train may and may not use are given."""
+        return self.any_of(unseen if self.chance(self._unseen) and unseen else seen)

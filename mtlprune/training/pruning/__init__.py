@@ -12,7 +12,7 @@ from torch import Tensor
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import first_logits
-from mtlprune.encoder.head_closing import measure_means
+from mtlprune.encoder.interventions import measure_means
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder

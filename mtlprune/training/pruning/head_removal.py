@@ -34,8 +34,8 @@ from mtlprune import __version__
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
-from mtlprune.encoder.head_closing import fold_means
-from mtlprune.encoder.heads import HeadPlaces, by_layer, family_of
+from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
+from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
 from mtlprune.errors import out_of_memory
@@ -217,7 +217,7 @@ def word_vectors(
     batches = [encoder.collate([row]).to(model.device) for row in pieces]
     if encoder.clones is None:
         return torch.cat([encoder(batch, gates).words for batch in batches])
-    return torch.cat([encoder.of_tasks(batch, [str(task)], gates)[0].words for batch in batches])
+    return torch.cat([encoder.encode_for_tasks(batch, [str(task)], gates)[0].words for batch in batches])
 
 
 def write(
@@ -418,7 +418,7 @@ def measure(
         rounds: repetitions at least; short passes are repeated for ``seconds``, up to 100 times.
         on_batch: called after every cell, for a progress bar.
     """
-    places = HeadPlaces(masked, kept)
+    places = HeadHooks(masked, kept)
     subjects = {
         "full": TimedModel(full),
         "masked": TimedModel(masked, partial(places.gated, gates.to(full.device))),

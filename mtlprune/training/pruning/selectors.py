@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mtlprune.config.config import Config
 from mtlprune.encoder.gates import Gates, top_mask
-from mtlprune.encoder.head_closing import measure_means
+from mtlprune.encoder.interventions import measure_means
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.training.head_gradients import derivatives

@@ -1,0 +1,413 @@
+"""Sentences from templates: parse a template, expand it by chance, and read all five layers off the tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from mtlprune.corpora.grammar.lexicon import ENTITIES, VERBS, Draw, Verb, inflect_noun, split_words, words_of
+from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+
+HEAD = ""  # the relation of the part that heads its phrase
+
+
+class Item(NamedTuple):
+    """A part of a template; ``parts`` are those of a bracket, which are None for a word or a call."""
+
+    body: str
+    tag: str = ""
+    relation: str = HEAD
+    role: str = ""
+    entity: str = ""
+    predicate: str = ""
+    shared: str = ""
+    chance: float = 1.0
+    parts: tuple[Item, ...] | None = None
+
+
+_MARKS = {"/": "tag", "=": "relation", "^": "role", "+": "entity", "!": "predicate", "#": "shared", "?": "chance"}
+_MARK = re.compile(r"([/=^+!#?])([^/=^+!#?]*)")
+
+
+def parse(template: str) -> tuple[Item, ...]:
+    """The items of a template."""
+    tokens = iter(re.findall(r"\(\S+|\)|[^\s)]+", template))
+
+    def items() -> tuple[Item, ...]:
+        read = []
+        for token in tokens:
+            if token == ")":
+                break
+            first = 2 if token[0] == "(" else 1  # a mark cannot be the first letter of a word
+            cut = next((place for place, letter in enumerate(token) if place >= first and letter in _MARKS), len(token))
+            marks = {_MARKS[mark]: value for mark, value in _MARK.findall(token[cut:])}
+            item = Item(token[:cut].lstrip("("), **{**marks, "chance": float(marks.get("chance", 1))})
+            read.append(item._replace(parts=items()) if token[0] == "(" else item)
+        return tuple(read)
+
+    return items()
+
+
+class Rule(NamedTuple):
+    """One template of a rule, or a frame of verbs, whose first item is the role of the subject."""
+
+    items: tuple[Item, ...]
+    weight: float
+    deep: bool  # holds a clause
+
+
+def _parse_rules(lines: list[str]) -> dict[str, list[Rule]]:
+    rules: dict[str, list[Rule]] = {}
+    for line in lines:
+        name, weight, template = line.split(maxsplit=2)
+        rules.setdefault(name, []).append(Rule(parse(template), float(weight.rstrip("*")), weight.endswith("*")))
+    return rules
+
+
+def _parse_pairs(lines: list[str]) -> list[tuple[str, list[Item]]]:
+    """The layers that differ, and both sentences."""
+    half = re.compile(r"\[([^|\]]*)\|([^\]]*)\]")
+    pairs = (line.split(maxsplit=1) for line in lines)
+    return [(layers, [parse(half.sub(which, text))[0] for which in (r"\1", r"\2")]) for layers, text in pairs]
+
+
+def _read_templates() -> list[list[str]]:
+    """The lines of the rules, the frames and the pairs of grammar_templates.txt."""
+    text = resources.files("mtlprune.corpora").joinpath("grammar_templates.txt").read_text(encoding="utf-8")
+    parts = re.split(r"^--.*\n", re.sub(r"\n +", " ", text), flags=re.MULTILINE)[1:]
+    return [[line for line in part.splitlines() if line] for part in parts]
+
+
+_RULES, _FRAMES, _PAIRS = _read_templates()
+RULES = _parse_rules(_RULES)
+FRAMES = {name: rules[0] for name, rules in _parse_rules(_FRAMES).items()}
+PAIRS = _parse_pairs(_PAIRS)
+_MEMBERS = [member for _, both in PAIRS for member in both]
+
+
+class Edge(NamedTuple):
+    """A part of a phrase: how its head word depends on the phrase's, and its role for the predicate there."""
+
+    relation: str
+    node: Node
+    role: str = ""
+
+
+class Node:
+    """A word with its tag, or a phrase over edges of which exactly one is the head.
+
+    Attributes:
+        shared_roles: of a predicate, the phrases that fill its roles without depending on it, and their labels.
+    """
+
+    __slots__ = ("edges", "end", "entity", "kind", "label", "roleset", "shared_roles", "start", "tag", "word")
+
+    def __init__(self, label: str = "", edges: Sequence[Edge] = (), word: str = "", tag: str = "") -> None:
+        self.label, self.edges, self.word, self.tag = label, edges, word, tag
+        self.entity = self.kind = self.roleset = ""
+        self.shared_roles: list[tuple[Node, str]] = []
+        self.start = self.end = -1
+
+    def head_word(self) -> Node:
+        """The leaf that stands for the whole phrase in the dependency tree."""
+        node = self
+        while node.edges:
+            node = next(edge.node for edge in node.edges if edge.relation == HEAD)
+        return node
+
+    def agreement(self) -> str:
+        """One of "1" (I), "3" (singular) or "p" (plural and you)."""
+        if any(edge.relation == "conj" for edge in self.edges):
+            return "p"
+        head = self.head_word()
+        if head.tag == "PRP":
+            return {"i": "1", "he": "3", "she": "3", "it": "3"}.get(head.word.lower(), "p")
+        return "p" if head.tag == "NNS" else "3"
+
+    def last(self) -> list[Node]:
+        """The nodes that end where this one ends, from the outermost to the last word."""
+        return [self, *(self.edges[-1].node.last() if self.edges else ())]
+
+
+class Clause:
+    """A verb that was drawn, and its surroundings while they are built.
+
+    Attributes:
+        names: the words in braces that its templates may use.
+        fillers: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a relative pronoun).
+        gap: the object was moved out.
+    """
+
+    def __init__(self, frame: str, verb: Verb, names: dict[str, str], gap: bool) -> None:
+        self.frame, self.verb, self.names, self.gap = frame, verb, names, gap
+        self.leaf = Node()
+        self.leaf.roleset = verb.roleset
+        self.fillers: list[tuple[Node, str]] = []
+
+    def agree(self, subject: Node) -> None:
+        """Let the verb agree with this subject."""
+        agreement = subject.agreement()
+        self.names |= {"agreement": agreement, "present": "VBZ" if agreement == "3" else "VBP"}
+
+
+class Context(NamedTuple):
+    """The surroundings of an item: how many clauses may still be embedded, the kind of its rule, and its clause."""
+
+    depth: int
+    kind: str = ""
+    clause: Clause | None = None
+
+    def fill(self, text: str) -> str:
+        """Put names in place of what stands in braces."""
+        return text.format(kind=self.kind, **(self.clause.names if self.clause else {})) if "{" in text else text
+
+
+def _is_passive(frame: str) -> bool:
+    return frame.endswith("-passive")
+
+
+@cache
+def _verbs(frame: str, subject: str, gap: str) -> tuple[list[Verb], list[Verb]]:
+    """The verbs of a frame that train may and may not use, for subjects and moved objects of these kinds ("": any)."""
+
+    def keep(verb: Verb) -> bool:
+        subjects = verb.object if _is_passive(frame) else verb.subject
+        return (not subject or subject in subjects) and (not gap or gap in verb.object)
+
+    if gap and not any("{object}" in item.body for item in FRAMES[frame].items):
+        return [], []
+    seen, unseen = split_words(VERBS[frame.split("-")[0]])
+    return [*filter(keep, seen)], [*filter(keep, unseen)]
+
+
+@cache
+def _frames(subject: str, gap: str, passive: bool | None, deep: bool) -> list[tuple[str, float]]:
+    """Frames that have such verbs, by weight: only passive ones or none, unless ``passive`` is None."""
+    return [
+        (name, rule.weight)
+        for name, rule in FRAMES.items()
+        if (deep or not rule.deep) and passive in (None, _is_passive(name)) and _verbs(name, subject, gap)[0]
+    ]
+
+
+_VOICES = dict.fromkeys(("saying", "assuring", "telling", "wanting", "promising", "ordering", "seeming"), "stative")
+_VOICES["copula"] = "copula"
+_PASSIVE = {"past_participle": True, "gerund": False, "infinitive": False, "question": False}
+_OPENS = frozenset({"clause", "second", "who", "doer", "undergoer", *_PASSIVE})  # the rules that draw a verb
+_HOLDS_PLACE = frozenset({"orgn", "building", "place", "event", "LOC", "ORG"})  # an "in" after these is theirs
+
+
+class Derivation:
+    """Expands templates by chance. Items with the same number become the same words in the life of a derivation."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self._words: dict[str, str] = {}
+        self._phrases: dict[str, list[Edge]] = {}
+
+    def sentence(self, item: Item | None = None) -> Node:
+        """The root of a sentence: of a template, or of any."""
+        depth = self.draw.weighted(((1, 3.0), (2, 4.0), (3, 2.5)))
+        return self._expand(item or Item("@sentence"), Context(depth), ())[0].node
+
+    def _expand(self, item: Item, context: Context, before: Sequence[Edge]) -> list[Edge]:
+        """The parts that an item becomes, after those that stand before it in its bracket."""
+        clause = context.clause
+        moved = clause is not None and clause.gap and "{object}" in item.body
+        if moved or (item.chance < 1 and not self.draw.chance(item.chance)):
+            return []
+        if item.parts is not None:
+            node = Node(item.body.lstrip("_"), self._expand_all(item.parts, context))
+            node.entity = item.entity
+            edges = [Edge(HEAD, node)]
+        elif item.body == "V":
+            assert clause is not None
+            edges = [Edge(HEAD, clause.leaf)]
+        elif item.body.startswith("@"):
+            edges = self._phrases.get(item.shared) or self._call(context.fill(item.body[1:]), context, before)
+            if item.shared:
+                self._phrases[item.shared] = edges
+        else:
+            edges = self._draw_words(item, context)
+        if not (item.relation or item.role) or len(edges) != 1 or edges[0].relation != HEAD:
+            return edges
+        edge = Edge(context.fill(item.relation), edges[0].node, context.fill(item.role) or edges[0].role)
+        if clause and edge.relation.startswith("nsubj"):
+            clause.fillers.append((edge.node, edge.role[: edge.role.find("ARG")]))
+            if len(clause.fillers) == 1:
+                clause.agree(edge.node)
+        return [edge]
+
+    def _expand_all(self, items: Sequence[Item], context: Context, before: Sequence[Edge] = ()) -> list[Edge]:
+        edges: list[Edge] = []
+        for item in items:
+            edges += self._expand(item, context, [*before, *edges])
+        return edges
+
+    def _draw_words(self, item: Item, context: Context) -> list[Edge]:
+        """The leaves of a word of a list or of a template; all but the last word of a name are compounds."""
+        body, kind = context.fill(item.body), ""
+        word = self._words.get(item.shared)
+        if body.startswith("$"):
+            name, _, kind = body[1:].rstrip("~").partition(".")
+            word = word or inflect_noun(self.draw.word(*split_words(words_of(name, kind))), item.tag)
+        word = word or self.draw.any_of(body.split("|"))
+        if item.shared:
+            self._words[item.shared] = word
+        leaves = [Node(word=part, tag=item.tag) for part in word.split()]
+        leaves[-1].kind, leaves[-1].roleset = kind, item.predicate
+        return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(HEAD, leaves[-1])]
+
+    def _call(self, call: str, context: Context, before: Sequence[Edge]) -> list[Edge]:
+        name, _, kind = call.partition(".")
+        if name == "member":
+            return self._expand(self.draw.any_of(_MEMBERS), context, ())
+        if name == "core":
+            return self._core(kind, context)
+        if name in _OPENS:
+            context = self._open(name, kind.rstrip("~"), context, before)
+        elif before and not _fits(name, before):
+            return []
+        key = next(key for key in (call, call.rstrip("~"), name) if key in RULES)
+        options = [(rule, rule.weight) for rule in RULES[key] if context.depth > 0 or not rule.deep]
+        if not options:
+            return []
+        return self._expand_all(self.draw.weighted(options).items, context._replace(kind=kind), before)
+
+    def _core(self, tag: str, context: Context) -> list[Edge]:
+        """The verb phrase in this form, without auxiliaries."""
+        clause = context.clause
+        assert clause is not None
+        clause.leaf.word, clause.leaf.tag = clause.verb.inflect(tag, clause.names["agreement"]), tag
+        return [Edge(HEAD, Node("VP", self._expand_all(FRAMES[clause.frame].items[1:], context)))]
+
+    def _open(self, name: str, kind: str, context: Context, before: Sequence[Edge]) -> Context:
+        """Draw a verb for a rule, and let those who are understood as its subject or object fill that role."""
+        subject, gap, fillers = _understood(name, kind, context, before)
+        depth = context.depth - 1
+        frames = _frames(subject, gap, _PASSIVE.get(name), depth > 0)
+        if name == "question":
+            frames = [(frame, weight) for frame, weight in frames if not frame.startswith("copula")]
+        frame = self.draw.weighted(frames)
+        verb = self.draw.word(*_verbs(frame, subject, gap))
+        passive, role = _is_passive(frame), FRAMES[frame].items[0].body
+        names = {
+            "subject": subject or self._kind(verb.object if passive else verb.subject),
+            "agent": self._kind(verb.subject),
+            "object": self._kind(verb.object) if verb.object else "",
+            "flag": verb.flag,
+            "particle": verb.particle,
+            "agreement": "3",
+            "present": "VBZ",
+            "voice": "passive" if passive else _VOICES.get(frame.split("-")[0], "active"),
+            "nsubj": "nsubj:pass" if passive else "nsubj",
+            "role": role,
+        }
+        clause = Clause(frame, verb, names, bool(gap))
+        clause.leaf.shared_roles = [(node, prefix + ("ARG1" if gap else role)) for node, prefix in fillers]
+        if fillers and not gap:
+            clause.fillers = [*fillers]
+            clause.agree(fillers[0][0])
+        return Context(depth, kind, clause)
+
+    def _kind(self, kinds: tuple[str, ...]) -> str:
+        kind = self.draw.any_of(kinds)
+        return f"{kind}~" if len(ENTITIES & {*kinds}) > 1 else kind
+
+
+def _understood(
+    name: str, kind: str, context: Context, before: Sequence[Edge]
+) -> tuple[str, str, list[tuple[Node, str]]]:
+    """The kind of the subject of a rule's verb, that of its moved object ("": any, none), and the phrases that fill
+    this role without standing in its clause.
+
+    Args:
+        kind: of the noun before a relative clause; of an infinitive, who is its subject: the ``subject`` or the
+            ``object`` of the clause around it, or somebody of this kind who is not named.
+    """
+    if name == "second" or kind == "subject":
+        assert context.clause is not None
+        return context.clause.names["subject"].rstrip("~"), "", context.clause.fillers
+    if kind == "object":
+        return "person", "", [(edge.node, "") for edge in before if edge.relation == "obj"]
+    antecedent = [(before[0].node, "")] if kind and name != "infinitive" else []
+    if name == "undergoer":
+        return "", kind, antecedent
+    return "person" if name == "who" else kind, "", antecedent
+
+
+def _fits(name: str, before: Sequence[Edge]) -> bool:
+    """False where a phrase would be taken for a part of what stands before it."""
+    end = before[-1].node.last()
+    if name in ("adjuncts", "purpose", "second") and any(node.label in ("S", "SBAR") for node in end):
+        return False
+    return name != "place" or not any({node.kind, node.entity} & _HOLDS_PLACE for node in end)
+
+
+def derive(root: Node, identity: str) -> Sentence:
+    """Read words, tags, entities, dependencies, brackets and predicates off a tree."""
+    phrases, leaves = _number(root)
+    heads, relations = [0] * len(leaves), ["root"] * len(leaves)
+    predicates: list[tuple[Node, Node]] = []  # the leaf, and the head of its clause: another word for a copula
+    roles: dict[int, list[tuple[Node, str]]] = {}
+    for phrase in phrases:
+        head = phrase.head_word()
+        for place, edge in enumerate(phrase.edges):
+            if edge.node.roleset:
+                predicates.append((edge.node, head))
+            if edge.role:
+                roles.setdefault(head.start, []).append((edge.node, edge.role))
+            if edge.relation != HEAD:
+                governor = _sibling(phrase.edges, place).head_word() if edge.relation[-1] in "<>" else head
+                word = edge.node.head_word().start
+                heads[word], relations[word] = governor.start + 1, edge.relation.rstrip("<>")
+    words = [_fit_article(leaf.word, after.word) for leaf, after in zip(leaves, [*leaves[1:], Node()], strict=True)]
+    words[0] = words[0][:1].upper() + words[0][1:]
+    return Sentence(
+        identity,
+        words=tuple(words),
+        pos=tuple(leaf.tag for leaf in leaves),
+        ner=tuple(Span(node.start, node.end, node.entity) for node in phrases if node.entity),
+        dep=Dependencies(tuple(heads), tuple(relations)),
+        con=tuple(Span(node.start, node.end, node.label) for node in phrases if node.label),
+        srl=tuple(sorted(_predicate(leaf, roles.get(head.start, [])) for leaf, head in predicates)),
+    )
+
+
+def _predicate(leaf: Node, roles: list[tuple[Node, str]]) -> Predicate:
+    spans = sorted(Span(node.start, node.end, role) for node, role in [*roles, *leaf.shared_roles])
+    return Predicate(leaf.start, leaf.roleset, tuple(spans), leaf.roleset.split(".")[0].split("_")[0])
+
+
+def _sibling(edges: Sequence[Edge], place: int) -> Node:
+    """The part that a comma or conjunction depends on: the next (>) or the previous one (<) that is neither."""
+    others = edges[place + 1 :] if edges[place].relation.endswith(">") else edges[:place][::-1]
+    return next(edge.node for edge in others if not edge.relation.endswith((">", "<")))
+
+
+def _fit_article(word: str, after: str) -> str:
+    """``an`` for ``a`` before a vowel sound."""
+    vowel = after.lower().startswith(("a", "e", "i", "o", "honest", "un", "up")) and not after.startswith("uni")
+    return "an" if word == "a" and vowel else word
+
+
+def _number(root: Node) -> tuple[list[Node], list[Node]]:
+    """Give every node its span; return the phrases in pre-order and the words in order."""
+    phrases: list[Node] = []
+    leaves: list[Node] = []
+
+    def visit(node: Node) -> None:
+        node.start = len(leaves)
+        if node.edges:
+            phrases.append(node)
+            for edge in node.edges:
+                visit(edge.node)
+        else:
+            leaves.append(node)
+        node.end = len(leaves)
+
+    visit(root)
+    return phrases, leaves

@@ -1,0 +1,205 @@
+"""Interventions on heads: what a closed head contributes instead of its output, and what closing one changes.
+
+    zero        ``places.gated(gates)``             a head at gate z contributes z · output
+    mean        ``places.gated(gates, means)``      and (1 − z) · its mean, from ``measure_means`` (Bhaskar, Friedman
+                                                    and Chen 2024)
+    resample    ``places.gated(gates, outputs)``    and (1 − z) · its output for other sentences, from ``head_outputs``
+
+``places`` are the `HeadHooks` of an encoder; an encoder with ``head_means`` closes its heads to these by itself. A mean
+is one vector a head, over all slots of the windows of the training sentences, special tokens included and padding left
+out, with all heads open. Outputs of other sentences need a batch of the same shape, word for word.
+
+    for ablation in zero_ablations(encoder, batch, gates):
+        ablation.layer, ablation.head, ablation.after, ablation.last   # (B, T, H) each
+
+Layers below a head compute what they did before, so a pass begins anew at the head's layer, with the inputs recorded
+there; where that does not give back what the encoder says (layers that share a module, layers that are not a plain
+chain), whole passes are run instead. Heads whose gate is closed, or that were removed, are left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from mtlprune.encoder.batch import EncoderBatch, by_length
+from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.heads import by_layer
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pieces import EncoderError, Pieces
+
+SLOTS = 8192
+"""The slots of a batch, padding counted."""
+
+
+@torch.no_grad()
+def head_outputs(encoder: Encoder, batch: EncoderBatch) -> list[Tensor]:
+    """The outputs of all heads for a batch, (B, T, n, d) for each layer, before any gate."""
+    with encoder.places.cache_outputs() as outputs:
+        encoder(batch)
+    return outputs
+
+
+@torch.no_grad()
+def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
+    """The mean output of every head, (L, A, d) float32, in evaluation mode and without autocast.
+
+    Args:
+        encoder: with all its heads.
+        pieces: the sentences.
+    """
+    places, training = encoder.places, encoder.training
+    encoder.eval()
+    device = next(encoder.parameters()).device
+    sums, slots = torch.zeros(places.layers, places.heads, places.width, dtype=torch.float64, device=device), 0
+    for rows in by_length([len(p.ids) for p in pieces], lambda longest: SLOTS // max(1, longest)):
+        batch = encoder.collate([pieces[row] for row in rows]).to(device)
+        real = batch.attention_mask.bool()  # (R, T)
+        sums += torch.stack([heads[real].sum(0, dtype=torch.float64) for heads in head_outputs(encoder, batch)])
+        slots += int(real.sum())
+    encoder.train(training)
+    return (sums / slots).float()
+
+
+@torch.no_grad()
+def fold_means(encoder: Encoder, gates: Tensor) -> None:
+    """Add what mean ablation adds to gated heads to the biases of the attention output projections, in place; to be
+    called before gates go into their weights or heads out of them. Nothing happens where there are no means.
+
+    Args:
+        gates: (L, A), in original numbering.
+
+    Raises:
+        EncoderError: a projection has no bias, or layers that share one (ALBERT) would need different ones. The encoder
+            is untouched.
+    """
+    if encoder.head_means is None:
+        return
+    places = encoder.places
+    outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
+    added: dict[Any, Tensor] = {}
+    for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_means), strict=True)):
+        bias = output.weight.double() @ shift.flatten().to(output.weight).double()  # (H,)
+        if output.bias is None and bool(bias.any()):
+            why = "its attention output projection has no bias"
+        elif not torch.equal(added.setdefault(output, bias), bias):
+            why = (
+                f"layers {outputs.index(output) + 1} and {layer + 1} share their weights and would need different ones"
+            )
+        else:
+            continue
+        raise EncoderError(
+            f"the means of closed heads cannot be folded into the biases of this {encoder.config.model_type}: {why}; "
+            "expected an encoder whose layers have biases of their own, or a run with pruning.closed: zero"
+        )
+    for output, bias in added.items():
+        if output.bias is not None:
+            output.bias.add_(bias.to(output.bias))
+    encoder.head_means = None
+
+
+@dataclass(frozen=True, eq=False)
+class Ablation:
+    """Hidden states with one head closed.
+
+    Attributes:
+        layer, head: from 0, in original numbering.
+        after: (B, T, H), hidden states after its layer.
+        last: (B, T, H), after the last layer.
+    """
+
+    layer: int
+    head: int
+    after: Tensor
+    last: Tensor
+
+
+@dataclass(eq=False)
+class _Call:
+    """A layer's arguments and its output."""
+
+    block: nn.Module
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    output: Tensor
+
+    def rerun(self, hidden: Tensor) -> Tensor:
+        return _hidden(self.block(hidden, *self.args[1:], **self.options))
+
+
+def zero_ablations(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> Iterator[Ablation]:
+    """Close open heads one by one.
+
+    Args:
+        encoder: in evaluation mode.
+        batch: on its device; sentences of one window only.
+        gates: (L, A) that are applied besides; None for none.
+    """
+    places = encoder.places
+    base = torch.ones(places.layers, places.heads) if gates is None else gates.detach().clone()
+    with torch.no_grad():
+        calls, hidden = _recorded(encoder, batch, base)
+        chain = _is_chain(calls, hidden)
+    for layer, kept in enumerate(places.kept):
+        for head in kept:
+            if base[layer, head] <= OPEN:
+                continue
+            values = base.clone()
+            values[layer, head] = 0
+            with torch.no_grad():
+                if chain:
+                    after, last = _from_layer(encoder, calls[layer:], values)
+                else:
+                    states = _whole(encoder, batch, values)
+                    after, last = states[layer + 1], states[-1]
+            yield Ablation(layer, head, after, last)
+
+
+def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tensor, ...]:
+    """Hidden states of a pass: embeddings and each layer."""
+    with encoder.gated(values.to(batch.input_ids.device)):
+        output = cast(PreTrainedModel, encoder.transformer)(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
+        )
+    return tuple(output.hidden_states)
+
+
+def _recorded(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[list[_Call], tuple[Tensor, ...]]:
+    """One pass, with what each layer was called with, and its hidden states."""
+    calls: list[_Call] = []
+
+    def record(block: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+        calls.append(_Call(block, args, dict(options), _hidden(output)))
+
+    with ExitStack() as hooks:
+        for block in dict.fromkeys(by_layer(cast(PreTrainedModel, encoder.transformer), encoder.places.family.blocks)):
+            hooks.enter_context(block.register_forward_hook(record, with_kwargs=True))
+        return calls, _whole(encoder, batch, values)
+
+
+def _hidden(output: Any) -> Tensor:
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def _is_chain(calls: list[_Call], hidden: tuple[Tensor, ...]) -> bool:
+    """True where each layer is called once, first with hidden states, and reads just what the one before it gave."""
+    return (
+        len(calls) == len(hidden) - 1
+        and len({id(call.block) for call in calls}) == len(calls)
+        and all(call.args and isinstance(call.args[0], Tensor) for call in calls)
+        and all(torch.equal(call.args[0], before) for call, before in zip(calls, hidden, strict=False))
+        and all(torch.equal(call.output, after) for call, after in zip(calls, hidden[1:], strict=True))
+    )
+
+
+def _from_layer(encoder: Encoder, calls: list[_Call], values: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states after the first of some layers, and after the last of them."""
+    with encoder.gated(values.to(calls[0].output.device)):
+        after = last = calls[0].rerun(calls[0].args[0])
+        for call in calls[1:]:
+            last = call.rerun(last)
+    return after, last
