@@ -38,65 +38,66 @@ def check(
     settings = load_config(config, overrides or [])
     terminal = console()
     with console(stderr=True).status("checking …"):
-        found = inspect(settings, load_corpus(Path(settings.data.path)))
-    terminal.print(_split_table(found))
-    for line in [*_facts(found), *_plan(found)]:
+        inspection = inspect(settings, load_corpus(Path(settings.data.path)))
+    terminal.print(_split_table(inspection))
+    for line in [*_facts(inspection), *_plan(inspection)]:
         terminal.print(line)
-    for line in [*_warnings(found), *_pruning_warnings(found)]:
+    for line in [*_warnings(inspection), *_pruning_warnings(inspection)]:
         terminal.print(f"warning: {line}", style="yellow")
     terminal.print("ready", style="bold")
 
 
-def _split_table(found: Inspection) -> Table:
-    table = new_table(None, "", *(f">{split}" for split in found.sentences))
+def _split_table(inspection: Inspection) -> Table:
+    table = new_table(None, "", *(f">{split}" for split in inspection.sentences))
     rows: dict[str, dict[str, int]] = {
-        "sentences": found.sentences,
-        "words": found.words,
+        "sentences": inspection.sentences,
+        "words": inspection.words,
         **{
-            f"sentences with {task}": {split: found.known[split][task] for split in found.sentences}
-            for task in found.config.tasks
+            f"sentences with {task}": {split: inspection.known[split][task] for split in inspection.sentences}
+            for task in inspection.config.tasks
         },
-        "longest sentence (words)": found.longest,
-        "words that become unknown tokens": found.unknown_words,
-        "sentences longer than the positions": found.windowed,
-        "windows of the longest": found.windows,
+        "longest sentence (words)": inspection.longest,
+        "words that become unknown tokens": inspection.unknown_words,
+        "sentences longer than the positions": inspection.windowed,
+        "windows of the longest": inspection.windows,
     }
     for title, cells in rows.items():
-        table.add_row(title, *(f"{cells[split]:,}" for split in found.sentences))
+        table.add_row(title, *(f"{cells[split]:,}" for split in inspection.sentences))
     return table
 
 
-def _facts(found: Inspection) -> list[str]:
-    train = found.config.train
-    least, most = min(found.updates), max(found.updates)
+def _facts(inspection: Inspection) -> list[str]:
+    train = inspection.config.train
+    least, most = min(inspection.updates), max(inspection.updates)
     per_epoch = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     epochs = "1 epoch" if train.epochs == 1 else f"{train.epochs} epochs"
-    parameters = ", ".join(f"{name} {number:,}" for name, number in found.parameters.items())
+    parameters = ", ".join(f"{name} {number:,}" for name, number in inspection.parameters.items())
     return [
         f"precision {train.precision} on {train.device}, threads: {train.threads}",
-        f"updates: {per_epoch} an epoch, {sum(found.updates):,} in {epochs} ({train.mixing} mixing)",
-        f"parameters: {parameters}; together {sum(found.parameters.values()):,}",
+        f"updates: {per_epoch} an epoch, {sum(inspection.updates):,} in {epochs} ({train.mixing} mixing)",
+        f"parameters: {parameters}; together {sum(inspection.parameters.values()):,}",
     ]
 
 
-def _warnings(found: Inspection) -> list[str]:
+def _warnings(inspection: Inspection) -> list[str]:
     warnings = []
-    for task, labels in found.unseen.items():
+    data = inspection.config.data
+    for task, labels in inspection.unseen.items():
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
         warnings.append(
-            f"{task}: {len(labels)} labels of {found.config.data.dev} are not in {found.config.data.train} and can "
+            f"{task}: {len(labels)} labels of {data.dev} are not in {data.train} and can "
             f"never be predicted: {', '.join(labels[:SHOWN])}{more}"
         )
-    for task, number in found.wide_arguments.items():
+    for task, number in inspection.wide_arguments.items():
         if number:
-            width = getattr(found.config.decoders, task).max_width
+            width = getattr(inspection.config.decoders, task).max_width
             warnings.append(
-                f"{task}: {number:,} arguments of {found.config.data.train} are wider than "
+                f"{task}: {number:,} arguments of {data.train} are wider than "
                 f"decoders.{task}.max_width = {width} and cannot be learnt"
             )
-    for split, number in found.unknown_words.items():
-        if number > 0.01 * found.words[split]:
-            warnings.append(f"{split}: {number / found.words[split]:.1%} of the words become unknown tokens")
+    for split, number in inspection.unknown_words.items():
+        if number > 0.01 * inspection.words[split]:
+            warnings.append(f"{split}: {number / inspection.words[split]:.1%} of the words become unknown tokens")
     return warnings
 
 
@@ -121,21 +122,21 @@ def start_and_freeze(config: Config) -> str:
     return "; ".join([*begun, *frozen, *([f"treatment: {treated}"] if treated else [])])
 
 
-def _plan(found: Inspection) -> Iterator[str]:
-    """What pruning is going to do, a line each."""
+def _plan(inspection: Inspection) -> Iterator[str]:
+    """Lines about what pruning is going to do."""
     from mtlprune.training.pruning.selectors import expected_false
 
-    if text := start_and_freeze(found.config):
+    if text := start_and_freeze(inspection.config):
         yield text
-    if found.heads is None:
+    if inspection.heads is None:
         return
-    settings, tasks, total = found.config.pruning, found.config.tasks, sum(found.updates)
-    layers, each = found.heads
+    settings, tasks, total = inspection.config.pruning, inspection.config.tasks, sum(inspection.updates)
+    layers, each = inspection.heads
     heads = f"{layers * each} heads ({layers} layers × {each})"
     how = "as the gates of that run did" if settings.noise == "run" else "with noise"
-    drawn = f"; the others close by update {found.settled:,}, {how}" if settings.noise else ""
+    drawn = f"; the others close by update {inspection.settled:,}, {how}" if settings.noise else ""
     if settings.importance_of is not None:
-        sentences = min(settings.importance_sentences, found.sentences[found.config.data.train])
+        sentences = min(settings.importance_sentences, inspection.sentences[inspection.config.data.train])
         by = settings.selector if settings.method == "stable" else settings.method
         hows = {"importance": "that matter most to", "fisher": "of most Fisher information in"}
         how = hows.get(by, "that gates leave open under")
@@ -168,14 +169,15 @@ def _plan(found: Inspection) -> Iterator[str]:
             return
         fixed = "" if settings.penalty == "target" else " and those heads are fixed"
         yield (
-            f"penalty {settings.penalty}: {settings.keep} heads{' a set' * own}; after update {found.settled:,} of "
+            f"penalty {settings.penalty}: {settings.keep} heads{' a set' * own}; after update "
+            f"{inspection.settled:,} of "
             f"{total:,} an epoch may be the best{fixed}"
         )
 
 
-def _pruning_warnings(found: Inspection) -> Iterator[str]:
+def _pruning_warnings(inspection: Inspection) -> Iterator[str]:
     """Settings that hardly do what was meant."""
-    settings, total = found.config.pruning, sum(found.updates)
+    settings, total = inspection.config.pruning, sum(inspection.updates)
     if settings.method != "gates":
         return
     way = settings.rate * total

@@ -105,44 +105,44 @@ def _plot(
 
 def _wanted(maps: str, shown: list[ProbePanel]) -> set[str]:
     """Titles of the columns whose heat maps are drawn. Raises RunError at one that no task has."""
-    there = dict.fromkeys(title for panel in shown for title in panel.titles)
+    titles = dict.fromkeys(title for panel in shown for title in panel.titles)
     if maps in ("all", "none"):
-        return set(there) if maps == "all" else set()
+        return set(titles) if maps == "all" else set()
     named = [part.strip() for part in maps.split(",")]
-    if wrong := [name for name in named if name not in there and name != PRETRAINED]:
-        raise RunError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(there)}")
+    if wrong := [name for name in named if name not in titles and name != PRETRAINED]:
+        raise RunError(f"--maps: found {wrong[0]!r}; expected all, none, or some of {', '.join(titles)}")
     return set(named)
 
 
-def _tables(found: Result, shown: list[ProbePanel], paper: str | None, others: bool) -> tuple[list[Grid], list[str]]:
+def _tables(results: Result, shown: list[ProbePanel], paper: str | None, others: bool) -> tuple[list[Grid], list[str]]:
     from mtlprune.analyses.probes.show import lacking, tables
     from mtlprune.analyses.probes.show.paper import beside_paper
 
-    made, notes = tables(found, shown[0].mode, others), [*found.about["notes"], *lacking(shown)]
-    if "differences" not in found.frames:
+    grids, notes = tables(results, shown[0].mode, others), [*results.about["notes"], *lacking(shown)]
+    if "differences" not in results.frames:
         notes.append(
             "No paired intervals: these results hold no differences to STL item by item; probe single-task runs and "
             "what they are compared with into one folder."
         )
     for panel in shown if paper is not None else ():
         if table := beside_paper(panel, str(paper)):
-            made.append(table)
+            grids.append(table)
         else:
             words = f"nothing to set beside the paper's {paper} (no label or no encoder in common)"
             notes.append(f"{panel.task.upper()}: {words}.")
-    return made, notes
+    return grids, notes
 
 
-def _texts(found: Result, mode: str, tables: list[Grid], notes: list[str]) -> dict[str, str]:
+def _texts(results: Result, mode: str, tables: list[Grid], notes: list[str]) -> dict[str, str]:
     """The tables as Markdown, and for \\input into a document that loads booktabs."""
     from mtlprune.analyses.probes.show import pretrained
     from mtlprune.analyses.probes.show.reading import shape
 
-    layers, heads = shape(found)
+    layers, heads = shape(results)
     setting = (
-        f"{pretrained(found) or 'pretrained encoder not among them'}, corpus {found.about['corpus']} "
-        f"({found.about['fingerprint'][:8]}), {layers} layers × {heads} heads, mode {mode}; special tokens: "
-        f"{found.about['specials'].rstrip('.')}."
+        f"{pretrained(results) or 'pretrained encoder not among them'}, corpus {results.about['corpus']} "
+        f"({results.about['fingerprint'][:8]}), {layers} layers × {heads} heads, mode {mode}; special tokens: "
+        f"{results.about['specials'].rstrip('.')}."
     )
     title = "What attention heads know"
     listed = ["".join(f"- {note}\n" for note in notes)] if notes else []
