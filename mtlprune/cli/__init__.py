@@ -71,11 +71,11 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in self.commands and self.commands[cmd_name] is None:
-            made, holder = self.load(cmd_name), typer.Typer(**PLAIN)
-            if isinstance(made, typer.Typer):
-                holder.add_typer(made, name=cmd_name, help=COMMANDS["Commands"][cmd_name])
+            command, holder = self.load(cmd_name), typer.Typer(**PLAIN)
+            if isinstance(command, typer.Typer):
+                holder.add_typer(command, name=cmd_name, help=COMMANDS["Commands"][cmd_name])
             else:
-                holder.command(cmd_name)(made)
+                holder.command(cmd_name)(command)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
 
@@ -102,7 +102,7 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version and stop.")
     ] = False,
 ) -> None:
-    """What can stand before a command."""
+    """Read the options that stand before a command."""
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
     "scores": {"names": (Scored, ...), "out": (AlsoOut, None), "split": (ScoredOn, "test")},
     "logs": {"names": (Logs, ...), "out": (AlsoOut, None)},
 }
-"""What an analysis can need → parameters, their types and defaults."""
+"""Need of an analysis → parameters, their types and defaults."""
 
 
 class Analyses(CommandGroup):
@@ -85,11 +85,11 @@ def of_record(name: str) -> Callable[..., None]:
 def parameters_of(name: str) -> dict[str, tuple[Any, Any]]:
     """Its options → their types and defaults (...: none)."""
     analysis = find(ANALYSES[name])
-    made = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
+    parameters = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
     if "splits" in analysis.needs:
-        del made["split"], made["sentences"]
-    made |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
-    return made | {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
+        del parameters["split"], parameters["sentences"]
+    parameters |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
+    return parameters | {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
 
 
 def _option(field: Any) -> Any:

@@ -69,9 +69,9 @@ def console(stderr: bool = False) -> Console:
     from mtlprune.cli.display import PlainConsole
 
     quiet = rank() > 0
-    made = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
-    if made.is_terminal:
-        return made
+    terminal = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
+    if terminal.is_terminal:
+        return terminal
     return PlainConsole(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
 
 
@@ -135,7 +135,7 @@ LIMITS = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
     errno.EAGAIN: ", such as another thread; end other programs, or raise the limit on processes (ulimit -u)",
 }
-"""Of the system, by number, and what to do."""
+"""Number of a system error → what to do."""
 
 
 def exit_code(error: BaseException) -> int | None:
@@ -146,7 +146,7 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def is_spoken(error: BaseException) -> bool:
-    """Whether this process is to say it: what fails in all processes of a run is said once."""
+    """True in the process that reports an error: what fails in all processes of a run is reported once."""
     spoken_by = getattr(error, "spoken_by", None)
     return spoken_by is None or rank() < spoken_by
 

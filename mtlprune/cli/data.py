@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 
 class Formats(TyperGroup):
-    """Says which formats there are to who names another."""
+    """Names the known formats where another one is asked for."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands:
@@ -70,7 +70,7 @@ LEAVING: dict[str, tuple[Any, Any]] = {
 
 @contextlib.contextmanager
 def leaving(leave_out: str, skip_bad: bool, skip_most: float | None) -> Iterator[LeftOut]:
-    """What is not to be read; where a sentence cannot be, the error says which option helps. Raises CorpusError."""
+    """Yield what is not to be read. Raises CorpusError at an unreadable sentence, naming the option that helps."""
     from mtlprune.corpora.build import LeftOut
 
     most = 1.0 if skip_bad and skip_most is None else skip_most
@@ -82,7 +82,7 @@ def leaving(leave_out: str, skip_bad: bool, skip_most: float | None) -> Iterator
 
 
 class Notes:
-    """Tells what readers say of files: of the first file at once, of how many others in the end."""
+    """Prints what readers note about files: for the first file at once, for the others their number in the end."""
 
     def __init__(self) -> None:
         self._more: dict[str, int] = {}
@@ -101,14 +101,14 @@ class Notes:
 
 @contextlib.contextmanager
 def building(what: str, out: Path, overwrite: bool) -> Iterator[None]:
-    """Says that a corpus is in the making. Raises CorpusError before the work, not after it: it has no place."""
+    """Show that a corpus is being built. Raises CorpusError before the work where ``out`` is taken."""
     check_free(out, overwrite)
     with console(stderr=True).status(f"{what} …"):
         yield
 
 
 def tell(line: str) -> None:
-    """To the terminal, beside what is asked for."""
+    """Print a line to standard error."""
     console(stderr=True).print(line)
 
 
@@ -140,14 +140,14 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
 
 
 def remarks(corpus: Corpus, splits: Splits) -> list[str]:
-    """What is to be known of a corpus, whose sentences are given too, and of the scores on it."""
+    """Lines about oddities of a corpus, whose sentences are given too, and of the scores on it."""
     from mtlprune.corpora.build import remarks as oddities
     from mtlprune.evaluation.scores import foreign_punctuation
 
     brackets = [layer for layer, kind in corpus.layers.items() if kind_of(kind) == "brackets"]
     split = "test" if "test" in corpus.splits else corpus.splits[-1]
-    found = (foreign_punctuation(corpus[split], layer) for layer in brackets)
-    return [*oddities(splits), *(f"{split}, {line}" for line in found if line)]
+    lines = (foreign_punctuation(corpus[split], layer) for layer in brackets)
+    return [*oddities(splits), *(f"{split}, {line}" for line in lines if line)]
 
 
 # -- anyone's files ---------------------------------------------------------------------------------------------------
@@ -236,11 +236,11 @@ def conllu(
     """
     from mtlprune.corpora.formats.conllu import parse_misc, read_conllu
 
-    found = pos == "upos" or "pos" in unread
+    tagged = pos == "upos" or "pos" in unread
     for sentence in read_conllu(path, pos, True, parse_misc(misc or ()), repair, tell, skip, unread):
-        found = found or bool(set(sentence.pos or "-") - {"-"})
+        tagged = tagged or bool(set(sentence.pos or "-") - {"-"})
         yield sentence
-    if not found:
+    if not tagged:
         raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
 
 
@@ -263,7 +263,7 @@ def columns(
     """Read columns between tabs or blanks, sentences between empty lines.
 
     Tabs separate where most lines have one, else blanks; any other space belongs to a word. Entities may be written in
-    IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES, BILOU or brackets with stars; which it is, is found and told.
+    IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES, BILOU or brackets with stars; the reader recognises which, and says so.
     """
     from mtlprune.corpora.formats.columns import parse_columns, read_columns
 
@@ -418,8 +418,8 @@ def grammar(
 
     with building("building grammar", out, overwrite):
         splits = build_grammar(train, dev, test, seed)
-        made = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
-        store(splits, out, name="grammar", licence="Apache-2.0", sources=made, overwrite=overwrite)
+        origin = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
+        store(splits, out, name="grammar", licence="Apache-2.0", sources=origin, overwrite=overwrite)
 
 
 EXAMPLES = """\b

@@ -1,5 +1,5 @@
-"""What a terminal shows: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C; and while
-something runs a bar, elsewhere a line an epoch or evaluation, or nothing."""
+"""Output of a terminal: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C; and while
+something runs a bar on a terminal, elsewhere a line an epoch or evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mtlprune.sentence import Sentence, Span
 
 
 class PlainConsole(Console):
-    """As rich's, which lets escape sequences in text through."""
+    """A console of rich that replaces escape sequences in text."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -36,7 +36,7 @@ class PlainConsole(Console):
             yield segment if text == segment.text else Segment(text, segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
-        """As rich's; text is left to the terminal to wrap."""
+        """Print as rich does; the terminal wraps text."""
         super().print(*objects, **{"soft_wrap": all(isinstance(shown, str) for shown in objects), **options})
 
 
@@ -44,7 +44,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Ask it whether somebody wants training to stop; a second signal raises KeyboardInterrupt at once.
+    """True when called after a signal to stop; a second signal raises KeyboardInterrupt at once.
 
         with Interruption(terminal) as wanted:
             train(..., stop=wanted)
@@ -282,7 +282,7 @@ class Watch:
 
 
 class TrainingWatch(Watch):
-    """Of a training: a line an evaluation; losses, speed, time left, the best score and open heads beside the bar."""
+    """A line an evaluation of a training; losses, speed, time left, the best score and open heads beside the bar."""
 
     def __init__(self, terminal: Console, train: TrainConfig) -> None:
         super().__init__(terminal)
@@ -312,7 +312,7 @@ class TrainingWatch(Watch):
 
 
 class PretrainingWatch(Watch):
-    """Of a pretraining: a line an evaluation; speed, time left without evaluations and losses beside the bar."""
+    """A line an evaluation of a pretraining; speed, time left without evaluations and losses beside the bar."""
 
     def __call__(self, event: Event) -> None:
         step = event.progress.step

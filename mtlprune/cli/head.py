@@ -98,30 +98,31 @@ def head(
     if text is None:
         notes.append(f"{how}{seen_in}")
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
-    made = card.HeadCard(name, layer, head, rows, claimed_by, examples, notes)
-    say(card.text(made), nl=False)
+    page = card.HeadCard(name, layer, head, rows, claimed_by, examples, notes)
+    say(card.text(page), nl=False)
     if out is not None:
         from mtlprune.figures.charts import render
 
         kind = out.suffix.lower()[1:]
-        write_bytes(out, card.html(made).encode() if kind == "html" else render(made.figure(), kind))
+        write_bytes(out, card.html(page).encode() if kind == "html" else render(page.figure(), kind))
         say(f"\nwritten: {out}")
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:
-    """What is named; of a run with gates or clones for each task, with those of one. Raises RunError where unclear."""
+    """The run or encoder named, with the gates or clones of one task where each has its own. Raises RunError."""
     from mtlprune.analyses.reading import find_sources
 
-    found = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
-    alone = len(found) == 1
+    subjects = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
+    alone = len(subjects) == 1
     if gates_of is None and alone:
-        return next(iter(found.values()))
+        return next(iter(subjects.values()))
     if alone:
         raise RunError(f"--gates-of {gates_of}: {name} has no gates or clones of its own for each task; leave it out")
-    if gates_of not in found:
+    if gates_of not in subjects:
         wrong = f"found {gates_of!r}" if gates_of is not None else "found none"
-        raise RunError(f"{name} has gates or clones for each task; expected --gates-of {' or '.join(found)}, {wrong}")
-    return found[gates_of]
+        expected = f"expected --gates-of {' or '.join(subjects)}"
+        raise RunError(f"{name} has gates or clones for each task; {expected}, {wrong}")
+    return subjects[gates_of]
 
 
 def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str) -> tuple[list[Sentence], str]:
@@ -144,9 +145,9 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
     stored = load_corpus(place)
     fit = (sentence for sentence in stored[split] if SHORTEST <= len(sentence) <= LONGEST)
     different = {sentence.words: sentence for sentence, _ in zip(fit, range(CANDIDATES), strict=False)}
-    found = list(different.values())
+    candidates = list(different.values())
     where = f"{place.name}, {split}, {SHORTEST} to {LONGEST} words"
-    return found, f"(of {len(found)} sentences: {where})." if found else f"No sentence: {where}."
+    return candidates, f"(of {len(candidates)} sentences: {where})." if candidates else f"No sentence: {where}."
 
 
 def _number(subject: Subject, layer: int, head: int) -> int:
@@ -165,7 +166,7 @@ def _number(subject: Subject, layer: int, head: int) -> int:
 
 
 def _known(results: Result | None, subject: Subject, layer: int, head: int) -> tuple[list[Known], list[str]]:
-    """What the head knows, and what a reader should know of that."""
+    """The labels that the head finds, and notes about them."""
     from mtlprune.analyses.probes.show.reading import known, modes, shape
 
     if results is None:
@@ -179,8 +180,8 @@ def _known(results: Result | None, subject: Subject, layer: int, head: int) -> t
     each = {(one["encoder"], one["seed"]): one["run"] for one in results.about["encoders"]}
     probed = each.get((subject.label, subject.seed))
     if probed is None:
-        there = ", ".join(f"{encoder} (seed {seed})" for encoder, seed in each)
-        raise RunError(f"{folder} holds no results of {subject.label}, seed {subject.seed} (there: {there}); probe it")
+        others = ", ".join(f"{encoder} (seed {seed})" for encoder, seed in each)
+        raise RunError(f"{folder} holds no results of {subject.label}, seed {subject.seed} (there: {others}); probe it")
     mode = modes(results)[0]
     notes = [f"Probes: {folder}, {mode}."]
     if Path(probed).resolve() != Path(subject.name).resolve():
@@ -192,14 +193,14 @@ def _known(results: Result | None, subject: Subject, layer: int, head: int) -> t
 def _sought(
     sentences: Sequence[Sentence], rows: Sequence[Known], results: Result | None
 ) -> tuple[list[frozenset[tuple[int, int]]], str]:
-    """Of each sentence the pairs of places that the label connects which the head tells best, and what they are, in
-    words; word i has place i + 1. Only what is seen in attention; root is not, being found at [CLS]."""
+    """For each sentence the pairs of places that the head's best label connects, and a description of them; word i has
+    place i + 1. Only labels seen in attention count; root is none of them, as it is read at [CLS]."""
     from mtlprune.analyses.probes import ATTENTION
 
     kinds = results.about["kinds"] if results is not None else {}
     attended = (row for row in rows if kinds[row["task"]] in ATTENTION and not row["apart"] and not row["few"])
     label = next((row for row in attended if row["gain"] > 0 and row["rank"] <= BEST_OF), None)
-    found = []
+    sought = []
     for sentence in sentences:
         pairs: set[tuple[int, int]] = set()
         layer: Any = sentence.get(label["task"]) if label is not None else None
@@ -214,9 +215,9 @@ def _sought(
                 if span.label == label["label"]
                 for word in range(span.start, span.end)
             }
-        found.append(frozenset(pairs))
+        sought.append(frozenset(pairs))
     most = f"{label['task'].upper()} {label['label']}" if label is not None else ""
-    return found, f"Sentences: those with most {most} by length, found or not "
+    return sought, f"Sentences: those with most {most} by length, found or not "
 
 
 def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Sentence]) -> Iterator:
@@ -267,15 +268,15 @@ def heads(
     for folder in analyses or ():
         joined.read(folder, of, [name for name in SOURCES if not named.get(name)])
     sources = {"claims": "RUNS", "probes": "--probes"} | {name: "--analyses" for name in SOURCES if name not in named}
-    there = {column.source for column in joined.columns}
-    absent = [f"{source} ({option})" for source, option in sources.items() if source not in there]
+    read = {column.source for column in joined.columns}
+    absent = [f"{source} ({option})" for source, option in sources.items() if source not in read]
     if absent:
         joined.notes.append(f"Not named, so without columns: {', '.join(absent)}.")
     if not joined.columns:
         raise RunError("heads: nothing to join; name runs with gates, --probes or --analyses")
-    found = correlations(joined.columns, permutations, seed)
+    tests = correlations(joined.columns, permutations, seed)
     paths = [str(path) for path in (*(runs or []), probes, *(analyses or [])) if path is not None]
-    content = tree(joined, found, {"of": of, "permutations": permutations, "seed": seed, "sources": paths})
+    content = tree(joined, tests, {"of": of, "permutations": permutations, "seed": seed, "sources": paths})
     write(out, content)
     say(lead(content))
     say(f"written: {out}")
@@ -341,14 +342,14 @@ def _layers_table(pruned: Pruned) -> Table:
     return table
 
 
-def _scores_table(asked: RemovalRequest, found: Evaluation) -> Table:
+def _scores_table(asked: RemovalRequest, scored: Evaluation) -> Table:
     from mtlprune.evaluation.scores import name_of
 
     split = asked.source.read_config()["data"]["dev"]
     before = asked.source.read_scores(split) if split in asked.source.splits() else {}
     table = new_table(f"{split}, before and after", "task", "score", ">before", ">after")
-    for task, value in found.main().items():
-        name = found.names[task]
+    for task, value in scored.main().items():
+        name = scored.names[task]
         old = before.get(task, {}).get(name)
         shown = name_of(task, name, asked.source.read_config().get("decoders", {}))
         table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")

@@ -1,4 +1,6 @@
-"""What a trained run is used for: mtlprune predict (annotate), evaluate (score), export (for transformers)."""
+"""Uses of a trained run: mtlprune predict (annotate), evaluate (score), export (for transformers)."""
+
+from __future__ import annotations
 
 import contextlib
 import itertools
@@ -7,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 
 import typer
 
@@ -16,27 +18,32 @@ from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
 from mtlprune.errors import MtlpruneError, printable
-from mtlprune.io.files import make_folder, reading, write_text
+from mtlprune.io.files import RunError, make_folder, reading, write_text
 from mtlprune.io.strict import parse_json
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
 
+if TYPE_CHECKING:
+    from mtlprune.runs.folder import RunFolder
+
 PLUS = (".conllup", ".cupt")
 FORMS = {**dict.fromkeys((".conllu", ".conll", *PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
-"""What a file holds, or is to hold, by its suffix."""
+"""Suffix of a file → the form of its content."""
 OTHER = re.compile(
     r"\.(json|[tc]sv|tab|io[be]2?|bio|bioes|bilou|bmes|mrg|ptb|prd|parse|props|gold_conll|gold_skel|xml|html?|ya?ml|parquet|arrow|"
     r"feather|pkl|np[yz]|pt|pdf|rtf|docx?|odt|xlsx?|ods|gz|bz2|xz|zst|zip|tgz|tar|7z|db|sqlite)"
 )
-"""Suffixes of what is no text, or data whose lines are no sentences."""
+"""Suffixes of files that are no text, or whose lines are no sentences."""
 LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
 }
-"""How the first line of what is no text begins."""
+"""Form → the beginning of the first line of a file that is no text."""
 TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
+Group = list[tuple[int, Sentence]]
+"""Sentences, each with the line where it begins."""
 SENTENCES, WORDS = 512, 16384
-"""Annotated together at most: memory is bounded, and results come as they are there."""
+"""Most sentences and words that are annotated together: memory is bounded, and results come early."""
 
 
 def predict(
@@ -73,76 +80,102 @@ def predict(
     CoNLL-U that is written as CoNLL-U keeps its lines, but for the columns that the run predicts.
     """
     from mtlprune.cli.display import counted
-    from mtlprune.config.config import build_config
-    from mtlprune.corpora.export import in_misc
-    from mtlprune.corpora.formats.conllu import universal
-    from mtlprune.runs.folder import RunError, RunFolder
+    from mtlprune.runs.folder import RunFolder
 
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
-    settings = folder.read_config()
-    config = build_config(settings, str(folder.config_path))
-    suffix = "" if out is None else out.suffix.lower()
-    if format_ is None and OTHER.fullmatch(suffix):
-        raise RunError(f"{out}: expected a file .jsonl, .conllu or .txt, found {suffix}; rename it, or give --format")
-    usual = "text" if out is None and terminal.is_terminal else FORMS.get(suffix, "jsonl")
-    kind = format_ or usual
-    kinds = {task: kind_of(task, settings.get("decoders")) for task in config.tasks}
-    left = set(kinds) - {"pos", "dep", "upos", "xpos", *in_misc(kinds)} if kind == "conllu" else set()
-    if left == set(kinds):
-        what = "holds tags, the tree dep, and names or other spans"
-        raise RunError(f"--format conllu {what}, but this run predicts {', '.join(kinds)}; use jsonl")
-
-    def tell(line: str) -> None:
-        bar.print(printable(line))
-
-    if left:
-        tell(f"left out: {', '.join(task for task in kinds if task in left)}; CoNLL-U has no place for them, jsonl has")
+    kind = _kind_of_output(out, format_, terminal.is_terminal)
+    left_out = _without_column(folder, kind)
     skipped = 0
+
+    def warn(line: str) -> None:
+        bar.print(printable(line))
 
     def skip(error: MtlpruneError) -> None:
         nonlocal skipped
         skipped += 1
-        tell(f"warning: skipped: {error}")
+        warn(f"warning: skipped: {error}")
 
+    if left_out:
+        warn(f"left out: {', '.join(left_out)}; CoNLL-U has no place for them, jsonl has")
     with contextlib.ExitStack() as files:
-        holds = input_ or _kind_of_file(file)
         stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
-        given_kind = input_ is not None
-        groups = _grouped(read_sentences(file, stream, holds, skip if skip_bad else None, tell, given_kind))
+        sentences = read_sentences(
+            file, stream, input_ or _kind_of_file(file), skip if skip_bad else None, warn, input_ is not None
+        )
+        groups = _grouped(sentences)
         first = next(groups, None)
         if first is None:
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
-
-        from mtlprune.model import MultiTaskModel
-        from mtlprune.tasks.con import LONGEST
-        from mtlprune.training import hardware
-
-        longest = LONGEST if longest_con is None else longest_con
-        wanted = hardware.choose_device(device or config.train.device)
-        model = MultiTaskModel.load(folder.path, device=wanted)
-        for task in left:
-            del model.tasks[task]
-        in_upos = universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
-        write = _writer(out, kind, files, in_upos)
+        annotate = _annotator(folder, file, left_out, device, longest_con, warn)
+        write = _writer(out, kind, files, folder)
         _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
-        limited, many = any(config.decoder(task).cubic for task in model.tasks), 0
+        count = 0
         for group in itertools.chain([first], groups):
-            for number, sentence in group if limited else ():
-                if len(sentence) > longest:
-                    tell(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}")
-            given = [sentence for _, sentence in group]
             try:
-                write(list(model.annotate(given, hardware.dtype(config.train.precision), longest)))
+                write(annotate(group))
             except MtlpruneError as error:
-                lines = f"{file}, lines {group[0][0]} to {group[-1][0]}"
-                raise CorpusError(f"{lines}: {error}") from error
-            many += len(given)
-            advance(len(given))
+                raise CorpusError(f"{file}, lines {group[0][0]} to {group[-1][0]}: {error}") from error
+            count += len(group)
+            advance(len(group))
     if skipped:
         bar.print(f"{file}: {skipped} bad lines or sentences were skipped")
     if out is not None:
-        terminal.print(f"{out}: {many} sentences")
+        terminal.print(f"{out}: {count} sentences")
+
+
+def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) -> str:
+    """The form to write in: the one asked for, else by the suffix of the file. Raises RunError for other suffixes."""
+    suffix = "" if out is None else out.suffix.lower()
+    if format_ is None and OTHER.fullmatch(suffix):
+        raise RunError(f"{out}: expected a file .jsonl, .conllu or .txt, found {suffix}; rename it, or give --format")
+    return format_ or ("text" if out is None and on_terminal else FORMS.get(suffix, "jsonl"))
+
+
+def _without_column(folder: RunFolder, kind: str) -> list[str]:
+    """The tasks of the run that the form has no place for. Raises RunError where it has a place for none."""
+    from mtlprune.corpora.export import in_misc
+
+    settings = folder.read_config()
+    kinds = {task: kind_of(task, settings.get("decoders")) for task in settings["tasks"]}
+    if kind != "conllu":
+        return []
+    left_out = [task for task in kinds if task not in {"pos", "dep", "upos", "xpos", *in_misc(kinds)}]
+    if len(left_out) == len(kinds):
+        what = "holds tags, the tree dep, and names or other spans"
+        raise RunError(f"--format conllu {what}, but this run predicts {', '.join(kinds)}; use jsonl")
+    return left_out
+
+
+def _annotator(
+    folder: RunFolder,
+    file: Path,
+    left_out: Iterable[str],
+    device: str | None,
+    longest_con: int | None,
+    warn: Callable[[str], None],
+) -> Callable[[Group], list[Sentence]]:
+    """A function that annotates sentences of the file by the run's model."""
+    from mtlprune.config.config import build_config
+    from mtlprune.model import MultiTaskModel
+    from mtlprune.tasks.con import LONGEST
+    from mtlprune.training import hardware
+
+    config = build_config(folder.read_config(), str(folder.config_path))
+    longest = LONGEST if longest_con is None else longest_con
+    model = MultiTaskModel.load(folder.path, device=hardware.choose_device(device or config.train.device))
+    for task in left_out:
+        del model.tasks[task]
+    limited = any(config.decoder(task).cubic for task in model.tasks)
+
+    def annotate(group: Group) -> list[Sentence]:
+        for number, sentence in group if limited else ():
+            if len(sentence) > longest:
+                warn(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}")
+        sentences = [sentence for _, sentence in group]
+        return list(model.annotate(sentences, hardware.dtype(config.train.precision), longest))
+
+    return annotate
 
 
 def _kind_of_file(file: Path) -> str:
@@ -157,15 +190,16 @@ def _kind_of_file(file: Path) -> str:
 
 
 def _writer(
-    out: Path | None, kind: str, files: contextlib.ExitStack, in_upos: bool
+    out: Path | None, kind: str, files: contextlib.ExitStack, folder: RunFolder
 ) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.display import PlainConsole, print_sentence
     from mtlprune.corpora.export import format_conllu
-    from mtlprune.corpora.formats.conllu import COLUMNS
+    from mtlprune.corpora.formats.conllu import COLUMNS, universal
     from mtlprune.corpora.formats.jsonl import to_json
     from mtlprune.io.files import replacing
 
+    in_upos = universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
     page = console()
     stream: TextIO = sys.stdout
     if out is not None:
@@ -174,8 +208,8 @@ def _writer(
         if kind == "conllu" and out.suffix.lower() in PLUS:
             stream.write(f"# global.columns = {' '.join(COLUMNS).upper()}\n")
 
-    def write(found: list[Sentence]) -> None:
-        for sentence in found:
+    def write(sentences: list[Sentence]) -> None:
+        for sentence in sentences:
             if kind == "text":
                 print_sentence(page, sentence, "predicted")
             elif kind == "conllu":
@@ -247,9 +281,9 @@ def _from_json(text: str, name: str, where: str) -> Sentence:
         return Sentence(tree["id"], tuple(tree["words"]))
 
 
-def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[list[tuple[int, Sentence]]]:
+def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[Group]:
     """Sentences that are annotated together."""
-    group: list[tuple[int, Sentence]] = []
+    group: Group = []
     words = 0
     for number, sentence in sentences:
         if group and (len(group) >= SENTENCES or words + len(sentence) > WORDS):
@@ -339,12 +373,12 @@ def export(
     asked = exporting.request(run, task, head, remove, licence)
     with appearing(out) as folder:
         warn_unfinished(asked.run, terminal)
-        found = exporting.export(asked, folder.path)
-        write_text(folder.path / "README.md", model_card(asked, found))
-    terminal.print(exporting.account(found))
-    terminal.print(f"checked: states of random sub-words differ from the run's by {found.difference:.1e} (relative)")
-    if found.compared:
-        terminal.print(f"checked: the model card's code gives {found.compared} words the run's labels")
+        exported = exporting.export(asked, folder.path)
+        write_text(folder.path / "README.md", model_card(asked, exported))
+    terminal.print(exporting.account(exported))
+    terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
+    if exported.compared:
+        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")

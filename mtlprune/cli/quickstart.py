@@ -20,13 +20,13 @@ from mtlprune.io.files import write_text
 from mtlprune.runs.folder import RunFolder
 
 ALONE, GATES = "stl-", "gates-"
-"""What runs of one task are called, and those that bring them to half of their heads."""
+"""Prefixes of the names of runs of one task, and of those that bring them to half of their heads."""
 ORDER = ("5", "srl", "con", "dep", "ner", "pos", "encoder")
 """Ends of names of runs, those that take longest first: so processes side by side end together."""
 MOST, MEMORY = 4, 2 << 30
 """Runs at once, each by one thread, as more make such small batches hardly faster; bytes that each may take."""
 GATE_RATE, GATE_EPOCHS = 0.35, 2
-"""Of gates: few updates must do, so the rate is higher than elsewhere (docs/gates.md)."""
+"""Rate and epochs of gates: few updates must do, so the rate is higher than elsewhere (docs/gates.md)."""
 LOOKS = ("gradients", "probes")
 """Analyses on the page."""
 READ = 300

@@ -1,4 +1,4 @@
-"""What is shown of runs: mtlprune table (scores, tested), maps (the heads they claim), report (all on one page);
+"""Views of runs: mtlprune table (scores, tested), maps (the heads they claim), report (all on one page);
 mtlprune runs record: what these need of them, without weights."""
 
 from __future__ import annotations
@@ -192,21 +192,21 @@ def report(
 
 def gold_of(data: Path | None) -> Gold:
     """Reads gold sentences where a run says its corpus is, or at ``data``; each corpus and split once."""
-    held: dict[tuple[Path, str], Sequence[Sentence]] = {}
+    loaded: dict[tuple[Path, str], Sequence[Sentence]] = {}
 
     def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
         path = data or Path(str(RunFolder(run).read_config().get("data", {}).get("path", "")))
-        if (path, split) not in held:
+        if (path, split) not in loaded:
             try:
                 corpus = load_corpus(path)
                 if corpus.fingerprint != fingerprint:
                     raise RunError(
                         f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data"
                     )
-                held[path, split] = list(corpus[split])
+                loaded[path, split] = list(corpus[split])
             except CorpusError as error:
                 raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
-        return held[path, split]
+        return loaded[path, split]
 
     return gold
 
@@ -232,9 +232,9 @@ def record(
     from mtlprune.sweeps.recording import record as make
 
     size, number = 0, 0
-    for made in make(runs, out, gold_of(data)):
-        size, number = size + made.bytes, number + 1
-        typer.echo(f"{made.path}: {made.bytes / 1e3:.0f} kB")
+    for written in make(runs, out, gold_of(data)):
+        size, number = size + written.bytes, number + 1
+        typer.echo(f"{written.path}: {written.bytes / 1e3:.0f} kB")
     shared = sum(path.stat().st_size for path in (out / "gold").glob("*.parquet"))
     many = "1 record" if number == 1 else f"{number} records"
     typer.echo(f"{many} in {out}: {size / 1e6:.2f} MB, and gold counts that all there share: {shared / 1e6:.2f} MB")

@@ -188,7 +188,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             note += f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}"
         terminal.print(f"{cell.name}: {event}{f': {note}' if note else ''}")
 
-    again = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    hint = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     with Interruption(terminal) as stop:
         pool = Pool(cells, jobs, watch, stop)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
@@ -198,7 +198,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         try:
             outcome = pool.run()
         except KeyboardInterrupt:
-            terminal.print(f"stopped at once; {again}")
+            terminal.print(f"stopped at once; {hint}")
             raise typer.Exit(INTERRUPTED) from None
     for name, end in outcome.items():
         if end.kind in ("failed", "blocked"):
@@ -206,7 +206,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             terminal.print(f"{end.kind}: {name}: {end.note}{log}")
     terminal.print(f"{len(outcome)} cells: {_counted(outcome)}")
     if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
-        terminal.print(f"stopped; checkpoints are written; {again}")
+        terminal.print(f"stopped; checkpoints are written; {hint}")
         raise typer.Exit(INTERRUPTED)
     if any(end.kind in ("failed", "blocked") for end in outcome.values()):
         raise typer.Exit(SOME_FAILED)

@@ -98,16 +98,16 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.display import Interruption
 
-    again = f"the same command continues: {command()}"
+    hint = f"the same command continues: {command()}"
     try:
         with shown_log(terminal), Interruption(terminal) as stop, watch:
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
-        terminal.print(f"stopped at once; what came after the last checkpoint is lost; {again}")
+        terminal.print(f"stopped at once; what came after the last checkpoint is lost; {hint}")
         raise typer.Exit(INTERRUPTED) from None
     if not progress.finished:
         where = f"epoch {progress.epoch + 1}, update {progress.step}"
-        terminal.print(f"stopped in {where}; a checkpoint is written; {again}")
+        terminal.print(f"stopped in {where}; a checkpoint is written; {hint}")
         raise typer.Exit(INTERRUPTED)
     return progress
 

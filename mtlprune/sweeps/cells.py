@@ -25,7 +25,7 @@ WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "wan
 ALWAYS = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that stand in the identity of a run though nothing in them differs from the defaults."""
 LETTERS = 8
-"""Of a digest in the name of a folder; twice as many where two cells share these."""
+"""Letters of a digest in the name of a folder; twice as many where two cells share these."""
 MARK = "@"
 """Before the name of a cell, in a setting that names another run."""
 

@@ -234,17 +234,17 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
         having: of a sweep's runs, only those with this file in them.
         left_out: as of ``found_runs``.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for given in map(str, runs):
         whole, sign, pattern = given.rpartition(":")
         for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
             if (Path(place) / INDEX).is_file() or is_specification(Path(place)):
-                found += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
+                folders += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
                 break
         else:
             seeds = Path(given).glob("seed-*/config.yaml") if not (Path(given) / "config.yaml").is_file() else ()
-            found += sorted(path.parent for path in seeds) or [Path(given)]
-    return found
+            folders += sorted(path.parent for path in seeds) or [Path(given)]
+    return folders
 
 
 def _some(names: list[str]) -> str:

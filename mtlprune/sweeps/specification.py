@@ -29,7 +29,7 @@ from mtlprune.io.strict import in_words
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
-"""Names of axes that stand for a setting."""
+"""Axis → the setting that it stands for."""
 
 MOST_CELLS = 200_000
 """Combinations of a grid that are planned at once."""
@@ -53,7 +53,7 @@ class Recipe:
 
     @property
     def title(self) -> str:
-        """What its seeds have in common: the name without the value of the axis ``seed``."""
+        """The name that its seeds have in common, without the value of the axis ``seed``."""
         return "-".join(value for axis, value in self.values.items() if SHORT.get(axis, axis) != "train.seed")
 
 
@@ -89,7 +89,7 @@ def _meets(chosen: Mapping[str, str], rule: Mapping[str, tuple[str, ...]]) -> bo
 
 
 def is_specification(path: Path) -> bool:
-    """Whether a YAML file is that of a sweep, not a configuration."""
+    """True where a YAML file is that of a sweep, not a configuration."""
     if not path.is_file() or path.suffix not in (".yaml", ".yml"):
         return False
     tree = read_yaml(path, SweepError)
@@ -151,16 +151,16 @@ def _check_cells(specification: SweepSpecification) -> None:
 
 
 def _block(path: Path, tree: Tree, key: str) -> Tree:
-    found = tree.get(key) or {}
-    if not isinstance(found, dict):
-        raise SweepError(f"{path}: {key}: expected keys and values, found {found!r}")
-    return found
+    block = tree.get(key) or {}
+    if not isinstance(block, dict):
+        raise SweepError(f"{path}: {key}: expected keys and values, found {block!r}")
+    return block
 
 
-def _settings(path: Path, where: Any, found: Any) -> Tree:
-    if found is not None and not isinstance(found, dict):
-        raise SweepError(f"{path}: {where}: expected settings such as {{tasks: pos}}, found {found!r}")
-    return found or {}
+def _settings(path: Path, where: Any, settings: Any) -> Tree:
+    if settings is not None and not isinstance(settings, dict):
+        raise SweepError(f"{path}: {where}: expected settings such as {{tasks: pos}}, found {settings!r}")
+    return settings or {}
 
 
 def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
@@ -171,14 +171,14 @@ def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
         }
     if not isinstance(values, list) or not values:
         raise SweepError(f"{path}: grid.{axis}: expected names with settings, or a list of values, found {values!r}")
-    found: dict[str, Tree] = {}
+    named: dict[str, Tree] = {}
     for value in values:
         shown = "-".join(map(str, value)) if isinstance(value, list) else str(value)
         name = _label(path, f"grid.{axis}", re.sub(r"[^\w.+]+", "-", shown.rpartition("/")[2]))
-        if name in found:
+        if name in named:
             raise SweepError(f"{path}: grid.{axis}: two values would both be called {name}; give names to them")
-        found[name] = _nested(SHORT.get(axis, str(axis)), value)
-    return found
+        named[name] = _nested(SHORT.get(axis, str(axis)), value)
+    return named
 
 
 def _nested(key: str, value: Any) -> Tree:
@@ -203,7 +203,7 @@ def _rules(
     path: Path, tree: Tree, key: str, axes: Mapping[str, Mapping[str, Tree]]
 ) -> tuple[Mapping[str, tuple[str, ...]], ...]:
     """only or exclude: each a mapping of axes to names of values. Raises SweepError for those that do not exist."""
-    found = []
+    rules = []
     for rule in _list(tree.get(key) or []):
         if not isinstance(rule, dict) or not rule:
             raise SweepError(f"{path}: {key}: expected combinations such as {{tasks: pos}}, found {rule!r}")
@@ -212,9 +212,9 @@ def _rules(
                 raise SweepError(f"{path}: {key}: there is no axis {axis}{nearest(str(axis), axes)} in grid")
             for value in map(str, _list(values)):
                 if value not in axes[axis]:
-                    there = ", ".join(axes[axis])
+                    known = ", ".join(axes[axis])
                     raise SweepError(
-                        f"{path}: {key}: axis {axis} has no value {value}{nearest(value, axes[axis])}; it has {there}"
+                        f"{path}: {key}: axis {axis} has no value {value}{nearest(value, axes[axis])}; it has {known}"
                     )
-        found.append({axis: tuple(map(str, _list(values))) for axis, values in rule.items()})
-    return tuple(found)
+        rules.append({axis: tuple(map(str, _list(values))) for axis, values in rule.items()})
+    return tuple(rules)

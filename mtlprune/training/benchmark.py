@@ -142,7 +142,7 @@ def first_epoch(run: Run, kind: str) -> list[mixing.MiniBatch]:
 
 
 def serves_all(run: Run, batch: mixing.MiniBatch) -> bool:
-    """Whether every task finds a sentence with its layer in the batch."""
+    """True where the batch has a sentence with the layer of every task."""
     return all(any(has[row] for row in batch.rows) for has in run.known.values())
 
 
