@@ -16,7 +16,7 @@ from mtlprune.corpora.store import save_corpus
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.cells import narrowed, resolve
 from mtlprune.sweeps.folder import state
-from mtlprune.sweeps.scheduler import write_config
+from mtlprune.sweeps.pool import write_config
 from mtlprune.sweeps.specification import read_specification
 from mtlprune.sweeps.worker import main
 

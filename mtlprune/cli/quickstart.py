@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -17,7 +16,6 @@ from mtlprune.cli.console import Overrides, console
 from mtlprune.config import ConfigError
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
-from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import write_text
 from mtlprune.runs.folder import RunFolder
 
@@ -55,10 +53,6 @@ def quickstart(
     and a probe what heads know. The table of scores goes to OUT/table.md; with maps, overlap, curves and labels to
     OUT/report.html. The same command again continues where it stopped.
     """
-    from mtlprune.sweeps.scheduler import cores, load_ahead, visible_gpus
-
-    load_ahead()
-
     from mtlprune.cli.show import gold_of, majority_scores
     from mtlprune.cli.sweep import run_cells
     from mtlprune.reports.page import Choices, Sources, report
@@ -67,6 +61,7 @@ def quickstart(
     from mtlprune.reports.scores.tests import with_tests
     from mtlprune.sweeps.cells import Cell
     from mtlprune.sweeps.folder import ASIDE, Place
+    from mtlprune.sweeps.pool import cores, visible_gpus
     from mtlprune.training.hardware import decide
 
     began = time.monotonic()
@@ -81,14 +76,14 @@ def quickstart(
         cells[name] = Cell(name, planned[name], name, needed, Place(out / "runs", name), ("test",))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     jobs = min(cores(), MOST, memory // MEMORY) if device == "cpu" else len(visible_gpus())
-    run_cells(cells, max(1, jobs), terminal, fork=True)
+    run_cells(cells, max(1, jobs), terminal)
     shutil.rmtree(out / "runs" / ASIDE, ignore_errors=True)  # so that runs/* are the runs
     whole = [folder for name, folder in folders.items() if not name.startswith(GATES)]
-    found = look_at_heads(out, [str(folder.path) for folder in whole if folder.path.name != "no-encoder"], terminal)
+    analyses = look_at_heads(out, [str(folder.path) for folder in whole if folder.path.name != "no-encoder"], terminal)
     baselines = {"majority": majority_scores(corpus.path, whole[0], "test")}
     text = markdown(with_tests(compare(whole, "test", baselines)))
     sources = Sources(
-        list(folders.values()), probes=[found["probes"]], analyses=[found["gradients"]], baselines=baselines
+        list(folders.values()), probes=[analyses["probes"]], analyses=[analyses["gradients"]], baselines=baselines
     )
     files = {"table.md": text, "report.html": report(sources, Choices("mtlprune quickstart"), gold_of(None))}
     for name, content in files.items():
@@ -99,35 +94,14 @@ def quickstart(
 
 def look_at_heads(out: Path, runs: Sequence[str], terminal: Console) -> dict[str, Path]:
     """Gradients of the runs and a probe of the encoder as it was pretrained and in the last of them, where they are not
-    there yet, side by side: analysis → its folder."""
+    made yet; returns analysis → its folder."""
     from mtlprune.analyses.analysis import find
-    from mtlprune.sweeps.scheduler import FORKS
 
-    found = {name: out / name for name in LOOKS}
-    left = [name for name in found if not (found[name] / f"{name}.json").is_file()]
-    for name in left:
-        terminal.print(f"{find(name).title.lower()}: {len(runs)} runs")
-    beside = [FORKS.Process(target=_look_beside, args=(name, out, runs)) for name in left[1:]]
-    try:
-        for process in beside:
-            process.start()
-        for name in left[:1]:
+    for name in LOOKS:
+        if not (out / name / f"{name}.json").is_file():
+            terminal.print(f"{find(name).title.lower()}: {len(runs)} runs")
             look(name, out, runs)
-        for process in beside:
-            process.join()
-    finally:
-        for process in (process for process in beside if process.is_alive()):
-            process.terminate()
-    for name in left:
-        if not (found[name] / f"{name}.json").is_file():  # it failed beside, and says here why
-            look(name, out, runs)
-    return found
-
-
-def _look_beside(name: str, out: Path, runs: Sequence[str]) -> None:
-    os.setsid()  # Ctrl-C reaches only the process that ends this one
-    with contextlib.suppress(MtlpruneError):
-        look(name, out, runs)
+    return {name: out / name for name in LOOKS}
 
 
 def look(name: str, out: Path, runs: Sequence[str]) -> None:

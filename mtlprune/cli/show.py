@@ -17,7 +17,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import make_room, one_writer, remove, write_bytes, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.sweeps.folder import INDEX, expanded, read_index, unusable
+from mtlprune.sweeps.folder import expanded
 
 
 def table(
@@ -195,26 +195,12 @@ def report(
     from mtlprune.reports.page import report as page
 
     runs = seen_from_here(runs)
-    folders = [RunFolder.existing(run) for run in expanded(runs)]
-    sources = Sources(folders, probes or (), analyses or (), latency or (), notes=unfinished_cells(runs))
+    notes: list[str] = []
+    folders = [RunFolder.existing(run) for run in expanded(runs, left_out=notes)]
+    sources = Sources(folders, probes or (), analyses or (), latency or (), notes=notes)
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
     write_text(out, text)
     say(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
-
-
-def unfinished_cells(given: Sequence[Path]) -> list[str]:
-    """Of every sweep named by its folder, the cells that the page has to do without, in a sentence."""
-    notes = []
-    for root in given:
-        if not (root / INDEX).is_file():
-            continue
-        cells = read_index(root)["cells"]
-        missing, damaged = unusable(root, {name: cell["folder"] for name, cell in cells.items()})
-        notes += [f"Cell {name} of {root} is left out: {reason}." for name, reason in damaged.items()]
-        if missing:
-            shown = ", ".join(missing[:12]) + (f" and {len(missing) - 12} more" if len(missing) > 12 else "")
-            notes.append(f"{len(missing)} of the {len(cells)} cells of {root} are not finished: {shown}.")
-    return notes
 
 
 def gold_of(data: Path | None) -> Gold:

@@ -1,4 +1,4 @@
-"""mtlprune sweep: run what is missing of many runs, or show where they stand."""
+"""mtlprune sweep: run what is missing of many runs, or show how far they have come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.check import check_sweep
-from mtlprune.cli.console import Overrides, console, exit_code, new_table, say, sentence
+from mtlprune.cli.console import Overrides, console, new_table, say
 from mtlprune.errors import printable
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlprune.sweeps.cells import Cell, Sweep
-    from mtlprune.sweeps.times import Times
 
 SOME_FAILED, INTERRUPTED = 1, 130
 MOST_ROWS = 1000
-"""Cells that are listed one by one, of a sweep of more only such as are begun."""
+"""Cells that are listed one by one; of a sweep of more, only such as are begun."""
 
 
 def sweep(
@@ -39,17 +38,9 @@ def sweep(
     encoders: Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
     status: Annotated[
-        bool, typer.Option("--status", help="Show where cells stand: done, running, failed, left; train nothing.")
+        bool, typer.Option("--status", help="Show how far cells are: done, running, failed, left; train nothing.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and times; train nothing.")] = False,
-    times: Annotated[
-        bool | None,
-        typer.Option(
-            "--times/--no-times",
-            help="In a dry run, measure cells of whose kind none is finished; of more than 1,000 only with --times.",
-            show_default=False,
-        ),
-    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as --status.")] = False,
     adopt: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN", help="First take in a finished run, or a folder of them; repeatable."),
@@ -68,48 +59,74 @@ def sweep(
 ) -> None:
     """Run what is missing of a sweep; the same command again continues where it stopped.
 
-    Several at once on one folder share the work. A cell that fails is reported, and does not stop the others.
+    A cell that fails is reported, and does not stop the others. Once a cell of a kind is done, --status says how long
+    the others of its kind will take.
     """
     if submit and launcher is None:
         raise SweepError("--submit is for a cluster; name it with --launcher slurm")
     terminal = console()
-    whole, cells = _asked(file, overrides, out, only, seeds, encoders)
-    if adopt:
-        from mtlprune.sweeps.cells import adopt as adopted
+    specification = read_specification(file)
+    check_sweep(specification, overrides or ())
 
-        taken = 0
-        for run, cell, note in adopted(whole, adopt):
-            taken += cell is not None
-            words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
-            terminal.print(f"{run} {words}")
-        terminal.print(f"{taken} runs are cells of {whole.root}")
-        whole.write_index()
-        whole, cells = _asked(file, overrides, out, only, seeds, encoders)
+    from mtlprune.sweeps.cells import narrowed, resolve
+    from mtlprune.sweeps.pool import visible_gpus
+
+    root = out or default_folder(specification.name)
+    whole = resolve(specification, root, overrides or [])
+    if adopt:
+        _adopt(whole, adopt, terminal)
+        whole = resolve(specification, root, overrides or [])  # with the folders of the adopted runs
+    patterns = [part for pattern in only or [] for part in pattern.split(",")]
+    cells = narrowed(whole, patterns, _numbers(seeds), _parts(encoders))
     if status or dry_run:  # what other commands take the folder for stays as it was
-        asked = len(cells) <= MOST_ROWS if times is None else times
-        _list(whole, cells, jobs, asked and not status, terminal)
+        _list(whole, cells, jobs or max(1, len(visible_gpus())), terminal)
         return
     whole.write_index()
     if print_commands:
-        from mtlprune.sweeps.scheduler import states, worker_command, write_config
-
-        standing = states(cells.values())
-        for one in (one for one in cells.values() if standing[one.name].kind != "done"):
-            write_config(one)
-            say(shlex.join(worker_command(one, None)))
-        return
-    if launcher is not None:
+        _print_commands(cells)
+    elif launcher is not None:
         _launch(whole, cells, launcher, jobs, submit or [], terminal)
-        return
-    from mtlprune.sweeps.scheduler import visible_gpus
+    else:
+        run_cells(cells, jobs or max(1, len(visible_gpus())), terminal)
 
-    run_cells(cells, jobs or max(1, len(visible_gpus())), terminal)
+
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _numbers(seeds: str | None) -> list[int]:
+    parts = _parts(seeds)
+    if not all(part.isdecimal() for part in parts):
+        raise SweepError(f"--seeds: expected whole numbers with commas, such as 1,2, found {seeds!r}")
+    return [int(part) for part in parts]
+
+
+def _adopt(whole: Sweep, runs: list[Path], terminal: Console) -> None:
+    from mtlprune.sweeps.adopt import adopt
+
+    count = 0
+    for run, cell, note in adopt(whole, runs):
+        count += cell is not None
+        words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
+        terminal.print(f"{run} {words}")
+    terminal.print(f"{count} runs are cells of {whole.root}")
+    whole.write_index()
+
+
+def _print_commands(cells: Mapping[str, Cell]) -> None:
+    from mtlprune.sweeps.pool import states, worker_command, write_config
+
+    standing = states(cells.values())
+    for cell in (cell for cell in cells.values() if standing[cell.name].kind != "done"):
+        write_config(cell)
+        say(shlex.join(worker_command(cell, None)))
 
 
 def _launch(
     whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
 ) -> None:
-    from mtlprune.sweeps.scheduler import CLUSTERS, parse_options, states, submit
+    from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
+    from mtlprune.sweeps.pool import states
 
     if launcher not in CLUSTERS:
         raise SweepError(
@@ -123,117 +140,63 @@ def _launch(
     terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(standing)}")
 
 
-def _asked(
-    file: Path,
-    overrides: list[str] | None,
-    out: Path | None,
-    only: list[str] | None,
-    seeds: str | None,
-    encoders: str | None,
-) -> tuple[Sweep, dict[str, Cell]]:
-
-    specification = read_specification(file)
-    check_sweep(specification, overrides or ())
-
-    from mtlprune.sweeps.cells import narrowed, resolve
-
-    numbers = [part.strip() for part in (seeds or "").split(",") if part.strip()]
-    wrong = [number for number in numbers if not number.isdecimal()]
-    if wrong:
-        raise SweepError(f"--seeds: expected whole numbers with commas, such as 1,2, found {seeds!r}")
-    whole = resolve(specification, out or default_folder(specification.name), overrides or [])
-    names = [part.strip() for part in (encoders or "").split(",") if part.strip()]
-    patterns = [part for pattern in only or [] for part in pattern.split(",")]
-    return whole, narrowed(whole, patterns, [int(number) for number in numbers], names)
-
-
-def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int | None, measure: bool, terminal: Console) -> None:
-    """Every cell with its state and its time, and what is left."""
+def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
+    """Every cell with its state and its time, and how much is left."""
     from mtlprune.cli.display import clock
-    from mtlprune.sweeps.scheduler import cores, states, visible_gpus
-    from mtlprune.sweeps.times import Times, outlook
+    from mtlprune.sweeps.pool import states
+    from mtlprune.sweeps.times import expected_times
 
-    several = jobs or max(1, len(visible_gpus()))
     standing = states(whole.cells.values())
-    times = Times(whole.cells.values(), whole.root, max(1, cores() // several), standing)
-    if measure:
-        _measure(cells, times)
+    times = expected_times(whole.cells.values(), standing)
     table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
     standing = {name: standing[name] for name in cells}
-    for name, found in standing.items():
-        cell = cells[name]
-        words = f"{found.kind}: {found.note}" if found.note else found.kind
-        if len(cells) <= MOST_ROWS or (found.kind != "left" and table.row_count < MOST_ROWS):
-            table.add_row(name, printable(words), _time(cell, found, times), ", ".join(cell.needs), cell.place.label)
+    for name, now in standing.items():
+        if len(cells) <= MOST_ROWS or (now.kind != "left" and table.row_count < MOST_ROWS):
+            cell, words = cells[name], f"{now.kind}: {now.note}" if now.note else now.kind
+            seconds = now.seconds if now.trained else times[name]
+            time = "?" if seconds is None else f"{'' if now.trained else '≈ '}{clock(seconds)}"
+            table.add_row(name, printable(words), time, ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
     if len(cells) > table.row_count:
         rows = f"{table.row_count:,} of {len(cells):,} cells are listed"
         terminal.print(f"{rows}, those that are begun; narrow the others with --only")
-    left = outlook(cells, times, several)
-    at_once = f"{several} at once" if several > 1 else "one after the other"
-    many = f"{left.unknown} cell{'s' if left.unknown > 1 else ''}"
     terminal.print(f"{len(cells)} cells: {_counted(standing)}")
-    if left.seconds:
-        unknown = f"; {many} whose time is not known not counted" if left.unknown else ""
-        terminal.print(f"left, {at_once}: about {clock(left.seconds)}{unknown}")
-    elif left.unknown:
-        terminal.print(f"left: {many} whose time is not known{'' if measure else '; --dry-run --times measures them'}")
-
-
-def _time(cell: Cell, found: State, times: Times) -> str:
-    from mtlprune.cli.display import clock
-
-    seconds = found.seconds if found.trained else times.whole(cell)
-    return "?" if seconds is None else f"{'' if found.trained else '≈ '}{clock(seconds)}"
-
-
-def _measure(cells: Mapping[str, Cell], times: Times) -> None:
-    """Measure one cell of each kind whose time is not known."""
-    from mtlprune.cli.display import counted
-
-    bar = console(stderr=True)
-    kinds = {times.kind(cell): cell for cell in cells.values() if times.left(cell) is None}
-    with counted(len(kinds), bar=bar) as (_, on_batch):
-        for cell in kinds.values():
-            try:
-                times.measure(cell)
-            except Exception as error:
-                if exit_code(error) is None:
-                    raise
-                bar.print(f"not measured: {cell.name}: {sentence(error)}")
-            on_batch()
+    left = [times[name] for name in cells if name in times]
+    known = [seconds for seconds in left if seconds is not None]
+    if known:
+        at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
+        unknown = f"; not counted: {len(left) - len(known)} whose time is not known" if len(known) < len(left) else ""
+        terminal.print(f"left, {at_once}: about {clock(sum(known) / min(jobs, len(known)))}{unknown}")
+    elif left:
+        terminal.print(f"left: {len(left)} whose time is not known before one of their kind is done")
 
 
 def _counted(standing: Mapping[str, State]) -> str:
-    counts: Counter[str] = Counter(found.kind for found in standing.values())
+    counts: Counter[str] = Counter(state.kind for state in standing.values())
     order = ("done", "running", "failed", "blocked", "left")
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
 
-def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console, fork: bool = False) -> None:
+def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     """Do cells, ``jobs`` at once, saying what becomes of each; ends the process with 1 where some failed, with 130
-    where it was stopped. ``fork``: as of `Scheduler`."""
+    where it was stopped."""
     from mtlprune.cli.display import Interruption
-    from mtlprune.sweeps.scheduler import Scheduler
+    from mtlprune.sweeps.pool import Pool
 
-    def tell(event: str, cell: Cell, note: str) -> None:
-        words = {"waiting": "run by"}.get(event, "")
-        if event == "done" and note.startswith("in "):  # it was trained just now
+    def watch(event: str, cell: Cell, note: str) -> None:
+        if event == "done" and note:  # it was trained just now
             note += f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}"
-        text = " ".join(part for part in (words, note) if part)
-        terminal.print(f"{cell.name}: {event}{f': {text}' if text else ''}")
+        terminal.print(f"{cell.name}: {event}{f': {note}' if note else ''}")
 
     again = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
     with Interruption(terminal) as stop:
-        scheduler = Scheduler(cells, jobs, tell, stop, fork)
-        threads = sorted({scheduler.threads_of(cell) for name, cell in cells.items() if name not in scheduler.final})
-        counted = " or ".join(map(str, threads or [scheduler.threads]))
-        shared = f"{counted} threads" + (f", {len(scheduler.gpus)} GPUs" if scheduler.gpus else "")
-        terminal.print(
-            f"{len(cells)} cells, {len(scheduler.final)} done already; {scheduler.jobs} at once, each with {shared}"
-        )
+        pool = Pool(cells, jobs, watch, stop)
+        threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
+        shared = f"{' or '.join(map(str, threads or [pool.threads]))} threads"
+        shared += f", {len(pool.gpus)} GPUs" if pool.gpus else ""
+        terminal.print(f"{len(cells)} cells, {len(pool.ends)} done already; {jobs} at once, each with {shared}")
         try:
-            outcome = scheduler.run()
+            outcome = pool.run()
         except KeyboardInterrupt:
             terminal.print(f"stopped at once; {again}")
             raise typer.Exit(INTERRUPTED) from None
@@ -242,8 +205,8 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console, fork: boo
             log = f" (log: {cells[name].place.beside('log')})" if end.kind == "failed" else ""
             terminal.print(f"{end.kind}: {name}: {end.note}{log}")
     terminal.print(f"{len(outcome)} cells: {_counted(outcome)}")
-    if stop() and any(found.kind in ("left", "running") for found in outcome.values()):
+    if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
         terminal.print(f"stopped; checkpoints are written; {again}")
         raise typer.Exit(INTERRUPTED)
-    if any(found.kind in ("failed", "blocked") for found in outcome.values()):
+    if any(end.kind in ("failed", "blocked") for end in outcome.values()):
         raise typer.Exit(SOME_FAILED)

@@ -1,4 +1,4 @@
-"""What training and evaluation cost, as multiples of the bare encoder on the same batches.
+"""Costs of training and evaluation, as multiples of the bare encoder on the same batches.
 
 Everything is interleaved in one run: batch by batch, each kind of step once, round after round; of the rounds the
 fastest time of each (kind, batch) counts, so that a busy machine disturbs less. Ratios are of sums over batches.
@@ -6,7 +6,6 @@ fastest time of each (kind, batch) counts, so that a busy machine disturbs less.
 
 import itertools
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig
 
 from mtlprune.config.blocks import PruningConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import load_tokenizer
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
@@ -37,13 +34,11 @@ log = logging.getLogger(__name__)
 
 GATED = ", gated"
 STEPS = 1000  # of the run that a gated step pretends to belong to
-SHAPES = {"MiniLM": (6, 384, 12), "BERT-base": (12, 768, 12), "BERT-large": (24, 1024, 16)}
-"""Layers, width, heads a layer; feed-forward layers are four times as wide."""
 
 
 @dataclass
 class Measured:
-    """Seconds over the batches measured, by kind, and what they mean."""
+    """Seconds over the batches measured, by kind of step."""
 
     settings: dict[str, Any]
     sentences: int
@@ -57,8 +52,6 @@ class Measured:
     evaluation: float = 0.0
     memory: int = 0
     """Peak resident bytes of a fresh process that trains MTL for the batches measured (0: not measured)."""
-    checkpointed: int = 0
-    """The same with gradient checkpointing (0: not measured)."""
 
     def ratios(self) -> dict[str, float]:
         """Each kind of step over the bare encoder's, and evaluation over the bare forward pass."""
@@ -119,24 +112,6 @@ def measure(
     result.sampled_epoch = sampled_epoch(run, result.steps, len(chosen))
     measure_evaluation(run, precision, rounds, result, on_batch)
     return result
-
-
-def measure_shape(config: Config, shape: str, batches: int, rounds: int, memory: bool, **rest: Any) -> Measured:
-    """Measure a configuration with a random encoder of one of SHAPES in the place of its own, which gives the
-    tokenizer; its memory with gradient checkpointing, too. The arguments and errors are those of `measure`."""
-    layers, width, heads = SHAPES[shape]
-    tokenizer = load_tokenizer(config.encoder.name, config.encoder.revision)
-    sizes: dict[str, Any] = {"hidden_size": width, "intermediate_size": 4 * width, "vocab_size": len(tokenizer)}
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        BertConfig(num_hidden_layers=layers, num_attention_heads=heads, **sizes).save_pretrained(folder)
-        changed = {"name": folder, "random": True, "revision": None, "checkpointing": False}
-        encoder = config.encoder.model_copy(update=changed)
-        found = measure(config.model_copy(update={"encoder": encoder}), batches, rounds, memory, **rest)
-        if memory:
-            encoder = encoder.model_copy(update={"checkpointing": True})
-            found.checkpointed = peak_memory(config.model_copy(update={"encoder": encoder}), batches)
-    return found
 
 
 def joint_batches(run: Run, batches: int) -> tuple[list[mixing.MiniBatch], list[mixing.MiniBatch]]:
@@ -272,8 +247,8 @@ def seconds_of(
 
 def peak_memory(config: Config, batches: int) -> int:
     """Peak memory in bytes of a fresh process (or of its GPU) that makes MTL updates."""
-    found: int = hardware.in_fresh_process(_train_alone, config.model_dump(mode="json"), batches)
-    return found
+    size: int = hardware.in_fresh_process(_train_alone, config.model_dump(mode="json"), batches)
+    return size
 
 
 def _train_alone(tree: dict[str, Any], batches: int) -> int:

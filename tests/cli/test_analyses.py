@@ -1,7 +1,6 @@
-"""Commands of analyses: what they write, the section of the report; mtlprune bench, which measures them."""
+"""Commands of analyses: what they write, the section of the report; and mtlprune bench."""
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.reading import Found, read_request, survey
-from mtlprune.cli.bench import ANALYSES_MEASURED, AnalysisCost, alone, total
+from mtlprune.io.block import Block
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
@@ -227,64 +226,14 @@ def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder
     assert (one["hits_1"] + one["hits_2"]).tolist() == counts.hits[:, 1, :, 0, 1].sum(0).tolist()
 
 
-def test_an_analysis_that_does_not_take_an_encoder_says_why_and_is_not_added_up(lab, tiny_encoder):
-    refused = alone("dissection", str(tiny_encoder("modernbert")), str(lab.corpus), 5, None, time.perf_counter())
-    assert "modernbert" in refused.refused and "\n" not in refused.refused and refused.sentences == 0
-    one, other = AnalysisCost(2.0, 3.0, 5, 1, 10), AnalysisCost(1.0, 1.0, 9, 1, 8)
-    assert total({"smoothing": one, "dissection": refused, "syntax": other}) == AnalysisCost(3.0, 4.0, 9, 1, 8)
-
-
-@pytest.fixture
-def benched(mtlprune, lab, tmp_path):
-    """Run bench with these options: the figures it wrote, and the lines it printed."""
-
-    def run(*words: Any) -> tuple[dict[str, Any], list[str]]:
-        answer = mtlprune("bench", lab.config, *words, "--out", tmp_path / "bench.json").done()
-        return json.loads((tmp_path / "bench.json").read_text(encoding="utf-8")), answer.out.splitlines()
-
-    return run
-
-
 @pytest.mark.slow
-def test_a_row_for_each_analysis_and_a_total(benched, monkeypatch):
-    """Of two analyses, since each is measured in a process of its own."""
-    some = ANALYSES_MEASURED[::2]
-    monkeypatch.setattr("mtlprune.cli.bench.ANALYSES_MEASURED", some)
-    figures, lines = benched("--analyses", "--sentences", 6)
-    assert tuple(figures["analyses"]) == some and figures["total"]["sentences"] == 6
-    for analysis, cost in figures["analyses"].items():
-        assert not cost["refused"] and cost["threads"] == 1  # as the configuration says
-        assert cost["wall"] > 0 and cost["processor"] > 0 and 1e8 < cost["memory"] < 1e10
-        row = next(line for line in lines if f" {analysis} " in line)
-        assert f"{cost['wall']:.1f}" in row and f"{cost['memory'] / 1e9:.2f}" in row
-
-
-@pytest.mark.slow
-def test_it_prints_and_writes_ratios(benched):
-    figures, lines = benched("tasks=pos,dep", "--batches", 2, "--rounds", 1)
+def test_bench_prints_and_writes_ratios(mtlprune, lab, tmp_path):
+    out = tmp_path / "bench.json"
+    answer = mtlprune("bench", lab.config, "tasks=pos,dep", "--batches", 2, "--rounds", 1, "--out", out).done()
+    figures, lines = json.loads(out.read_text(encoding="utf-8")), answer.out.splitlines()
     assert set(figures["steps"]) == {"bare encoder", "STL pos", "STL dep", "MTL-2 joint", "MTL-2 joint, gated"}
     for kind, seconds in figures["steps"].items():
         row = next(line for line in lines if kind in line)
         assert f"{figures['ratios'][kind]:.3f}" in row and f"{seconds:.2f}" in row
     assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
-    assert all(told in "\n".join(lines) for told in ("sampled epoch, estimated", f"{figures['memory'] / 1e9:.2f} GB"))
-
-
-def test_random_encoders_of_several_shapes(benched, monkeypatch):
-    """Measured without and with checkpointing; memory is measured in processes of their own (here: not at all)."""
-    asked = []
-    monkeypatch.setattr("mtlprune.training.benchmark.SHAPES", {"low": (1, 8, 2), "high": (3, 16, 4)})
-    memory = "mtlprune.training.benchmark.peak_memory"
-    monkeypatch.setattr(memory, lambda config, batches: asked.append(config.encoder) or len(asked) * 10**9)
-    figures, lines = benched("tasks=pos", "--shapes", "--batches", 1, "--rounds", 1)
-    assert [(one.random, one.checkpointing) for one in asked] == [(True, False), (True, True)] * 2
-    assert figures["high"]["memory"] == 3e9 and figures["high"]["memory with checkpointing"] == 4e9
-    assert any("high shape" in line for line in lines)
-
-
-def test_launches_are_counted_without_a_corpus(benched):
-    figures, lines = benched("tasks=pos", "data.path=none", "train.precision=fp32", "--launches")
-    step = figures["words"]["20"]["step"]["STL pos"]
-    row = next(line for line in lines if "step, STL pos" in line)
-    assert {str(sum(step["operations"].values())), str(sum(step["waits"].values()))} <= set(row.split())
-    assert any(f"{figures['sent'] / 1e6:.1f} MB" in line for line in lines)
+    assert all(words in answer.out for words in ("sampled epoch, estimated", f"{figures['memory'] / 1e9:.2f} GB"))

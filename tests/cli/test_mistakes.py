@@ -179,7 +179,6 @@ STABLE = "check tiny.yaml pruning.method=stable pruning.keep=2"
 PLOT, TEXT = "probe --plot", "--text 'a b c'"
 ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cross")
 MISTAKES: list[tuple[str, str]] = [
-    ("bench tiny.yaml --sentences 9 --analyses --out new", "expected 9 sentences in dev, found 8"),
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
     ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, plain, found 'gif'"),
     ("heads --out new", "nothing to join"),

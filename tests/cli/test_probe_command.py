@@ -1,4 +1,4 @@
-"""mtlprune probe, its --plot, bench --probes, and mtlprune head: rows, figures, and what the terminal shows."""
+"""mtlprune probe, its --plot, and mtlprune head: rows, figures, and what the terminal shows."""
 
 import json
 import re
@@ -48,18 +48,6 @@ def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     for line in mine.itertuples():
         single = np.mean([best["POS", seed, line.label] for seed in (1, 2)])
         assert line.difference == pytest.approx(best["pretrained", 0, line.label] - single, abs=1e-3)
-
-
-@pytest.mark.slow
-def test_what_probing_costs(mtlprune, lab, runs, tmp_path):
-    out = tmp_path / "bench.json"
-    answer = mtlprune("bench", runs["pos-1"], "--probes", "--rounds", 1, "--out", out).done()
-    figures = json.loads(out.read_text())
-    forward, *others = figures["seconds"]
-    assert figures["ratios"][forward] == 1 and all(kind in answer.out for kind in others)
-    for kind in others:
-        assert figures["ratios"][kind] == pytest.approx(figures["seconds"][kind] / figures["seconds"][forward])
-    assert 1e8 < figures["memory"] < 1e10 and f"{figures['memory'] / 1e9:.2f} GB" in answer.out
 
 
 def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune, runs):

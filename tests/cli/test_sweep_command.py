@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from forked import ForkedWorker
 
 from mtlprune.runs.folder import RunFolder
-from mtlprune.sweeps import found_runs, scheduler
+from mtlprune.sweeps import found_runs
 from mtlprune.sweeps.folder import expanded
 
 Call = Callable[..., Any]
@@ -34,16 +35,16 @@ class Swept(NamedTuple):
     answer: Any
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def forked_workers() -> Iterator[None]:
-    """Processes of their own, but soon there; tests/sweeps starts them as a user's sweep does."""
+    """Start processes that need not load torch; tests/sweeps starts them as a user's sweep does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "_started", scheduler.ForkedWorker)
+        patch.setattr("mtlprune.sweeps.pool.Popen", ForkedWorker)
         yield
 
 
 @pytest.fixture(scope="module")
-def swept(forked_workers: None, mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def swept(mtlprune: Call, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """Two cells that end well, one that fails, one that needs it; do not write into it."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "mine.yaml").write_text(f"base: {lab.config}\n{CELLS}")
@@ -67,21 +68,23 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("sweep", "--status", swept.file, "--out", swept.out).done()
     assert "4 cells: 2 done, 1 failed, 1 left" in status.out
-    assert "failed: " in status.out and "2 cells whose time is not known" in status.out
+    assert "failed: " in status.out and "left: 2 whose time is not known" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--seeds", "1", "--only", "static-*").done()
     assert "2 cells: 2 done" in more.out
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
 
 
-def test_a_dry_run_measures_what_no_finished_cell_tells(mtlprune, swept):
-    out = swept.out.with_name("measured")
-    listed = mtlprune("sweep", swept.file, "--out", out, "--dry-run", "--only", "static-*", "--only", "wrong").done()
-    assert "not measured: wrong: " in listed.err and "3 cells: 3 left" in listed.out
-    assert not (out / "sweep.json").exists()
-    seconds = json.loads((out / "cells" / "times.json").read_text())["seconds"]
-    assert len(seconds) == 2 and all(0 < value < 300 for value in seconds.values())
-    assert "left, one after the other: about 0:" in listed.out and "1 cell whose time is not known" in listed.out
-    assert not [path for path in out.iterdir() if path.is_dir() and path.name != "cells"]
+def test_status_says_a_time_once_a_cell_of_its_kind_is_done(mtlprune, swept):
+    listed = mtlprune(
+        "sweep", "--status", swept.file, "--out", swept.out, "train.encoder_rate=0.002", "--jobs", 2
+    ).done()
+    assert "4 cells: 4 left" in listed.out and "left: 4 whose time is not known" in listed.out
+    (swept.file.parent / "two.yaml").write_text(swept.file.read_text().replace("seed: [1]", "seed: [1, 2]"))
+    listed = mtlprune("sweep", "--dry-run", swept.file.parent / "two.yaml", "--out", swept.out).done()
+    assert "6 cells: 2 done, 1 failed, 3 left" in listed.out
+    assert (
+        "left, one after the other: about 0:0" in listed.out and "not counted: 2 whose time is not known" in listed.out
+    )
 
 
 def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
@@ -99,7 +102,7 @@ def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune, swept, tmp
     homes = {name: run_of(swept, f"{name}-pos-1").path for name in ("none", "static")}
     text = swept.file.read_text().replace("regime:", "name_of: {x: {name: other}}\n  regime:")
     (tmp_path / "mine.yaml").write_text(text.replace("@none-", "@x-none-"))
-    adopt = ("--out", tmp_path / "o", "--adopt", offered, "--dry-run", "--no-times")
+    adopt = ("--out", tmp_path / "o", "--adopt", offered, "--dry-run")
     for name, home in homes.items():
         home.rename(offered / name)
     try:
@@ -150,16 +153,14 @@ def test_a_damaged_cell_fails_alone(mtlprune, swept, tmp_path, file):
     for path in bad.glob(file):
         DAMAGE[file](path)
     only = ("--out", tmp_path / "out", "--only", "none-*,static-*")
-    for command in (("sweep", swept.file, "--status", *only), ("sweep", swept.file, *only, "--dry-run", "--no-times")):
-        listed = mtlprune(*command).done()
-        assert "2 cells: 1 done, 1 failed" in listed.out
+    assert "2 cells: 1 done, 1 failed" in mtlprune("sweep", swept.file, "--status", *only).done().out
     again = mtlprune("sweep", swept.file, *only)
     assert again.code == 1 and "failed: static-pos-1: " in again.out and str(bad) in again.out
     assert found_runs(tmp_path / "out") == [good]
     table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", "latex").done()
     assert "cell static-pos-1 is left out: " in table.out
     mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10").done()
-    assert "Cell static-pos-1 of" in (tmp_path / "page.html").read_text()
+    assert "cell static-pos-1 is left out" in (tmp_path / "page.html").read_text()
     mtlprune("table", f"{tmp_path / 'out'}:static-*").refuses("none is finished, or can be read")
 
 

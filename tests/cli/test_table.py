@@ -8,6 +8,7 @@ import gated_runs
 import numpy as np
 import pytest
 from counted_runs import write_run
+from forked import ForkedWorker
 from report_runs import write_study
 from tiny import HEADS, LAYERS
 
@@ -125,7 +126,8 @@ def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_p
     assert "mine/gates-pos-1" in shown and str(tmp_path) not in shown
 
 
-def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path):
+def test_from_nothing_to_a_table(mtlprune, tiny_encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("mtlprune.sweeps.pool.Popen", ForkedWorker)
     out, tasks = tmp_path / "quick 1", ("con", "dep", "ner", "pos", "srl")
     names = [*(f"gates-{task}" for task in tasks), "mtl-5", "no-encoder", *(f"stl-{task}" for task in tasks)]
     settings = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.precision=fp32"]

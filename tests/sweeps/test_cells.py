@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
-from counted_runs import write_run
 from pydantic import BaseModel
-from safetensors.torch import save_file
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
 from mtlprune.io import strict
-from mtlprune.model import evaluation_batches
-from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import cells
-from mtlprune.sweeps.cells import WITHOUT_EFFECT, Sweep, digest, narrowed, resolve
-from mtlprune.sweeps.folder import Done, Place, State, state
+from mtlprune.sweeps.cells import LETTERS, WITHOUT_EFFECT, Sweep, digest, narrowed, resolve
+from mtlprune.sweeps.folder import State
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
-from mtlprune.sweeps.times import Times, part_of
+from mtlprune.sweeps.times import expected_times, kind_of
 
 PLAIN = """
 base: quickstart
@@ -191,8 +185,8 @@ def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
     assert renamed.name == "after" and renamed.place == cell.place
 
 
-def test_blocks_that_cells_share_are_those_of_each_alone(specification):
-    """Joined, checked and hashed once for many cells; overrides win, and touch no others."""
+def test_every_cell_has_the_settings_of_its_values(specification):
+    """Overrides win, and touch no other cell."""
     more = """  train.epochs: [2, 3]
   loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
   other: {none: {}, syntax: {syntax: {strength: 1}}, two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}}
@@ -211,82 +205,40 @@ settings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}
         assert cell.config == build_config(cell.config.model_dump(mode="json"))
         named = {"train.start": train.start, "pruning.layers_like": layers_like}
         others = {setting: sweep.cells[folders[path]].digest for setting, path in named.items() if path}
-        assert cell.digest == digest(cell.config, read_info(Path(cell.config.data.path))["fingerprint"], others)
+        whole = digest(cell.config, read_info(Path(cell.config.data.path))["fingerprint"], others)
+        assert cell.digest == whole[:LETTERS]
 
 
 def test_long_chains_and_equal_letters(specification, monkeypatch):
     links = "".join(f"  c{n}: {{train: {{start: '@c{n + 1}'}}}}\n" for n in range(1500))
     order = list(cells_of(specification(f"cells:\n{links}  c1500: {{}}\n")).cells)
     assert order == [f"c{n}" for n in range(1500, -1, -1)]
-    monkeypatch.setattr(cells, "whole_digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
+    monkeypatch.setattr(cells, "digest", lambda config, *_: f"aaaaaaaa{config.train.seed:056x}")
     alike = cells_of(specification("grid: {seed: [1, 2]}\n")).cells
     assert {name: cell.digest for name, cell in alike.items()} == {"1": "aaaaaaaa", "2": "aaaaaaaa00000000"}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_part_of_dev_costs_its_share(seed):
-    """Whatever decoding costs, by sub-words, by pairs of them or by their third power, always with padding."""
-    draw = random.Random(seed)
-    longest = draw.choice([40, 100, 400])
-    lengths = [min(longest, 1 + int(draw.expovariate(1 / 20))) for _ in range(draw.choice([1, 3, 200, 2000, 5000]))]
-    rows, share = part_of(lengths)
-    part = [[lengths[rows[row]] for row in batch] for batch in evaluation_batches([lengths[row] for row in rows])]
-    whole = [[lengths[row] for row in batch] for batch in evaluation_batches(lengths)]
-    assert all(batch in whole for batch in part)  # the batches are those of all
-    assert len(set(rows)) == len(rows) <= max(len(lengths), 6 * 128)
-    for power, off in [(1, 1.001), (2, 1.5), (3, 2.5)]:
-        cost, of_all = (sum(len(batch) * batch[0] ** power for batch in batches) for batches in (part, whole))
-        assert 1 / off < cost / share / of_all < off
 
 
 def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specification):
     grid = GRID.replace("-{seed}", "-{seed}-{rate}-{train.epochs}")
     grid += "  rate: {low: {train: {encoder_rate: 0.1}}, high: {train: {encoder_rate: 0.2}}}\n  train.epochs: [1, 2]\n"
     sweep = cells_of(specification(grid))
-    left = {name: State("left") for name in sweep.cells}
-    times = Times(sweep.cells.values(), sweep.root, 1, left)
     kinds: dict[str, set[str]] = {}
     for name, cell in sweep.cells.items():
         regime, tasks, _, _, epochs = name.split("-")
-        kinds.setdefault(times.kind(cell), set()).add(f"{regime} {tasks} {epochs}")
+        kinds.setdefault(kind_of(cell), set()).add(f"{regime} {tasks} {epochs}")
     assert len(kinds) == 12 and all(len(alike) == 1 for alike in kinds.values())
 
 
-def finished(place: Place) -> RunFolder:
-    """The files of a run of POS that was trained to its end and scored on dev."""
-    run, best = write_run(place.run.path, {"pos": 0.5}, split="dev"), {"epoch": 1, "score": 50.0}
-    (run.path / "weights").mkdir()
-    save_file({"w": torch.zeros(2)}, run.weights_path(1))
-    run.write_json("vocabulary.json", {"pos": {"labels": ["A"]}})
-    run.write_json("best.json", {"joint": best, "pos": best})
-    run.write_json("manifest.json", {"data": {"fingerprint": "f"}, "finished": {"seconds": 7.0}})
-    return run
-
-
-def test_a_cell_is_done_as_long_as_no_file_of_it_changes(tmp_path):
-    place = Place(tmp_path, "one-12345678")
-    run = finished(place)
-
-    def standing(splits: tuple[str, ...] = ()) -> State:
-        done = Done(tmp_path)
-        found = done.state(place, splits)
-        done.write()
-        assert found == state(place, splits)
-        return found
-
-    assert standing() == standing() == State("done", trained=True, seconds=7.0)
-    assert standing(("test",)).kind == "left"
-    for path in [path for path in run.path.rglob("*") if path.is_file()]:
-        whole = path.read_bytes()
-        for damaged in (b"", b"\xff" + whole):
-            path.write_bytes(damaged)
-            assert standing().kind != "done", path
-        path.unlink()
-        standing()
-        path.write_bytes(whole)
-        assert standing().kind == "done"
-    (tmp_path / "cells/done.json").write_text('{"one-12345678": [1]')
-    assert standing().kind == "done"
+def test_a_time_is_that_of_done_cells_of_the_kind(specification):
+    sweep = cells_of(specification(GRID))
+    standing = {name: State("left") for name in sweep.cells}
+    assert set(expected_times(sweep.cells.values(), standing).values()) == {None}
+    for seed in (1, 2):
+        standing[f"none-pos-{seed}"] = State("done", trained=True, seconds=10.0 * seed)
+    standing["none-dep-1"] = State("done", trained=True, seconds=7.0)
+    times = expected_times(sweep.cells.values(), standing)
+    assert {name: seconds for name, seconds in times.items() if seconds} == {"none-dep-2": 7.0}
+    assert len(times) == 9
 
 
 PLAIN_YAML = "name: a\ntrain:\n  seed: 1\n  rates: [1.5, 2]\ntasks:\n- 'it''s'\nempty:\n\nlast: |\n  two\n\n  lines\n"

@@ -18,7 +18,7 @@ class TreatmentsOptions(Block):
         default="clone,dispatch", description="Treatments whose random controls are the primary comparison (Holm)."
     )
     costs: list[Path] = Field(
-        default=[], description="Of `bench RUN --treatments --out`, in the place of times of training. Repeatable."
+        default=[], description="JSON with `ratios`: name of a run, cost of its update over the joint one. Repeatable."
     )
     resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
 

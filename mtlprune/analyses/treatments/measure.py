@@ -273,7 +273,7 @@ _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
 
 def _other_update(one: Setting, one_task: float, known: Mapping[str, float]) -> float:
     """Of runs that were not measured by name: an update of one task, one that is joint whatever its weights, and
-    FAMO's, of which `bench --treatments` always tells; else NaN."""
+    FAMO's, which files of costs name; else NaN."""
     run = one.column.runs[0]
     if one.alone:
         return one_task
@@ -289,7 +289,7 @@ def _benched(paths: Sequence[Path]) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
     found: dict[str, float] = {}
     for path in paths:
-        with reading(path, remedy="`mtlprune bench RUN --treatments --out FILE` writes it"):
+        with reading(path, remedy="--costs: expected {\"ratios\": {NAME: NUMBER}}"):
             found |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
     return found
 

@@ -1,0 +1,98 @@
+"""Runs that were trained by themselves or in another sweep, taken in as cells of which they are the same run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mtlprune.config.config import build_config
+from mtlprune.io.files import write_text
+from mtlprune.runs.folder import RunFolder
+from mtlprune.sweeps.cells import LETTERS, REFERENCES, Cell, Sweep, digest
+from mtlprune.sweeps.specification import SweepError
+
+
+class Adopted(NamedTuple):
+    """The fate of a run that was offered."""
+
+    run: Path
+    cell: str | None
+    """The cell it is now; None where it is none."""
+    note: str
+    """Why it is none, or which of its settings had to be read otherwise."""
+
+
+def adopt(sweep: Sweep, offered: Iterable[Path]) -> Iterator[Adopted]:
+    """Link each finished run into the sweep's folder as the cell whose configuration it has.
+
+    Names, threads, devices and paths may differ; data must have the same fingerprint; another run that it made use of
+    is looked for where the run says, then beside it under the same name. A cell with ``precision: auto`` takes a run
+    of either precision.
+
+    Args:
+        offered: run folders, and folders of run folders.
+
+    Raises:
+        SweepError: there is no run.
+    """
+    cells = {cell.digest: cell for cell in sweep.cells.values()}
+    for run in _runs(offered):
+        if not run.is_finished():
+            yield Adopted(run.path, None, "it is not trained to the end")
+        elif "pruned" in run.read_manifest():
+            yield Adopted(run.path, None, "its heads were removed")
+        else:
+            yield _adopt(run, cells)
+
+
+def _runs(offered: Iterable[Path]) -> Iterator[RunFolder]:
+    for path in offered:
+        inner = sorted(config.parent for config in path.glob("*/config.yaml"))
+        if not (path / "config.yaml").is_file() and not inner:
+            raise SweepError(f"--adopt: {path} is no run folder, and holds none")
+        yield from map(RunFolder, [path] if (path / "config.yaml").is_file() else inner)
+
+
+def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
+    moved: dict[str, str] = {}
+    digests = [run_digest(run, any_precision, moved)[:LETTERS] for any_precision in (False, True)]
+    cell = next((cells[letters] for letters in digests if letters in cells), None)
+    if cell is None:
+        return Adopted(run.path, None, "no cell has its configuration")
+    target = cell.place.run.path
+    if (target / "config.yaml").is_file():
+        same = target.resolve() == run.path.resolve()
+        return Adopted(run.path, cell.name if same else None, "" if same else f"cell {cell.name} has a run already")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_symlink():  # to a run that is gone
+        target.unlink()
+    target.symlink_to(os.path.relpath(run.path.resolve(), target.parent.resolve()), target_is_directory=True)
+    note = "; ".join(f"{old} was read as {new}" for old, new in moved.items())
+    write_text(cell.place.beside("adopted"), f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""))
+    return Adopted(run.path, cell.name, note)
+
+
+def run_digest(run: RunFolder, any_precision: bool, moved: dict[str, str]) -> str:
+    """The digest of a finished run, as a cell of the same configuration would have it.
+
+    Args:
+        any_precision: as if it had been asked for ``precision: auto``.
+        moved: filled with the paths of other runs that were found elsewhere than the run says.
+    """
+    config = build_config(run.read_config(), str(run.config_path))
+    named = {f"treatment.{key}": path for key, path in config.treatment.runs.items()}
+    for setting in REFERENCES:
+        block, _, key = setting.partition(".")
+        named[setting] = getattr(getattr(config, block), key)
+    others = {}
+    for setting, path in named.items():
+        other = run.other(path) if path else None
+        if other is not None:
+            if other.path != Path(path):
+                moved[path] = str(other.path)
+            others[setting] = run_digest(other, any_precision, moved)[:LETTERS]
+    if any_precision:
+        config = config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})
+    return digest(config, run.read_manifest()["data"]["fingerprint"], others)

@@ -1,0 +1,147 @@
+"""Cells as jobs of a cluster, through submitit (extra ``slurm``). Knows nothing of torch, so that a job begins at once.
+
+An array for all cells that need nothing more, then one for those that need these, and so on. A job that Slurm stops,
+because its time is up or others go first, writes a checkpoint, is queued again, and continues from there: it is the
+same cell once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtlprune.sweeps.cells import Cell
+from mtlprune.sweeps.folder import ASIDE
+from mtlprune.sweeps.pool import worker_command, write_config
+from mtlprune.sweeps.specification import SweepError
+from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
+
+CLUSTERS = ("slurm", "local")
+MINUTES = 24 * 60
+"""A job's time where none is given."""
+GRACE = 60.0
+"""Seconds that a job whose worker was stopped waits for its own end."""
+
+
+def submit(
+    cells: Mapping[str, Cell], root: Path, cluster: str, jobs: int | None, options: Mapping[str, Any]
+) -> dict[str, str]:
+    """Submit cells, each after those it needs; returns the job of each.
+
+    Args:
+        cells: what is left to be done.
+        root: the sweep's folder, seen by all machines under the same name.
+        cluster: slurm, or local: submitit's own processes on this machine, to try things out.
+        jobs: how many run at once at most.
+        options: of submitit's executor, such as ``timeout_min`` and ``slurm_partition``.
+
+    Raises:
+        SweepError: submitit is not installed, an option is unknown, or there is no such cluster here.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise SweepError('--launcher needs submitit; in a clone of mtlprune: pip install -e ".[slurm]"') from None
+    numbers: dict[str, str] = {}
+    for level in levels(cells):
+        settings = {"timeout_min": MINUTES, "name": root.name, **options}
+        if jobs is not None and cluster == "slurm":
+            settings["slurm_array_parallelism"] = jobs
+        before = sorted({numbers[other].partition("_")[0] for c in level for other in c.needs if other in numbers})
+        if before and cluster == "slurm":
+            more = {**settings.get("slurm_additional_parameters", {}), "dependency": f"afterany:{':'.join(before)}"}
+            settings["slurm_additional_parameters"] = more
+        try:
+            executor = submitit.AutoExecutor(folder=root / ASIDE / "jobs", cluster=cluster)
+            executor.update_parameters(**settings)
+            numbers |= _submit_level(executor, level, options.get("cpus_per_task"), cluster, jobs)
+        except (NameError, TypeError, ValueError, RuntimeError, submitit.core.utils.FailedJobError) as error:
+            raise SweepError(f"--launcher {cluster}: {' '.join(str(error).split())}") from None
+    return numbers
+
+
+def _submit_level(
+    executor: Any, level: Sequence[Cell], threads: int | None, cluster: str, jobs: int | None
+) -> dict[str, str]:
+    """Submit cells that do not need each other."""
+    for cell in level:
+        write_config(cell)
+        cell.place.beside("failed").unlink(missing_ok=True)
+    tasks = {cell.name: CellJob(worker_command(cell, threads)) for cell in level}
+    if cluster == "slurm":
+        with executor.batch():  # one array
+            submitted = {name: executor.submit(task) for name, task in tasks.items()}
+        return {name: job.job_id for name, job in submitted.items()}
+    numbers = {}
+    names = list(tasks)
+    for start in range(0, len(names), jobs or 1):  # submitit's own processes know neither arrays nor dependencies
+        some = {name: executor.submit(tasks[name]) for name in names[start : start + (jobs or 1)]}
+        for name, job in some.items():
+            job.wait()
+            numbers[name] = job.job_id
+    return numbers
+
+
+def levels(cells: Mapping[str, Cell]) -> list[list[Cell]]:
+    """Cells that need none of the others, those that need only these, and so on."""
+    depth: dict[str, int] = {}
+    for name, cell in cells.items():  # each comes after those it needs
+        depth[name] = 1 + max((depth[other] for other in cell.needs if other in depth), default=-1)
+    grouped: list[list[Cell]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for name, cell in cells.items():
+        grouped[depth[name]].append(cell)
+    return grouped
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE of a command line, values as YAML reads them. Raises SweepError."""
+    options = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise SweepError(f"--submit: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
+        options[key] = yaml.safe_load(value)
+    return options
+
+
+class CellJob:
+    """The work of a job: a cell's process.
+
+    Args:
+        command: of that process.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = list(command)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __call__(self) -> str:
+        """Do the cell. Raises RuntimeError where it fails; the reason stands in the sweep's folder."""
+        self.process = subprocess.Popen(self.command)
+        while (code := self.process.poll()) is None:
+            time.sleep(0.2)
+        if code == STOPPED:
+            time.sleep(GRACE)  # the cluster stopped all processes of the job; this one goes with the job
+        if code == BUSY:
+            return "another process does this cell"
+        if code:
+            how = "failed" if code == FAILED else f"ended with code {code}"
+            raise RuntimeError(f"the cell {how}; `mtlprune sweep --status` says why")
+        return "done"
+
+    def checkpoint(self) -> Any:
+        """Called by submitit before the job has to go: the cell's process writes a checkpoint and ends."""
+        import submitit
+
+        if self.process is not None:
+            self.process.terminate()
+            with contextlib.suppress(ChildProcessError):  # its end is left for ``poll``, which this may interrupt
+                os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        return submitit.helpers.DelayedSubmission(CellJob(self.command))

@@ -1,0 +1,210 @@
+"""Cells by several processes of this machine at once: start, wait, stop, and say what became of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from subprocess import DEVNULL, Popen, TimeoutExpired
+
+import yaml
+
+from mtlprune.io.files import write_text
+from mtlprune.sweeps.cells import Cell
+from mtlprune.sweeps.folder import State, state
+from mtlprune.sweeps.worker import STOPPED
+
+POLL = 0.2
+LATER = 5.0
+"""Seconds until a cell on which a process outside the pool works is looked at again."""
+PATIENCE = 20.0
+"""Seconds for processes to end at once when they are asked a second time."""
+
+Watch = Callable[[str, Cell, str], None]
+"""Called with what happened (started, done, failed, blocked, stopped, waiting, killed), to which cell, and a note."""
+
+
+@dataclass
+class Worker:
+    """A process that works on a cell."""
+
+    cell: Cell
+    process: Popen[bytes]
+    slot: int
+    begun: float
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def write_config(cell: Cell) -> None:
+    """Leave a cell's configuration where its process looks for it."""
+    tree = cell.config.model_dump(mode="json")
+    write_text(cell.place.beside("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+
+
+def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:
+    """The command line of a cell's process."""
+    command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root), cell.place.label]
+    command += ["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else []
+    command += ["--threads", str(threads)] if threads else []
+    return command + (["--parent", str(parent)] if parent else [])
+
+
+def states(cells: Iterable[Cell]) -> dict[str, State]:
+    """Name of a cell → how far it has come."""
+    return {cell.name: state(cell.place, cell.evaluate) for cell in cells}
+
+
+class Pool:
+    """Does cells, ``jobs`` at a time. What failed before is tried again.
+
+    Args:
+        cells: those to be done, each after those it needs.
+        jobs: processes at once; cores are shared out among them, and GPUs where there are several.
+        watch: hears of everything that happens.
+        stop: asked again and again; True has every process write a checkpoint and end.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell], jobs: int, watch: Watch, stop: Callable[[], bool]) -> None:
+        self.cells, self.jobs, self.watch, self.stop = cells, jobs, watch, stop
+        self.threads = max(1, cores() // jobs)
+        self.gpus = visible_gpus()
+        self.workers: dict[str, Worker] = {}
+        self.ends = {name: standing for name, standing in states(cells.values()).items() if standing.kind == "done"}
+        """Name → state of the cells about which nothing will change any more."""
+        self.later: dict[str, float] = {}
+        """Name → when to look again at a cell on which another process works."""
+        self.killed: set[str] = set()
+        """Cells one process of which was killed: the system may have been short of memory. They are tried once more."""
+
+    def run(self) -> dict[str, State]:
+        """Work until every cell is done, has failed, or is blocked by one that has.
+
+        Returns:
+            name → state of every cell, in their order.
+        """
+        try:
+            while len(self.ends) < len(self.cells) and not self.stop():
+                self._start_cells()
+                time.sleep(POLL)
+                self._collect()
+        finally:
+            self._stop_workers()
+        return {name: self.ends.get(name) or state(cell.place, cell.evaluate) for name, cell in self.cells.items()}
+
+    def threads_of(self, cell: Cell) -> int:
+        """Its own setting, or its share of the cores."""
+        return cell.config.train.threads or self.threads
+
+    def _start_cells(self) -> None:
+        """Fill free slots with cells that have what they need; block those that will never have it."""
+        free = sorted(set(range(self.jobs)) - {worker.slot for worker in self.workers.values()})
+        for name, cell in self.cells.items():
+            if name in self.ends or name in self.workers or time.monotonic() < self.later.get(name, 0.0):
+                continue
+            bad = [other for other in cell.needs if other in self.ends and not self.ends[other].trained]
+            if bad:
+                self._end(cell, State("blocked", f"it needs {', '.join(bad)}, which failed"))
+            elif free and all(other in self.ends for other in cell.needs):
+                if cell.place.run.in_use():
+                    self._wait_for_other(cell)
+                else:
+                    self._start(cell, free.pop(0))
+
+    def _start(self, cell: Cell, slot: int) -> None:
+        """Start a process in a session of its own, which Ctrl-C on the terminal does not reach: we ask it to stop."""
+        write_config(cell)
+        cell.place.beside("failed").unlink(missing_ok=True)
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
+        if len(self.gpus) > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
+        command = worker_command(cell, self.threads, os.getpid())
+        with cell.place.beside("log").open("ab") as log:
+            process = Popen(command, env=environment, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.workers[cell.name] = Worker(cell, process, slot, time.monotonic())
+        self.watch("started", cell, "")
+
+    def _wait_for_other(self, cell: Cell) -> None:
+        if cell.name not in self.later:
+            self.watch("waiting", cell, "another process works on it")
+        self.later[cell.name] = time.monotonic() + LATER
+
+    def _end(self, cell: Cell, standing: State) -> None:
+        self.ends[cell.name] = standing
+        self.watch(standing.kind, cell, standing.note)
+
+    def _collect(self) -> None:
+        """Note what became of the cells whose processes have ended."""
+        for name, worker in list(self.workers.items()):
+            code = worker.process.poll()
+            if code is not None:
+                del self.workers[name]
+                self._collect_one(worker, code)
+
+    def _collect_one(self, worker: Worker, code: int) -> None:
+        cell = worker.cell
+        standing = state(cell.place, cell.evaluate)
+        if standing.kind == "done":
+            self.ends[cell.name] = standing
+            self.watch("done", cell, f"in {time.monotonic() - worker.begun:.0f} s")
+        elif code == STOPPED and self.stop():
+            self.watch("stopped", cell, "")
+        elif standing.kind == "running":
+            self._wait_for_other(cell)
+        elif code == -signal.SIGKILL and cell.name not in self.killed:
+            self.killed.add(cell.name)
+            self.watch("killed", cell, "its process was killed by SIGKILL (is there enough memory?); it is tried again")
+        else:
+            reason = standing.note if standing.kind == "failed" else self._why_ended(cell, code)
+            if cell.place.read_failure() is None:
+                cell.place.write_failure(reason)
+            self._end(cell, replace(standing, kind="failed", note=reason))
+
+    def _why_ended(self, cell: Cell, code: int) -> str:
+        if code == STOPPED:
+            return "its process was stopped by a signal from elsewhere; it can go on"
+        if code >= 0:
+            return f"its process ended with exit code {code}"
+        repeated = " a second time" if cell.name in self.killed else ""
+        hint = "; is there enough memory?" if -code == signal.SIGKILL else ""
+        return f"its process was killed by {signal.Signals(-code).name}{repeated}{hint}"
+
+    def _stop_workers(self) -> None:
+        """Have all processes write a checkpoint and end; at once where we are asked a second time."""
+        processes = [worker.process for worker in self.workers.values()]
+        for process in processes:
+            process.terminate()
+        try:
+            for process in processes:
+                process.wait()
+        except KeyboardInterrupt:
+            _stop_at_once(processes)
+            raise
+        self._collect()
+
+
+def _stop_at_once(processes: Iterable[Popen[bytes]]) -> None:
+    until = time.monotonic() + PATIENCE
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(max(0.1, until - time.monotonic()))
+        except TimeoutExpired:
+            process.kill()
