@@ -15,7 +15,6 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.reading import Found, read_request, survey
-from mtlprune.io.block import Block
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
