@@ -18,11 +18,12 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 from mtlprune.training.benchmark import Stepper, gated_run
 from mtlprune.training.checkpoint import Progress
+from mtlprune.training.data import load_data
+from mtlprune.training.hardware import decide, settle
 from mtlprune.training.loop import Trainer
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
-from mtlprune.training.pruning import gate_sets
-from mtlprune.training.setup import Run, decide, load_data, settle
+from mtlprune.training.run import Run, gate_sets
 
 
 def launches_of(work: Callable[[torch.Tensor], object]) -> Launches:
@@ -104,7 +105,7 @@ def counts_of(work: Callable[[], object], model: MultiTaskModel) -> Launches:
 def run_of(settings: dict[str, Any], words: int) -> Run:
     """A new model on four sentences; more sentences take the same operations on larger tensors."""
     config = decide(build_config(settings))
-    settle(config.train)
+    settle(config.train.threads)
     rows = [sentence_of(number, words) for number in range(4)]
     model = MultiTaskModel.build(config, {task: config.decoder(task).collect(rows, task) for task in config.tasks})
     return load_data(config, model, rows, rows)
