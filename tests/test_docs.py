@@ -32,7 +32,6 @@ CARD_OF = {
     "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
     "pruning.closed": "gates.md#what-a-closed-head-contributes",
     "pruning.penalty": "gates.md",
-    "pruning.selector": "selectors.md#stable-heads",
     "pruning.init": "gates.md#where-gates-start",
     "syntax.variant": "pretraining.md#the-penalty",
     "syntax.scale": "pretraining.md#in-multi-task-training",

@@ -145,8 +145,8 @@ def _plan(inspection: Inspection) -> Iterator[str]:
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, inspection.sentences[inspection.config.data.train])
         by = settings.selector if settings.method == "stable" else settings.method
-        hows = {"importance": "that matter most to", "fisher": "of most Fisher information in"}
-        how = hows.get(by, "that gates leave open under")
+        ranked = {"importance": "that matter most to", "fisher": "of most Fisher information in"}
+        how = ranked.get(by, "that gates leave open under" if by in ("gates", "topk") else f"that {by} chooses by")
         yield (
             f"pruning: {settings.keep} of {heads} kept, those {how} the loss of {settings.importance_of} "
             f"on {sentences:,} training sentences{drawn}"

@@ -95,7 +95,7 @@ class TrainConfig(Block):
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
     """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
     others: docs/training.md."""
-    weights: dict[str, float] = {}
+    weights: Annotated[dict[str, float], Only(balance="fixed")] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
     """How many past losses running_mean averages."""
@@ -278,8 +278,9 @@ class PruningConfig(Block):
     """given: the open heads, of all tasks together or, with sets: per_task, of each (sparse sharing)."""
     layers_like: Annotated[str | None, Only(method="random")] = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
-    selector: Annotated[Literal["importance", "fisher", "gates", "topk"], Only(method="stable")] = "fisher"
-    """stable: what chooses `keep` heads on each half; gates and topk are trained alone, gates with penalty: exact."""
+    selector: Annotated[str, Only(method="stable")] = "fisher"
+    """stable: importance, fisher, gates or topk chooses `keep` heads on each half; gates and topk are trained alone,
+    gates with penalty: exact. Further ones are functions in training/pruning/selectors.py."""
     selector_updates: Annotated[int, Only(selector=LEARNT)] = Field(default=250, ge=1)
     """stable, selector: gates or topk: updates on each half."""
     selector_sentences: Annotated[int, Only(selector=LEARNT)] = Field(default=4, ge=1)

@@ -196,8 +196,6 @@ class Config(Block):
                 raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
         if not any(self.train.weights.get(task, 1) for task in self.tasks):
             raise ValueError("train.weights: the weights of all tasks are 0, so that nothing would be learnt")
-        if self.train.weights and self.train.balance != "fixed":
-            raise ValueError("train.weights is given, but has an effect only with train.balance: fixed")
         if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):
             raise ValueError(
                 "train.balance: famo looks at the losses of all tasks again after the step; take train.mixing: joint "

@@ -78,29 +78,27 @@ POST_NORM: dict[str, Parts] = {
 }
 
 
-def refusal(encoder: Encoder) -> str | None:
-    """Why the formulas of post-LN layers do not hold for an encoder, as a sentence; None where they do."""
-    config = encoder.config
+def obstacle(encoder: Encoder) -> str | None:
+    """The reason why layers of an encoder are not plain post-LN layers, as the beginning of a sentence; None where they
+    are."""
+    config, transformer = encoder.config, cast(PreTrainedModel, encoder.transformer)
     if config.model_type not in POST_NORM:
-        return (
-            f"{config.model_type} does not normalise after each block (it is no post-LN encoder), so σ₁, σ₂, the "
-            "factor v and the bound are not defined for it and left out"
-        )
+        return f"{config.model_type} does not normalise after each block (it is no post-LN encoder)"
     if getattr(config, "conv_kernel_size", 0):
-        return (
-            f"this {config.model_type} has a convolution beside its first layer, which the formulas of post-LN layers "
-            "do not know; σ₁, σ₂, the factor v and the bound are left out"
-        )
-    family = family_of(cast(PreTrainedModel, encoder.transformer))
-    attentions = by_layer(cast(PreTrainedModel, encoder.transformer), family.attention)
+        return f"this {config.model_type} has a convolution beside its first layer"
+    family = family_of(transformer)
+    attentions = by_layer(transformer, family.attention)
     if any(getattr(attention, name, None) is not None for attention in attentions for name in family.mixers):
-        return "this encoder mixes its heads with each other, so λ says nothing of one head; the bound is left out"
-    if activation(encoder) not in LIPSCHITZ:
-        return (
-            f"the slope of the activation {activation(encoder)!r} is not known (known: {', '.join(LIPSCHITZ)}), so the "
-            "factor v and the bound are left out"
-        )
+        return "this encoder mixes its heads with each other"
     return None
+
+
+def refusal(encoder: Encoder) -> str | None:
+    """The reason why bounds of post-LN layers do not hold for an encoder, as a sentence; None where they do."""
+    why = obstacle(encoder)
+    if why is None and activation(encoder) not in LIPSCHITZ:
+        why = f"the slope of the activation {activation(encoder)!r} is not known (known: {', '.join(LIPSCHITZ)})"
+    return why and f"{why}, so σ₁, σ₂, the factor v and the bound are not defined for it and left out"
 
 
 def activation(encoder: Encoder) -> str:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from found import GATES, loaded, sentences_of, subject_of
 from scipy import stats
-from sklearn.metrics import f1_score
 from tiny import HEADS, LAYERS, WORDS, make_config
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
@@ -249,16 +248,14 @@ def test_items_and_their_features():
 def test_scores_count_what_is_right():
     upos = Layer("tags", ("D", "N", "V", "P"))
     sentences = [sentence().with_layers(upos=upos) for _ in range(6)]
-    codes = torch.randn(4, 4, 16)
+    codes = torch.randn(4, 4, 16, generator=torch.Generator().manual_seed(0))
     material = decoders.Material(sentences, codes.repeat(1, 6, 1))
     for task in ("pos", "ner", "upos", "dep"):
-        [found] = decoders.score(task, material, material, QUICK)
+        [found] = decoders.score(task, material, material, replace(QUICK, epochs=100))
         assert found["score"][1:].min() == 1.0  # each term names the word
         assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
-    gold, answers = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
-    assert decoders.macro_f1(answers, gold) == pytest.approx(f1_score(gold, answers, average="macro", zero_division=0))
 
 
 def test_neighbours_are_those_of_the_lemma(monkeypatch):

@@ -28,7 +28,7 @@ from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.post_norm import POST_NORM
+from mtlprune.encoder.post_norm import POST_NORM, obstacle
 
 
 class Norm(NamedTuple):
@@ -180,24 +180,13 @@ LIFTS = {
 
 
 def refusal(encoder: Encoder) -> str | None:
-    """Why an encoder cannot be taken apart, as a sentence; None where it can."""
+    """The reason why an encoder cannot be taken apart, as a sentence; None where it can."""
     if not encoder.context:
         return "an encoder without context has nothing but its input to take apart"
-    config = encoder.config
-    if config.model_type not in POST_NORM:
-        return (
-            f"{config.model_type} does not normalise after each block (it is no post-LN encoder), so its vectors do "
-            f"not fall apart into i + h + f + c in this way; expected one of {', '.join(sorted(POST_NORM))}"
-        )
-    if getattr(config, "conv_kernel_size", 0):
-        return f"this {config.model_type} has a convolution beside its first layer, which is in none of the four terms"
-    if getattr(config, "rotary_value", False):
-        return "this encoder rotates its values by their position, so the bias of its values is no constant"
-    family = encoder.places.family
-    attentions = by_layer(cast(PreTrainedModel, encoder.transformer), family.attention)
-    if any(getattr(attention, name, None) is not None for attention in attentions for name in family.mixers):
-        return "this encoder mixes its heads with each other, so that their rows no longer sum to 1"
-    return None
+    why = obstacle(encoder)
+    if why is None and getattr(encoder.config, "rotary_value", False):
+        why = "this encoder rotates its values by their position"
+    return why and f"{why}, so its vectors do not fall apart into i + h + f + c in this way"
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtlprune.config import nearest
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import first_logits
@@ -18,7 +19,7 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.heads import choose as named_heads
 from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty
-from mtlprune.training.pruning.selectors import choose, expected_false, gates_config, seeded
+from mtlprune.training.pruning.selectors import SELECTORS, choose, expected_false, gates_config, seeded
 from mtlprune.training.run import NewRun, Run, gate_sets
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
@@ -74,6 +75,11 @@ def check_stable(run: NewRun, heads: int) -> None:
         ConfigError: in words.
     """
     settings = run.config.pruning
+    if settings.selector not in SELECTORS:
+        hint = nearest(settings.selector, SELECTORS)
+        raise ConfigError(
+            f"pruning.selector: expected one of {', '.join(SELECTORS)}, found {settings.selector!r}{hint}"
+        )
     keep, threshold = cast(int, settings.keep), settings.threshold
     bound = expected_false(keep, threshold, heads)
     if bound >= keep / 2:
