@@ -181,7 +181,7 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
     """All maps of these groups of runs, in the order: runs, frequencies, seeds, means, all tasks, differences.
 
     Args:
-        run_groups: from claimed_heads.group.
+        run_groups: as `mtlprune.runs.claims.group` gives them.
         palette: of the maps of seeds, one of PALETTES.
     """
     alone = [run_group for run_group in run_groups if not run_group.joint]
