@@ -89,7 +89,7 @@ def test_a_corpus_keeps_layers_of_every_kind(tmp_path: Path, content: list[Sente
     assert (fingerprint({"train": twice}) == fingerprint({"train": content})) == (not known)
     counts = whole.info["splits"]["train"]
     assert all(counts["known"][new] == counts["known"][old] for old, new in NAMES.items() if new in known)
-    assert ("layers" in whole.info) == ("further" in counts) == bool(known)  # older versions read what has none
+    assert ("layers" in whole.info) == ("further" in counts) == bool(known)
     for found in counts.get("further", {}).values():
         assert found.items() <= counts.items()
 
@@ -100,22 +100,6 @@ def test_every_part_of_a_further_layer_is_in_the_fingerprint() -> None:
     variants += [two(x=Layer(kind, ())) for kind in ("spans", "brackets", "brackets:pos", "brackets:upos", "frames")]
     assert len({fingerprint({"train": [sentence]}) for sentence in variants}) == len(variants)
     assert fingerprint({"train": [two(x=tags, y=tags)]}) == fingerprint({"train": [two(y=tags).with_layers(x=tags)]})
-
-
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [
-        ([], "layers: expected the kind of each layer"),
-        ({"con": "brackets:upos"}, "the layer con is of the kind brackets:pos"),
-        ({"chunk": "tags"}, "expected the columns of a corpus"),
-    ],
-)
-def test_declarations_that_are_wrong(tmp_path: Path, layers: object, message: str) -> None:
-    save(tmp_path / "c", [two(chunk=Layer("spans", (Span(0, 1, "X"),)))])
-    file = tmp_path / "c" / "corpus.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"layers": layers}))
-    with pytest.raises(CorpusError, match=message):
-        load_corpus(tmp_path / "c")
 
 
 @given(sentences())

@@ -1,38 +1,62 @@
-"""Corpora on disk: Hugging Face ``datasets`` folders, memory-mapped, with a ``corpus.json`` that says what they are.
+"""Corpora on disk: an Arrow file a split, memory-mapped, with a ``corpus.json`` that says what they are.
 
-corpus.json     what it is; the folder of its sentences, and the SHA-256 of every file in it
-tables-ID/      its sentences; a corpus written before this folder had a name has them beside corpus.json
-.verified.json  sizes and times of the files when they were last found to be those that were written
+corpus.json             name, licence, sources, layers, counts, fingerprint, and the SHA-256 of each split's file
+SPLIT-SHA.arrow         its sentences; SHA is the start of that SHA-256
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
-import os
 import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import NotRequired, TypedDict
+
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.tables import batched, count, fingerprint, source_digest
-from mtlprune.errors import out_of_memory, printable
-from mtlprune.io.files import RunError, file_sha256, make_folder, read_json, reading, sync, sync_tree, write_json
+from mtlprune.corpora.tables import batched, count, fingerprint
+from mtlprune.errors import printable
+from mtlprune.io.files import (
+    RunError,
+    file_sha256,
+    one_writer,
+    read_json,
+    reading,
+    remove,
+    remove_halves,
+    replacing,
+    sync,
+    write_json,
+)
 from mtlprune.layers import LAYERS, LayerError, check_layer
-from mtlprune.sentence import Sentence, SentenceError, check_unique, declared
+from mtlprune.sentence import Sentence, check_unique, declared
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 INFO = "corpus.json"
-VERIFIED = ".verified.json"
-_FORMAT = {"format": "mtlprune corpus", "version": 1}
-_SPLIT_FILES = ("state.json", "dataset_info.json")  # beside the Arrow files of a split
+_FORMAT = {"format": "mtlprune corpus", "version": 2}
 _ROWS_AT_ONCE = 2048  # decoded together when a split is iterated over: fast, and small in memory
+
+
+class _Counts(TypedDict):
+    sentences: int
+    known: dict[str, int]
+
+
+class _Info(TypedDict):
+    name: str
+    licence: str
+    sources: dict[str, str]
+    fingerprint: str
+    splits: dict[str, _Counts]
+    files: dict[str, str]
+    layers: NotRequired[dict[str, str]]
+
+
+_SCHEMA = TypeAdapter(_Info)
 
 
 def save_corpus(
@@ -52,20 +76,20 @@ def save_corpus(
         out: the folder to make.
         name: of the corpus.
         licence: under which it may be shared.
-        sources: what it was built from, each with a checksum.
-        left_out: what of them is not in it: layers; sentences that could not be read, their number and why.
+        sources: the files it was built from, each with a checksum.
+        left_out: the part of them that is not in it: layers; sentences that could not be read, their number and why.
         overwrite: replace ``out`` if it is a corpus (never any other folder).
 
     Raises:
-        CorpusError: ``out`` is there already, or cannot be written.
+        CorpusError: ``out`` exists already, or cannot be written.
         SentenceError: a sentence contradicts itself, or an id occurs twice.
     """
     out = Path(out)
     check_free(out, overwrite)
-    for what, text in (("name", name), ("licence", licence)):
-        if not text.strip() or printable(text) != text or (what == "name" and "/" in text):
+    for option, text in (("name", name), ("licence", licence)):
+        if not text.strip() or printable(text) != text or (option == "name" and "/" in text):
             raise CorpusError(
-                f"--{what}: expected one without line breaks and signs that steer a terminal, and a name without /; "
+                f"--{option}: expected one without line breaks and signs that steer a terminal, and a name without /; "
                 f"found {text!r}"
             )
     sentences = {k: content if isinstance(content, Sequence) else list(content) for k, content in splits.items()}
@@ -87,75 +111,50 @@ def save_corpus(
         "splits": {split: count(content, layers).to_json() for split, content in sentences.items()},
     }
     try:
-        make_folder(out.parent)
-        _write(sentences, out, info)
-    except OSError as error:
-        what = error.strerror or str(error)
-        raise CorpusError(f"{out}: expected to write a corpus, found: {what}; nothing was left behind") from error
+        with one_writer(out):
+            remove_halves(out)
+            try:
+                files = {split: _write_split(out, split, content, layers) for split, content in sentences.items()}
+                write_json(out / INFO, {**info, "files": files})
+            finally:
+                _remove_unnamed(out)
+    except (RunError, OSError) as error:
+        with contextlib.suppress(OSError):
+            out.rmdir()  # where no corpus was
+        raise CorpusError(f"{error}; nothing was left behind") from error
     return load_corpus(out)
 
 
-def _write(sentences: Mapping[str, Sequence[Sentence]], out: Path, info: dict[str, Any]) -> None:
-    """Write a new corpus beside ``out``, or into the corpus that ``out`` is.
-
-    One rename of a folder or of corpus.json makes it the corpus of that name, on every file system: before it, the old
-    one is there as it was.
-    """
-    fresh = not (out / INFO).is_file()
-    home = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial" if fresh else out
-    tables = home / f"tables-{uuid.uuid4().hex[:8]}"
-    half = home if fresh else tables
-    try:
-        half.mkdir()
-        with _held(half):
-            _write_tables(sentences, tables, info["fingerprint"], info.get("layers", LAYERS))
-            files = {file.relative_to(home).as_posix(): source_digest(file) for file in _files(tables)}
-            sync_tree(half)
-            write_json(home / INFO, {**info, "tables": tables.name, "files": files})
-            if fresh:
-                home.rename(out)
-                sync(out.parent)
-    except BaseException:
-        shutil.rmtree(half, ignore_errors=True)
-        raise
-    _remove_leftovers(out, tables.name)
+def _remove_unnamed(folder: Path) -> None:
+    """Remove files that corpus.json does not name: of the corpus before, or of a build that broke off."""
+    files = read_info(folder)["files"] if (folder / INFO).is_file() else {}
+    named = {_path(folder, *file) for file in files.items()}
+    remove(*(path for path in folder.glob("*.arrow") if path not in named))
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Hold a folder while it is written; False where another process does. The kernel gives it back after a kill."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(descriptor)
+def _path(folder: Path, split: str, sha256: str) -> Path:
+    return folder / f"{split}-{sha256[:8]}.arrow"
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def _write_split(folder: Path, split: str, sentences: Sequence[Sentence], layers: Mapping[str, str]) -> str:
+    """Write the file of a split, and give its SHA-256. Raises RunError where the disk refuses."""
+    import pyarrow as pa
 
+    from mtlprune.corpora.tables import schema, to_table
 
-def _remove_leftovers(out: Path, tables: str) -> None:
-    """Remove what earlier corpora of this name were, and what killed builds left of them."""
-    beside = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.(partial|old)")
-    old = [path for path in out.parent.iterdir() if beside.fullmatch(path.name)]
-    for path in out.iterdir():
-        own = all(file.suffix == ".arrow" or file.name in _SPLIT_FILES for file in _files(path))
-        if path.is_dir() and path.name != tables and (re.fullmatch("tables-[0-9a-f]{8}", path.name) or own):
-            old.append(path)
-    for path in old:
-        with contextlib.suppress(OSError), _held(path) as free:
-            if free:
-                shutil.rmtree(path)
-    (out / "dataset_dict.json").unlink(missing_ok=True)
+    whole = folder / f"{split}.arrow"
+    with replacing(whole) as beside, pa.ipc.new_file(str(beside), schema(layers)) as rows:
+        for block in batched(sentences, _ROWS_AT_ONCE):  # whatever their number, a block of them is in memory
+            rows.write_table(to_table(block, layers))
+    sha256 = file_sha256(whole)
+    whole.rename(_path(folder, split, sha256))
+    sync(folder)
+    return sha256
 
 
 def check_free(out: Path, overwrite: bool) -> None:
     """Raise CorpusError if a corpus may not be written to ``out``."""
-    if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
+    if not out.exists() or (out.is_dir() and all(map(_is_leftover, out.iterdir()))):
         return
     if not overwrite:
         raise CorpusError(
@@ -167,148 +166,55 @@ def check_free(out: Path, overwrite: bool) -> None:
         raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
 
 
-def _write_tables(
-    sentences: Mapping[str, Sequence[Sentence]], folder: Path, mark: str, layers: Mapping[str, str]
-) -> None:
-    import datasets
-    import pyarrow as pa
-
-    from mtlprune.corpora.tables import schema, to_table
-
-    folder.mkdir(exist_ok=True)
-    hidden = datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        parts = {}
-        for split, content in sentences.items():
-            rows = folder / f"{split}.rows"  # whatever their number, a block of them is in memory
-            with pa.OSFile(str(rows), "wb") as file, pa.ipc.new_stream(file, schema(layers)) as stream:
-                for block in batched(content, _ROWS_AT_ONCE):
-                    stream.write_table(to_table(block, layers))
-            # with a fingerprint given, datasets need not hash the table by pickling it
-            table = datasets.table.MemoryMappedTable.from_file(str(rows))
-            parts[split] = datasets.Dataset(table, fingerprint=f"{mark[:12]}{split}")
-        datasets.DatasetDict(parts).save_to_disk(folder)
-        for split in parts:
-            (folder / f"{split}.rows").unlink()
-    finally:
-        if not hidden:
-            datasets.enable_progress_bars()
+def _is_leftover(path: Path) -> bool:
+    """True of what a build that was killed left of a new corpus."""
+    return path.name == ".writing" or re.fullmatch(r"\.?\w+(-[0-9a-f]{8})?\.arrow(\..*\.part)?", path.name) is not None
 
 
 def read_info(path: Path) -> dict[str, Any]:
     """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
     file = path / INFO
     if not file.is_file():
-        what = f"found no {INFO} in it" if path.is_dir() else "found no such folder"
+        lacking = f"found no {INFO} in it" if path.is_dir() else "found no such folder"
         raise CorpusError(
-            f"{path}: expected a corpus made by 'mtlprune data build', {what}; build it or check the path"
+            f"{path}: expected a corpus made by 'mtlprune data build', {lacking}; build it or check the path"
         )
     info = read_json(file, CorpusError, "build the corpus anew")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus anew with this version")
-    if not {"name", "licence", "sources", "fingerprint", "splits"} <= info.keys():
-        raise CorpusError(f"{file}: expected name, licence, sources, fingerprint and splits; build the corpus anew")
-    splits = info["splits"]
-    counted = isinstance(splits, dict) and all(
-        isinstance(counts, dict) and {"sentences", "known"} <= counts.keys() for counts in splits.values()
-    )
-    if not splits or not counted:
-        raise CorpusError(f"{file}: expected the counts of one split or more; build the corpus anew")
-    layers = info.get("layers", {})
-    if not isinstance(layers, dict):
-        raise CorpusError(f"{file}: layers: expected the kind of each layer, found {layers!r}; build the corpus anew")
     try:
-        for name, kind in layers.items():
+        _SCHEMA.validate_python(info, strict=True)
+        for name, kind in info.get("layers", {}).items():
             check_layer(name, kind)
-    except LayerError as error:
-        raise CorpusError(f"{file}: layers: {error}") from None
-    files = info.get("files", {})
-    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        raise CorpusError(f"{file}: files: expected the SHA-256 of each file; build the corpus anew")
-    if "tables" in info and not re.fullmatch("tables-[0-9a-f]{8}", str(info["tables"])):
-        raise CorpusError(f"{file}: tables: expected the name of a folder beside it; build the corpus anew")
+    except (ValidationError, LayerError):
+        raise CorpusError(f"damaged: {file}; build the corpus anew") from None
     return info
 
 
 def load_corpus(path: Path) -> Corpus:
-    """Open a corpus; its sentences are memory-mapped and decoded when they are asked for.
-
-    Its files are those that were written, by their SHA-256; the sentences of a corpus that notes none are, by their
-    fingerprint. This is remembered until the size or the time of a file changes.
+    """Open a corpus whose files are those that were written; its sentences are memory-mapped, and decoded when they are
+    asked for.
 
     Raises:
         CorpusError: no corpus there, or a damaged or changed one.
     """
-    import datasets
     import pyarrow as pa
 
     from mtlprune.corpora.tables import schema
 
     path = Path(path)
-    info = read_info(path)
-    known = _is_verified(path, info)
-    if not known:
-        _verify_files(path, info)
-    try:
-        stored = datasets.load_from_disk(str(path / info.get("tables", "")), keep_in_memory=False)
-        tables = {split: stored[split].data.table for split in info["splits"]}
-        for table in tables.values():
-            table.validate(full=True)  # quick (0.03 s for EWT5), and reading damaged offsets would crash the process
-    except (OSError, MemoryError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
-        if out_of_memory(error):
-            what = "there is not enough free memory to open it; free some, or open it elsewhere"
-            raise CorpusError(f"{path}: {what}") from error
-        raise CorpusError(f"{path}: expected a whole corpus, found: {error}; build it anew") from error
+    info, splits = read_info(path), {}
     layers = {**LAYERS, **info.get("layers", {})}
-    columns = [(field.name, field.type) for field in schema(layers)]
-    for split, table in tables.items():
-        present = [(field.name, field.type) for field in table.schema]
-        if present not in (columns, columns[:-1]):  # a corpus written before there were sources has none
-            raise CorpusError(f"{path}: expected the columns of a corpus in {split!r}, found others; build it anew")
-        expected = info["splits"][split]["sentences"]
-        if table.num_rows != expected:
-            found = f"found {table.num_rows}"
-            raise CorpusError(f"{path}: expected {expected} sentences in {split!r}, {found}; build it anew")
-    corpus = Corpus(path, info, {split: StoredSentences(table, layers) for split, table in tables.items()})
-    if not known:
-        if "files" not in info:
-            corpus.verify_fingerprint()
-        with contextlib.suppress(RunError):  # in a folder that may not be written it is verified each time
-            write_json(path / VERIFIED, _stamps(path, info))
-    return corpus
-
-
-def _verify_files(path: Path, info: Mapping[str, Any]) -> None:
-    """Raise CorpusError where a file is not the one that was written."""
-    for name, expected in info.get("files", {}).items():
-        with reading(path / name, CorpusError, "build the corpus anew"):
-            found = file_sha256(path / name)
-        if found != expected:
-            raise CorpusError(
-                f"{path / name}: expected the SHA-256 {expected[:16]}… noted in {INFO}, found {found[:16]}…; the file "
-                "was changed or damaged, build the corpus anew"
-            )
-
-
-def _stamps(path: Path, info: Mapping[str, Any]) -> dict[str, Any]:
-    """What a corpus is known by without reading it: what it should be; and of each file its size and its times in ns.
-
-    The time of the last change of the entry is one of them: a copy has another, whatever it kept.
-    """
-    names = info.get("files") or [
-        f.relative_to(path).as_posix() for split in info["splits"] for f in _files(path / split)
-    ]
-    stats = {name: (path / name).stat() for name in sorted(names)}
-    times = {name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns] for name, found in stats.items()}
-    return {"fingerprint": info["fingerprint"], "sha256": info.get("files", {}), "files": times}
-
-
-def _is_verified(path: Path, info: Mapping[str, Any]) -> bool:
-    try:
-        return json.loads((path / VERIFIED).read_text(encoding="utf-8")) == _stamps(path, info)
-    except (OSError, ValueError, RecursionError):  # never verified, or a file is gone: then verifying says so
-        return False
+    for split in info["splits"]:
+        file = _path(path, split, info["files"].get(split, ""))
+        with reading(file, CorpusError, "build the corpus anew"):
+            if file_sha256(file) != info["files"][split]:
+                raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
+            table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+        if table.schema != schema(layers):
+            raise CorpusError(f"damaged: {path / INFO}; build the corpus anew")
+        splits[split] = StoredSentences(table, layers)
+    return Corpus(path, info, splits)
 
 
 class StoredSentences(Sequence[Sentence]):
@@ -418,22 +324,9 @@ class Corpus:
             CorpusError: the sentences are not those that were written.
             SentenceError: a sentence contradicts itself, or an id occurs twice.
         """
-        try:
-            for sentence in check_unique(sentence for split in self._splits.values() for sentence in split):
-                sentence.validate()
-        except SentenceError:
-            raise
-        except (TypeError, ValueError) as error:  # nulls where no null can be, or text that is not UTF-8
-            raise CorpusError(f"{self.path}: expected a whole corpus, found: {error}; build it anew") from error
-        self.verify_fingerprint()
-
-    def verify_fingerprint(self) -> None:
-        """Read everything. Raises CorpusError where the sentences are not those that were written."""
-        try:
-            found = fingerprint(self._splits)
-        except (TypeError, ValueError) as error:  # as above
-            raise CorpusError(f"{self.path}: expected a whole corpus, found: {error}; build it anew") from error
-        if found != self.fingerprint:
+        for sentence in check_unique(sentence for split in self._splits.values() for sentence in split):
+            sentence.validate()
+        if (found := fingerprint(self._splits)) != self.fingerprint:
             raise CorpusError(
                 f"{self.path}: expected sentences with the fingerprint {self.fingerprint[:16]}…, found {found[:16]}…; "
                 "the files were changed, build the corpus anew"

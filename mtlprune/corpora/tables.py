@@ -105,7 +105,7 @@ def from_table(table: pa.Table, layers: Mapping[str, str] = LAYERS, source: bool
     for name, rest in values.items():
         pairs = zip(found, rest, strict=True)
         found = [s if value is None else s.with_layers(**{name: Layer(layers[name], value)}) for s, value in pairs]
-    if source and "source" in table.column_names:
+    if source:
         texts = table.column("source").to_pylist()
         found = [replace(sentence, source=text or "") for sentence, text in zip(found, texts, strict=True)]
     return found
@@ -197,7 +197,7 @@ class Counts:
     """What the other layers hold, by name: the counts of their kinds."""
 
     def to_json(self) -> dict[str, Any]:
-        """What corpus.json holds of a split; of the five layers alone what it held before there were others."""
+        """What corpus.json holds of a split; other layers where there are any."""
         return {key: value for key, value in asdict(self).items() if key != "further" or value}
 
 
