@@ -655,5 +655,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
-    layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)}
+    layers = {
+        name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)
+    }
     return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)
