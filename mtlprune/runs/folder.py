@@ -3,12 +3,13 @@
 config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  selection.json  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 
-A record (mtlprune.runs.records) is read as a run is, as far as no weights and no predictions are needed.
+A run of a study (mtlprune.runs.study), STUDY/NAME, is read as a run folder is, but for weights and predictions.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -46,7 +47,8 @@ from mtlprune.io.files import (
 )
 from mtlprune.io.strict import parse_json
 from mtlprune.layers import KINDS, LAYERS, Layer, kind_of
-from mtlprune.runs import forms, records
+from mtlprune.runs import forms
+from mtlprune.runs.study import open_study, packed_run
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -77,18 +79,26 @@ _ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # a r
 
 
 class RunFolder:
-    """A folder that holds one run.
+    """A folder that holds one run, or a run of a study.
 
     Args:
         path: the folder; it need not exist before ``create``.
+
+    Raises:
+        RunError: the study is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config_path, self.encoder_path = self.path / "config.yaml", self.path / "encoder"
-        self.checkpoint_path = self.path / "checkpoint.safetensors"
-        self.metrics_path, self.gates_path = self.path / "metrics.jsonl", self.path / "gates.jsonl"
-        self.uas_path = self.path / "uas.jsonl"
+        self.packed = packed_run(self.path)
+        """The run as its study has it; None of a run folder."""
+        self.encoder_path, self.checkpoint_path = self.path / "encoder", self.path / "checkpoint.safetensors"
+        names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
+        self.config_path, self.metrics_path, self.gates_path, self.uas_path = map(self.file, names)
+
+    def file(self, name: str) -> Path:
+        """Where a small file of the run can be read."""
+        return self.path / name if self.packed is None else self.packed.file(name)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -97,9 +107,12 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run, or a record of one, as it was written. Raises RunError otherwise."""
+        """A folder that holds a run, or a run of a study, as it was written. Raises RunError otherwise."""
         folder = cls(path)
         if not folder.config_path.is_file():
+            if (study := open_study(folder.path.parent)) is not None and not folder.path.exists():
+                there = ", ".join(sorted(study.rows)[:8])
+                raise RunError(f"{study.folder} has no run {folder.path.name}; it has {there} and so on")
             if not folder.path.exists():
                 raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
             inside = sorted(folder.path.glob("*/config.yaml"))[:1]
@@ -110,28 +123,21 @@ class RunFolder:
 
     @classmethod
     def with_weights(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run itself. Raises RunError where it is none, or a record."""
+        """A folder that holds a run itself. Raises RunError where it is none, or a run of a study."""
         folder = cls.existing(path)
-        folder.refuse_record("weights")
+        folder.refuse_packed("weights")
         return folder
 
     def other(self, given: str | Path) -> RunFolder | None:
-        """A run that this one names, where it says or beside it under the same name, for folders are moved, and records
+        """A run that this one names, where it says or beside it under the same name, for folders are moved, and studies
         know the name only; None where it is not to be found."""
         places = (Path(given), self.path.parent / Path(given).name, self.path.resolve().parent / Path(given).name)
-        return next((RunFolder(place) for place in places if (place / "config.yaml").is_file()), None)
+        return next((run for run in map(RunFolder, places) if run.config_path.is_file()), None)
 
-    @property
-    def is_record(self) -> bool:
-        return (self.path / records.FILE).is_file()
-
-    def refuse_record(self, what: str) -> None:
-        """Raises RunError where this is a record, which does not have ``what`` is needed."""
-        if self.is_record:
-            raise RunError(
-                f"{self.path} is the record of a run, without {what}; name the run itself, or train it again from its "
-                f"configuration (`mtlprune train {self.config_path} --out DIR`)"
-            )
+    def refuse_packed(self, what: str) -> None:
+        """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
+        if self.packed is not None:
+            raise RunError(f"{self.path} is a run of a study, without {what}; name the run folder itself")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -210,7 +216,7 @@ class RunFolder:
 
     def read_json(self, name: str, check: Callable[[Any], None] = lambda value: None) -> Any:
         """What a file holds; ``check`` raises ValueError where that is of another form. Raises RunError."""
-        path = self.path / name
+        path = self.file(name)
         if not path.exists():
             raise RunError(f"{path} is missing; is this run complete?")
         value = read_json(path)
@@ -262,7 +268,7 @@ class RunFolder:
             if self.is_finished():
                 self.verify(encoder=False)
                 self.read_vocabularies()
-                for best in self.read_best().values() if not self.is_record else ():
+                for best in self.read_best().values() if self.packed is None else ():
                     _check_length(self.weights_path(best["epoch"]))
 
     def hashes(self) -> dict[str, str]:
@@ -272,8 +278,8 @@ class RunFolder:
         return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
 
     def verify(self, encoder: bool = True) -> bool:
-        """Refuse a run whose files are not those that it wrote, and a record that is not whole. Results are verified
-        where they are read.
+        """Refuse a run whose files, or whose study's tables, are not those that were written. Results of a run folder,
+        and the gold of a study, are verified where they are read.
 
         Args:
             encoder: its files too.
@@ -284,8 +290,9 @@ class RunFolder:
         Raises:
             RunError: a file is missing, or was changed or damaged.
         """
-        if self.is_record:
-            records.read_record(self.path)
+        if self.packed is not None:
+            for name in self.packed.study.tables:
+                self.packed.study.table(name)
             return True
         known = self._known()
         for name, sha256 in known.items():
@@ -301,6 +308,8 @@ class RunFolder:
 
     def result_path(self, kind: str, split: str) -> Path:
         """A file of results, which is the one that was written. Raises RunError."""
+        if self.packed is not None:
+            return self.packed.file(_result(kind, split))
         name, known, anew = _result(kind, split), self._known(), self._anew(split)
         path = self.path / name
         if name not in known and "config.yaml" in known and path.is_file():
@@ -377,7 +386,7 @@ class RunFolder:
         Raises:
             RunError: a damaged file.
         """
-        if not (self.path / SELECTION).is_file():
+        if not self.file(SELECTION).is_file():
             return None
         import numpy as np
 
@@ -397,7 +406,7 @@ class RunFolder:
         Raises:
             RunError: a damaged file.
         """
-        if not (self.path / TREATED).is_file():
+        if not self.file(TREATED).is_file():
             return {}
         found: dict[str, Any] = self.read_json(TREATED, partial(forms.check, forms.TREATED))
         return found
@@ -465,7 +474,7 @@ class RunFolder:
                 self.write_text(name, texts[name])
             if "config.yaml" in (known := self._known()):  # else write_end is to come
                 remove_halves(self.path)
-                mine = {name: records.digest(text.encode()) for name, text in texts.items()}
+                mine = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
                 self.write_json("manifest.json", {**self.read_manifest(), "files": {**known, **mine}})
             self.write_text(stands_for_all, texts[stands_for_all])
         return True
@@ -480,6 +489,8 @@ class RunFolder:
 
     def splits(self) -> list[str]:
         """The splits that have been scored."""
+        if self.packed is not None:
+            return self.packed.splits()
         return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
 
     def read_scores(self, split: str) -> dict[str, Any]:
@@ -497,12 +508,14 @@ class RunFolder:
         return scores
 
     def has_counts(self, split: str) -> bool:
-        return any((self.path / "counts" / f"{split}.{form}").is_file() for form in ("json", "parquet"))
+        if self.packed is not None:
+            return split in self.packed.counted
+        return (self.path / _result("counts", split)).is_file()
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        if self.is_record:
-            return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
+        if self.packed is not None:
+            return self.packed.read_counts(split)
         self.result_path("counts", split)
         return self.read_json(_result("counts", split), forms.check_counts)
 
@@ -525,8 +538,8 @@ class RunFolder:
         return ""
 
     def has_labels(self, split: str) -> bool:
-        """Whether this is a record that counts labels by sentence; for a run, predictions and corpus say it."""
-        return (self.path / "labels" / f"{split}.parquet").is_file()
+        """Whether labels are counted by sentence, as in a study; else predictions and corpus say them."""
+        return self.packed is not None and self.packed.has_labels(split)
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
         """Sentence → label → correct, gold and predicted items; None where the layer is unknown.
@@ -534,20 +547,13 @@ class RunFolder:
         Raises:
             RunError: there are none, or they are damaged.
         """
-        gold = self._read_gold(split)
-        if gold is None or task not in gold.labels:
+        if self.packed is None or not self.packed.has_labels(split):
             raise RunError(f"{self.path}: expected counts of the labels of {task} on {split}, found none")
-        path = self.path / "labels" / f"{split}.parquet"
-        return dict(zip(gold.ids, records.read_labels(path, gold, task), strict=True))
-
-    def _read_gold(self, split: str) -> records.GoldTables | None:
-        """What the tables of a record on this split are differences to; None where they are whole."""
-        named = records.read_record(self.path)["gold"].get(split)
-        return records.read_gold(self.path.resolve().parent, named["name"], named["sha256"]) if named else None
+        return self.packed.read_labels(split, task)
 
     def read_predictions(self, split: str) -> list[Sentence]:
         """In the order of the split. Raises RunError, naming file and line."""
-        self.refuse_record("predictions")
+        self.refuse_packed("predictions")
         path = self.result_path("predictions", split)
         if not path.is_file():
             raise RunError(f"{path} is missing; {self._anew(split)}")
@@ -655,7 +661,5 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
-    layers = {
-        name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)
-    }
+    layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in forms.layers_of(tree)}
     return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)

@@ -122,7 +122,7 @@ class Broken:
             "train": ("train", *begin, "--out", run),
             "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
             "head": ("head", run, 1, 1, "--sentences", 1),
-            "record": ("runs", "record", run, "--out", out / "records"),
+            "pack": ("runs", "pack", run, "--out", out / "study"),
             "export": ("export", run, "--out", out / "export"),
             "heads": ("heads", run, "--permutations", 10, "--out", out / "heads"),
         }
@@ -226,9 +226,9 @@ EVIDENCE: dict[str, Callable[[bytes], bytes]] = {
 }
 """Changes after which a file is as valid as before, but no longer what the run found."""
 READERS = {
-    "scores/dev.json": ("table", "record", "export", "report"),
-    "counts/dev.json": ("record",),
-    "predictions/dev.jsonl": ("record",),
+    "scores/dev.json": ("table", "pack", "export", "report"),
+    "counts/dev.json": ("pack",),
+    "predictions/dev.jsonl": ("pack",),
 }
 
 
@@ -248,10 +248,10 @@ def test_what_a_finished_run_found_cannot_be_changed_or_lost(file, broken):
 def test_gates_are_those_of_the_weights_and_scores_those_of_the_counts(file, forgetful):
     """Also of a run that knows no SHA-256: packing notices, and with gates whoever reads claims."""
     content = EVIDENCE[file]((forgetful.run / file).read_bytes())
-    for command in ("record", "claims", "maps", "prune") if file == "gates.jsonl" else ("record",):
+    for command in ("pack", "claims", "maps", "prune") if file == "gates.jsonl" else ("pack",):
         assert forgetful.check(file, content, command, "changed", str(forgetful.run)) == 2, command
     for missing in ("gates.jsonl", "best.json"):
-        assert forgetful.check(missing, None, "record", "missing", missing) == 2
+        assert forgetful.check(missing, None, "pack", "missing", missing) == 2
 
 
 def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken):
