@@ -11,7 +11,6 @@ All encoders see the same sentences: what is too long for one of them is left ou
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,7 +160,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
 
 def _source(name: str) -> Source:
     """What stands behind a name, without its label."""
-    if not (Path(name) / "config.yaml").is_file():
+    if not RunFolder(name).config_path.is_file():
         return Source(name, "", 0, name)
     run = RunFolder.with_weights(name)
     config = build_config(run.read_config(), str(run.config_path))

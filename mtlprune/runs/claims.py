@@ -141,7 +141,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
             f"{error}); is this the folder of a run?"
         ) from None
     manifest = folder.read_manifest()
-    path = folder.path / FILE
+    path = folder.gates_path
     if not path.is_file():
         raise ClaimError(
             f"{folder.path} is a run without gates (it has no {FILE}), so it claims no heads; give runs that were "
@@ -157,7 +157,7 @@ def _read(folder: RunFolder) -> tuple[tuple[str, ...], list[Claim]]:
         )
     step, sets_of_best = chosen[-1]
     weights = folder.weights_path(best)
-    if weights.is_file():  # a record has none
+    if weights.is_file():  # a study has none
         keep = filled(tree)["pruning"]["keep"]
         for key, gates in gates_of_weights(weights, keep).items():
             if key not in sets_of_best or not np.allclose(gates, sets_of_best[key], rtol=0, atol=ROUNDED):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fnmatch
 import hashlib
 import json
 import logging
@@ -31,6 +30,8 @@ from typing import Any, Literal
 from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import is_process, read_json, reading, write_json
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import FILE as STUDY
+from mtlprune.runs.study import matches, open_study
 from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
 
 HEARTBEAT = 15.0
@@ -319,7 +320,7 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
 
 def _state(place: Place, splits: list[str], trained: bool) -> State:
     if trained and not place.unscored(splits):
-        return State("done", "record" if place.run.is_record else "")
+        return State("done")
     lease = place.lease()
     if lease is not None:
         return State("running", f"{lease} since {lease.since}, {_progress(place)}")
@@ -383,7 +384,7 @@ class Done:
             case {"mark": there, "seconds": None | float() | int() as seconds} if there == mark:
                 return State("done", trained=True, seconds=seconds)
         found = state(place, splits)
-        if found.kind == "done" and not place.run.is_record:  # whose gold lies outside its folder
+        if found.kind == "done":
             self.kept[place.label] = {"mark": mark, "seconds": found.seconds}
         return found
 
@@ -429,11 +430,10 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
         cells: name → folder, digest, needs.
 
     Raises:
-        SweepError: records of a sweep are there; its cells are trained elsewhere.
+        SweepError: a study is there; its cells are trained elsewhere.
     """
-    there = read_index(root)["cells"].values() if (root / INDEX).is_file() else ()
-    if any(Place(root, cell["folder"]).run.is_record for cell in there):
-        raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
+    if open_study(root) is not None:
+        raise SweepError(f"{root} is a study, among whose runs no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
     write_json(root / INDEX, index)
 
@@ -459,10 +459,10 @@ def default_folder(name: str) -> Path:
 
 
 def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
-    """Run folders of the finished cells of a sweep, in the order of its file.
+    """Runs of the finished cells of a sweep, in the order of its file.
 
     Args:
-        path: the sweep's folder, or its file where the folder is the usual one.
+        path: the sweep's folder or a study of it, or its file where the folder is the usual one.
         pattern: of the cells' names, such as ``gates-*``; several with commas.
         left_out: gets a sentence for those that are not finished, and for each damaged one.
 
@@ -471,22 +471,21 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     """
     path = Path(path)
     root = default_folder(read_specification(path).name) if path.is_file() else path
-    cells = read_index(root)["cells"]
-    patterns = pattern.split(",")
-    chosen = [name for name in cells if any(fnmatch.fnmatchcase(name, wanted) for wanted in patterns)]
+    cells = read_cells(root)
+    chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
     if not chosen:
         raise SweepError(
             f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
         )
-    missing, damaged = unusable(root, {name: cells[name]["folder"] for name in chosen})
-    found = [root / cells[name]["folder"] for name in chosen if name not in missing and name not in damaged]
+    missing, damaged = unusable(root, chosen)
+    found = [root / str(run) for name, run in chosen.items() if name not in missing and name not in damaged]
     several = [] if left_out is None else left_out
     for name, reason in damaged.items():
         log.warning("%s: cell %s is left out: %s", path, name, reason)
         several.append(f"{path}: cell {name} is left out: {reason}")
     if not found:
         why = "of the cells asked for none is finished" + (", or can be read" if damaged else "")
-        raise SweepError(f"{path}: {why} ({_some(chosen)}); run `mtlprune sweep`")
+        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); run `mtlprune sweep`")
     if missing:
         many = f"{len(missing)} of {len(chosen)}"
         log.warning("%s: %s cells are not finished and left out: %s", path, many, _some(missing))
@@ -494,21 +493,35 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     return found
 
 
-def unusable(root: Path, folders: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The cells that are not finished, and those that are damaged with their reasons.
+def holds_runs(root: Path) -> bool:
+    """Whether a folder is that of a sweep, or a study."""
+    return (root / INDEX).is_file() or (root / STUDY).is_file()
+
+
+def read_cells(root: Path) -> dict[str, str | None]:
+    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not finished."""
+    if (study := open_study(root)) is not None:
+        return dict(study.cells)
+    return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
+
+
+def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
+    """The cells that are not finished, and those that are damaged with their reasons; a study has none of these.
 
     Args:
-        folders: cell → its folder in ``root``.
+        folders: cell → its folder in ``root``, as ``read_cells`` gives them.
     """
-    why = {name: Place(root, folder).why_unusable() for name, folder in folders.items()}
+    if open_study(root) is not None:
+        return [name for name, folder in folders.items() if folder is None], {}
+    why = {name: Place(root, str(folder)).why_unusable() for name, folder in folders.items()}
     return [name for name in why if why[name] == ""], {name: reason for name, reason in why.items() if reason}
 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
-    """Run folders, with those of its finished cells in the place of each sweep, and of `train --seeds` those of seeds.
+    """Runs, with those of finished cells in the place of each sweep or study, and of `train --seeds` those of seeds.
 
-    A sweep is named by its folder or file; with ``:PATTERN`` behind it, such as ``runs/mine:gates-*``, some of its
-    cells are meant.
+    A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
+    ``runs/mine:gates-*``, some of its cells are meant.
 
     Args:
         having: of a sweep's runs, only those with this file in them.
@@ -518,8 +531,9 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
     for given in map(str, runs):
         whole, sign, pattern = given.rpartition(":")
         for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
-            if (Path(place) / INDEX).is_file() or is_specification(Path(place)):
-                found += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
+            if holds_runs(Path(place)) or is_specification(Path(place)):
+                runs_there = found_runs(place, cells, left_out)
+                found += [run for run in runs_there if not having or RunFolder(run).file(having).is_file()]
                 break
         else:
             seeds = Path(given).glob("seed-*/config.yaml") if not (Path(given) / "config.yaml").is_file() else ()

@@ -63,7 +63,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         raise RunError("a report needs at least one run")
     once = {folder.path.resolve(): folder for folder in sources.runs}
     runs = [page_runs.ReadRun(folder) for folder in once.values()]
-    measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
+    measured = [path for run in runs if (path := run.folder.file(page_curves.LATENCY)).is_file()]
     corpora = {run.manifest["data"]["fingerprint"] for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     probes = page_analyses.probes_part(sources.probes, corpora)

@@ -132,8 +132,8 @@ def read_run(folder: RunFolder, split: str) -> ScoredRun:
     if split not in folder.splits():
         there = ", ".join(folder.splits()) or "none"
         how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
-        if folder.is_record:
-            how = "score the run it was made of on that split, and record it again"
+        if folder.packed is not None:
+            how = "score the run that was packed on that split, and pack it into another study"
         raise RunError(f"{folder.path} is not scored on {split!r} (scored: {there}); {how}")
     scores = folder.read_scores(split)
     names = {task: main_score(task, tree.get("decoders", {})) for task in scores}
