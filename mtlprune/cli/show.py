@@ -253,9 +253,6 @@ def pack(
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where gold counts go, for several studies to share.")
-    ] = None,
     labels: Annotated[bool, typer.Option(help="Count the labels of every sentence; the page compares them.")] = True,
 ) -> None:
     """Pack runs into a study: table, maps, claims, heads and report work on STUDY and STUDY/NAME as on the runs.
@@ -264,6 +261,6 @@ def pack(
     """
     from mtlprune.sweeps.packing import pack as make
 
-    make(runs, out, gold_of(data), gold, labels)
+    make(runs, out, gold_of(data), labels)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     say(f"{out}: {len(expanded([out]))} runs in {size / 1e6:.2f} MB")

@@ -278,8 +278,8 @@ class RunFolder:
         return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
 
     def verify(self, encoder: bool = True) -> bool:
-        """Refuse a run whose files, or whose study's tables, are not those that were written. Results of a run folder,
-        and the gold of a study, are verified where they are read.
+        """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
+        when they are opened.
 
         Args:
             encoder: its files too.
@@ -291,8 +291,6 @@ class RunFolder:
             RunError: a file is missing, or was changed or damaged.
         """
         if self.packed is not None:
-            for name in self.packed.study.tables:
-                self.packed.study.table(name)
             return True
         known = self._known()
         for name, sha256 in known.items():
@@ -490,7 +488,7 @@ class RunFolder:
     def splits(self) -> list[str]:
         """The splits that have been scored."""
         if self.packed is not None:
-            return self.packed.splits()
+            return sorted(Path(name).stem for name in self.packed.files() if name.startswith("scores/"))
         return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
 
     def read_scores(self, split: str) -> dict[str, Any]:
@@ -508,14 +506,10 @@ class RunFolder:
         return scores
 
     def has_counts(self, split: str) -> bool:
-        if self.packed is not None:
-            return split in self.packed.counted
-        return (self.path / _result("counts", split)).is_file()
+        return self.file(_result("counts", split)).is_file()
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        if self.packed is not None:
-            return self.packed.read_counts(split)
         self.result_path("counts", split)
         return self.read_json(_result("counts", split), forms.check_counts)
 
@@ -539,17 +533,17 @@ class RunFolder:
 
     def has_labels(self, split: str) -> bool:
         """Whether labels are counted by sentence, as in a study; else predictions and corpus say them."""
-        return self.packed is not None and self.packed.has_labels(split)
+        return self.packed is not None and self.file(f"labels/{split}.json").is_file()
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
-        """Sentence → label → correct, gold and predicted items; None where the layer is unknown.
+        """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
 
         Raises:
-            RunError: there are none, or they are damaged.
+            RunError: there are none.
         """
-        if self.packed is None or not self.packed.has_labels(split):
-            raise RunError(f"{self.path}: expected counts of the labels of {task} on {split}, found none")
-        return self.packed.read_labels(split, task)
+        with reading(path := self.file(f"labels/{split}.json")):
+            rows = read_json(path)[task].items()
+            return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
 
     def read_predictions(self, split: str) -> list[Sentence]:
         """In the order of the split. Raises RunError, naming file and line."""
