@@ -1,5 +1,5 @@
 """What is shown of runs: mtlprune table (scores, tested), maps (the heads they claim), report (all on one page);
-mtlprune runs record: what these need of them, without weights."""
+mtlprune runs pack: what these need of them, without weights."""
 
 from __future__ import annotations
 
