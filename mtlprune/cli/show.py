@@ -1,5 +1,5 @@
 """Views of runs: mtlprune table (scores, tested), maps (the heads they claim), report (all on one page);
-mtlprune runs record: what these need of them, without weights."""
+mtlprune runs pack: what these need of them, without weights."""
 
 from __future__ import annotations
 
@@ -226,9 +226,6 @@ def pack(
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where gold counts go, for several studies to share.")
-    ] = None,
     labels: Annotated[bool, typer.Option(help="Count the labels of every sentence; the page compares them.")] = True,
 ) -> None:
     """Pack runs into a study: table, maps, claims, heads and report work on STUDY and STUDY/NAME as on the runs.
@@ -237,6 +234,6 @@ def pack(
     """
     from mtlprune.sweeps.packing import pack as make
 
-    make(runs, out, gold_of(data), gold, labels)
+    make(runs, out, gold_of(data), labels)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     say(f"{out}: {len(expanded([out]))} runs in {size / 1e6:.2f} MB")

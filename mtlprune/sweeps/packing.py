@@ -5,9 +5,9 @@ pack(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold)
 
 from __future__ import annotations
 
-import logging
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,32 +15,26 @@ from typing import Any
 import yaml
 
 from mtlprune.config.blocks import filled
-from mtlprune.evaluation.scores import count
 from mtlprune.io.files import json_text, read_text
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import EVIDENCE, RESULTS, RunError, RunFolder
-from mtlprune.runs.study import Additions, Counts, Gold, Labels, open_study
-from mtlprune.sentence import Sentence, declared
+from mtlprune.runs.study import add_runs, open_study, packed_run
+from mtlprune.sentence import Sentence
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
 KEPT = (*EVIDENCE, "manifest.json", "latency.json", "encoder/heads.json")
-"""Files that a study has of a run, beside scores."""
-GoldReader = Callable[[str, str, str], Sequence[Sentence]]
+"""Files that a study has of a run, beside scores and counts."""
+Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
 
-log = logging.getLogger(__name__)
 
-
-def pack(
-    runs: Iterable[str | Path], out: Path, gold: GoldReader, gold_folder: Path | None = None, labels: bool = True
-) -> None:
+def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True) -> None:
     """Add runs, or the finished cells of a sweep, to the study ``out``; those that it has already are left as they are.
 
     Args:
         runs: run folders and sweeps, as `mtlprune table` takes them.
-        gold: reads the gold sentences that counts are differences to.
-        gold_folder: for the gold of a study that is begun; in the study if not given.
+        gold: reads the gold sentences that labels are counted with.
         labels: count the labels of every sentence, too, which pages compare.
 
     Raises:
@@ -49,13 +43,22 @@ def pack(
     folders = [RunFolder.existing(path) for path in expanded(runs)]
     sweep = _sweep(folders)
     _check_out(out, sweep)
-    added = Additions(out, gold_folder)
+    rows: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        _add(folder, added, gold, labels)
-    if added.rows:
-        cells = {name: name for name in added.rows} if sweep is None else _cells(sweep, added)
+        _check_evidence(folder)
+        name, files = Path(os.path.normpath(folder.path.absolute())).name, dict(_files(folder))
+        if name in rows:
+            raise RunError(f"two of the runs have the name {name}; pack them into two studies")
+        if (known := packed_run(out / name)) is None:
+            tree = folder.read_config()
+            files |= dict(_labels(folder, gold)) if labels else {}
+            rows[name] = {"tasks": list(tree["tasks"]), "seed": int(tree["train"]["seed"]), **files}
+        elif any(known.file(file).content != text for file, text in files.items()):
+            raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
+    if rows:
+        cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
         about = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
-        added.write(cells, about)
+        add_runs(out, rows, cells, about)
 
 
 def _sweep(folders: Sequence[RunFolder]) -> Path | None:
@@ -74,15 +77,16 @@ def _check_out(out: Path, sweep: Path | None) -> None:
     study = open_study(out)
     if study is None:
         for path in sorted(out.iterdir()) if out.is_dir() else ():
-            if not path.name.startswith(".") and path.name != "gold":
+            if not path.name.startswith("."):
                 raise RunError(f"--out: {out} holds {path.name} and no study; choose another folder, or an empty one")
     elif study.sweep and sweep is not None and study.sweep["name"] != read_index(sweep).get("name"):
         raise RunError(f"--out: {out} is a study of the sweep {study.sweep['name']}; choose another folder")
 
 
-def _cells(sweep: Path, added: Additions) -> dict[str, str | None]:
+def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
     """Cell → its run, of those that are packed; None of a cell that is not finished."""
-    packed = added.study.rows.keys() | added.rows.keys()
+    study = open_study(out)
+    packed = {*rows, *(study.rows if study is not None else ())}
     folders = {name: cell["folder"] for name, cell in read_index(sweep)["cells"].items()}
     return {
         name: run if run in packed else None
@@ -92,38 +96,6 @@ def _cells(sweep: Path, added: Additions) -> dict[str, str | None]:
 
 
 # -- one run -----------------------------------------------------------------------------------------------------------
-
-
-def _add(source: RunFolder, added: Additions, gold: GoldReader, with_labels: bool) -> None:
-    """Add what a study keeps of a run, unless the study has it."""
-    _check_evidence(source)
-    name, files = Path(os.path.normpath(source.path.absolute())).name, dict(_files(source))
-    if name in added.rows:
-        raise RunError(f"two of the runs have the name {name}; pack them into two studies")
-    if (known := added.study.rows.get(name)) is not None:
-        if any(known.get(file) != text for file, text in files.items()):
-            raise RunError(
-                f"{added.study.folder} has another run of the name {name} than {source.path}; choose another --out"
-            )
-        return
-    counts: dict[str, tuple[str, Counts]] = {}
-    labels: dict[str, Labels] = {}
-    fingerprint = source.read_manifest()["data"]["fingerprint"]
-    for split in source.splits():
-        if ".on-" in split:
-            log.warning("%s: counts of %s are left out: their gold is that of another corpus", source.path, split)
-            continue
-        sentences = gold(str(source.path), fingerprint, plain := split.partition(".")[0])
-        gold_name = f"{fingerprint[:16]}-{plain}"
-        if gold_name not in added.gold:
-            added.gold[gold_name] = gold_counts(sentences)
-        counted = source.read_counts(split)
-        if counted["ids"] != added.gold[gold_name].ids:
-            raise RunError(f"{source.path}: its counts of {split} are not of the sentences that the corpus has")
-        counts[split] = gold_name, counted["counts"]
-        if with_labels:
-            labels[split] = _labels(source, split, sentences)
-    added.add(name, files, counts, labels)
 
 
 def _check_evidence(source: RunFolder) -> None:
@@ -143,36 +115,30 @@ def _check_evidence(source: RunFolder) -> None:
             raise RunError(why)
 
 
-def gold_counts(sentences: Sequence[Sentence]) -> Gold:
-    """What a perfect prediction counts."""
-    counts: dict[str, dict[str, list[int | None]]] = {}
-    labels: dict[str, list[dict[str, int] | None]] = {}
-    for task in declared(sentences):
-        rows = [count(task, sentence, sentence) for sentence in sentences]
-        if names := sorted({name for row in rows if row is not None for name in row}):
-            counts[task] = {name: [None if row is None else row.get(name, 0) for row in rows] for name in names}
-            counted = (
-                None if row is None else count_labels(task, s, s) for s, row in zip(sentences, rows, strict=True)
+def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
+    """Name and text of a file for each split: task → sentence → label → correct, gold and predicted items."""
+    fingerprint = source.read_manifest()["data"]["fingerprint"]
+    for split in source.splits():
+        if "." in split:  # another corpus, or a task's own best weights
+            continue
+        sentences = gold(str(source.path), fingerprint, split)
+        predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}
+        if predicted.keys() != {sentence.id for sentence in sentences}:
+            raise RunError(
+                f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
+                f"found others; `mtlprune evaluate {source.path} --split {split}` writes them anew"
             )
-            labels[task] = [
-                None if row is None else {label: items for label, (_, items, _) in row.items()} for row in counted
-            ]
-    return Gold([sentence.id for sentence in sentences], counts, labels)
-
-
-def _labels(source: RunFolder, split: str, gold: Sequence[Sentence]) -> Labels:
-    predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}
-    if predicted.keys() != {sentence.id for sentence in gold}:
-        raise RunError(
-            f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, found "
-            f"others; `mtlprune evaluate {source.path} --split {split}` writes them anew"
-        )
-    try:
-        return {t: [count_labels(t, g, predicted[g.id]) for g in gold] for t in source.read_scores(split)}
-    except ValueError as error:
-        raise RunError(
-            f"{source.path}: predictions of {split} cannot be counted ({error}); `mtlprune evaluate` writes them anew"
-        ) from None
+        try:
+            counted = {
+                task: {one.id: count_labels(task, one, predicted[one.id]) for one in sentences}
+                for task in source.read_scores(split)
+            }
+        except ValueError as error:
+            raise RunError(
+                f"{source.path}: predictions of {split} cannot be counted ({error}); `mtlprune evaluate` writes them "
+                "anew"
+            ) from None
+        yield f"labels/{split}.json", json.dumps(counted)
 
 
 # -- no places of this machine -----------------------------------------------------------------------------------------
@@ -182,7 +148,8 @@ def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
     """Name and text of each file that a study keeps: configuration and manifest without places of this machine."""
     yield "config.yaml", yaml.safe_dump(without_places(source.read_config()), sort_keys=False, allow_unicode=True)
     yield "manifest.json", json_text(without_places(source.read_manifest()))
-    for name in (*KEPT, *(f"scores/{split}.json" for split in source.splits())):
+    results = (f"{kind}/{split}.json" for split in source.splits() for kind in ("scores", "counts"))
+    for name in (*KEPT, *results):
         if name not in ("config.yaml", "manifest.json") and source.file(name).is_file():
             yield name, read_text(source.file(name))
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,16 @@ from gated_runs import write_run as write_gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import LABELS, sentences
-from report_runs import EVIL, TASKS, gold_sentences, write_study
+from report_runs import TASKS, gold_sentences, write_study
 from safetensors.numpy import save_file
 
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.evaluation.scores import count
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.study import Additions, Gold, PackedRun, open_study
+from mtlprune.runs.study import ROWS, add_runs, open_study
 from mtlprune.sentence import LAYERS, Dependencies, Sentence
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import write_index
-from mtlprune.sweeps.packing import gold_counts, pack, without_places
+from mtlprune.sweeps.packing import pack, without_places
 
 
 def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:
@@ -43,21 +43,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def packed(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name of a run → what its study has of it, counts of sentences and labels with it."""
+    """Name of a run → column → what its study has of it."""
     study = open_study(folder)
     assert study is not None
-    rows = {}
-    for name, row in study.rows.items():
-        run = PackedRun(study, name)
-        counts = {split: run.read_counts(split) for split in run.counted}
-        labels = {
-            (split, task): run.read_labels(split, task)
-            for split, about in run.counted.items()
-            for task in about["tasks"]
-            if about["labels"]
-        }
-        rows[name] = {key: value for key, value in row.items() if value is not None} | {"c": counts, "l": labels}
-    return rows
+    rows = study.table.read().to_pylist()
+    return {row["run"]: {name: value for name, value in row.items() if value is not None} for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -154,24 +144,17 @@ def test_runs_and_runs_of_studies_stand_side_by_side(study, mtlprune):
 
 
 def test_a_study_grows_and_is_the_same_however_it_grew(study, tmp_path):
-    """In parts, with labels or not, with gold of its own or shared; what it has already is left as it is."""
+    """In parts, with labels or without; what it has already is left as it is."""
     here, there = study
-    gold, out, shared = gold_of(here / "data/x"), tmp_path / "out", tmp_path / "gold"
+    gold, out = gold_of(here / "data/x"), tmp_path / "out"
     for pattern in ("none-*", "gates-*", "none-*", "*"):
-        pack([f"{here / 'mine'}:{pattern}"], out, gold, shared)
-    whole, grown = open_study(there / "mine"), open_study(out)
-    assert packed(out) == packed(there / "mine")
-    assert (grown.cells, grown.sweep, grown.gold) == (whole.cells, whole.sweep, whole.gold)
-    assert list(grown.cells) == list(whole.cells) and grown.cells["late-1"] is None
-    assert sorted(path.name.partition("-")[0] for path in out.iterdir()) == ["counts", "labels", "runs", "study.json"]
-    before = files(tmp_path)
-    pack([here / "mine"], out, gold)
-    assert files(tmp_path) == before
-    pack([here / "mine/none-pos-1"], tmp_path / "alone", gold, shared, labels=False)
-    alone = packed(tmp_path / "alone")
-    assert alone["none-pos-1"]["c"] == packed(out)["none-pos-1"]["c"]
-    assert alone["none-pos-1"]["l"] == {} and len(list(shared.iterdir())) == 1
-    assert len(list((tmp_path / "alone").iterdir())) == 3
+        pack([f"{here / 'mine'}:{pattern}"], out, gold)
+    assert files(out) == files(there / "mine")
+    cells = open_study(out).cells
+    assert list(cells) == sorted(cells) and cells["late-1"] is None and cells["none-pos-1"] == "none-pos-1"
+    pack([here / "mine/none-pos-1"], tmp_path / "alone", gold, labels=False)
+    alone, whole = packed(tmp_path / "alone")["none-pos-1"], packed(out)["none-pos-1"]
+    assert alone.items() <= whole.items() and whole.keys() - alone.keys() == {"labels/test.json"}
 
 
 @pytest.mark.parametrize("moment", range(1, 8))
@@ -179,62 +162,36 @@ def test_a_kill_while_runs_are_added_leaves_the_study_as_it_was(study, tmp_path,
     here, _ = study
     gold, out = gold_of(here / "data/x"), tmp_path / "out"
     pack([here / "mine/none-pos-1"], out, gold)
-    before = packed(out)
-    calls = []
+    before, syncs = packed(out), []
 
     def killed(path: Path) -> None:
-        calls.append(path)
-        if len(calls) == moment:
+        syncs.append(path)
+        if len(syncs) == moment:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("mtlprune.io.files.sync", killed)
-    try:
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr("mtlprune.io.files.sync", killed)
         pack([here / "mine/none-pos-2"], out, gold)
-    except KeyboardInterrupt:
-        assert packed(out) in (before, before | {"none-pos-2": packed(out).get("none-pos-2")})
-    monkeypatch.undo()
-    pack([here / "mine/none-pos-2"], out, gold)
-    assert packed(out).keys() == {"none-pos-1", "none-pos-2"} and packed(out)["none-pos-1"] == before["none-pos-1"]
-    if moment < 8:
-        pack(
-            [here / "mine/none-pos-3"] if (here / "mine/none-pos-3").exists() else [here / "mine/none-dep-1"], out, gold
-        )
-    assert sorted(path.name.partition("-")[0] for path in out.iterdir() if path.suffix) == [
-        "counts",
-        "labels",
-        "runs",
-        "study.json",
-    ]
+    assert packed(out).items() >= before.items()
+    pack([here / "mine/none-pos-2", here / "mine/none-dep-1"], out, gold)
+    assert packed(out).keys() == {"none-pos-1", "none-pos-2", "none-dep-1"}
+    assert len([path for path in out.iterdir() if not path.name.startswith(".")]) == 2
 
 
 def test_nothing_of_the_corpus_or_the_machine_is_in_it(study):
-    import gzip
-
-    import pyarrow.parquet as pq
-
     here, there = study
-    strings: set[str] = set()
-    for path in there.rglob("*.parquet"):
-        table = pq.read_table(path)
-        if path.name.startswith("runs"):
-            text = "".join(str(row) for row in table.to_pylist())
-            assert str(here) not in text and "w17" not in text and "'cat'" not in text
-        else:
-            strings.update(*(table[name].to_pylist() for name in {"task", "label"} & set(table.column_names)))
-    [gold] = (json.loads(gzip.decompress(path.read_bytes())) for path in there.rglob("*.json.gz"))
-    strings.update(gold["ids"], *(labels for rows in gold["labels"].values() for labels in rows if labels))
-    words = {word for sentence in gold_sentences() for word in sentence.words} - {EVIL, "."}  # which are tags, too
-    assert not strings & words and {"nsubj", "ARG0", "s001", "srl"} <= strings
+    text = " ".join(str(value) for row in packed(there / "mine").values() for value in row.values())
+    assert str(here) not in text and '"cat"' not in text and "w17" not in text
+    assert all(word in text for word in ("nsubj", "ARG0", "s001", "srl"))
 
 
-def test_counts_on_another_corpus_are_left_out_and_scores_are_kept(tmp_path, caplog):
-    """Its gold is not at hand."""
-    run = write_counted(tmp_path / "a", {"pos": 0.9, "ner": 0.5}, split="test.on-other-12345678")
+def test_counts_on_another_corpus_are_kept(tmp_path):
+    """Labels are not: its gold is not at hand."""
+    run, split = write_counted(tmp_path / "a", {"pos": 0.9}, split="test.on-other-12345678"), "test.on-other-12345678"
     pack([run.path], tmp_path / "study", gold_of(tmp_path / "nowhere"))
     kept = RunFolder.existing(tmp_path / "study/a")
-    split = "test.on-other-12345678"
     assert kept.splits() == run.splits() == [split] and kept.read_scores(split) == run.read_scores(split)
-    assert not kept.has_counts(split) and not kept.has_labels(split) and "are left out" in caplog.text
+    assert kept.read_counts(split) == run.read_counts(split) and not kept.has_labels(split)
 
 
 def write_over(path: Path) -> None:
@@ -244,18 +201,13 @@ def write_over(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [write_over, Path.unlink])
-@pytest.mark.parametrize("name", ["runs-*", "counts-*", "labels-*", "gold/*"])
-def test_a_damaged_study_is_one_sentence(study, tmp_path, monkeypatch, mtlprune, name, damage):
-    """Where the gold is gone, scores are left, and it is said why no difference is tested."""
+def test_a_damaged_study_is_one_sentence(study, tmp_path, mtlprune, damage):
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
-    [path] = (tmp_path / "mine").glob(name)
+    [path] = (tmp_path / "mine").glob("runs-*")
     damage(path)
     answer = mtlprune("table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
-    if name == "gold/*":
-        assert f"not tested ({path}" in answer.done().out or str(path) in answer.out
-    else:
-        answer.refuses(str(path))
-        assert answer.out == ""
+    answer.refuses(str(path))
+    assert answer.out == ""
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"format": "another"}, {"cells": None}, {"more": 1}])
@@ -338,6 +290,9 @@ def test_the_study_of_the_repository_makes_its_table(tmp_path, mtlprune, monkeyp
     assert mtlprune(*words).done().out == Path("results/ewt5-minilm/records.md").read_text()
 
 
+FILES = ("config.yaml", "gates.jsonl", "encoder/heads.json", "scores/dev.json", "counts/dev.json", "labels/dev.json")
+
+
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Sentence, Sentence]:
     """Gold with any layers known, and a prediction of all of them with other labels and places."""
@@ -351,39 +306,36 @@ def pairs(draw: st.DrawFn) -> tuple[Sentence, Sentence]:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(st.lists(pairs(), min_size=1, max_size=5))
-def test_counts_come_back_as_they_were(tmp_path_factory, drawn):
-    folder = tmp_path_factory.mktemp("tables")
-    gold = [replace(sentence, id=f"s{place}") for place, (sentence, _) in enumerate(drawn)]
-    predicted = [replace(sentence, id=f"s{place}") for place, (_, sentence) in enumerate(drawn)]
-    counts: dict[str, dict[str, list[int | None]]] = {}
-    for task in LAYERS:
-        rows = [count(task, g, p) for g, p in zip(gold, predicted, strict=True)]
-        names = sorted({name for row in rows if row for name in row})
-        if names:
-            counts[task] = {name: [None if row is None else row.get(name, 0) for row in rows] for name in names}
-    labels = {task: [count_labels(task, g, p) for g, p in zip(gold, predicted, strict=True)] for task in counts}
-    added = Additions(folder)
-    added.gold["x"] = gold_counts(gold)
-    config = {"config.yaml": "tasks: [pos]\ntrain: {seed: 1}\n"}
-    added.add("b", config, {"test": ("x", counts)}, {"test": labels})
-    added.add("a", config, {"test": ("x", added.gold["x"].counts), "dev": ("x", counts)}, {})
-    added.write({"a": "a", "b": "b"}, {})
-    a, b = (PackedRun(open_study(folder), name) for name in "ab")
-    whole = {"ids": [sentence.id for sentence in gold], "counts": counts}
-    assert b.read_counts("test") == a.read_counts("dev") == whole
-    assert a.read_counts("test") == {**whole, "counts": added.gold["x"].counts}
-    assert {task: list(b.read_labels("test", task).values()) for task in counts} == labels
-    assert b.has_labels("test") and not a.has_labels("test") and not b.has_labels("dev")
+def test_counts_of_labels_come_back_as_they_were(tmp_path_factory, drawn):
+    folder = tmp_path_factory.mktemp("study")
+    labels = {
+        task: {f"s{place}": count_labels(task, gold, guess) for place, (gold, guess) in enumerate(drawn)}
+        for task in LAYERS
+    }
+    add_runs(folder, {"a": {"tasks": [], "seed": 1, "labels/test.json": json.dumps(labels)}}, {"a": "a"}, {})
+    assert {task: RunFolder(folder / "a").read_labels("test", task) for task in LAYERS} == labels
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [{"pos": {"words": [1, 1, None], "correct": [1, 1, 1]}}, {"pos": {"words": [1, 1, 1]}}, {"chess": {"x": [1]}}],
-)
-def test_counts_that_gold_does_not_know_are_refused(counts):
-    gold = Gold(["a", "b", "c"], {"pos": {"words": [1, 1, 1], "correct": [1, 1, 1]}}, {})
-    with pytest.raises(RunError, match="counts of"):
-        list(gold.count_differences(counts))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.dictionaries(st.sampled_from(FILES), st.text(), max_size=4), min_size=2, max_size=3 * ROWS))
+def test_files_come_back_as_they_were(tmp_path_factory, drawn):
+    """Also where runs are added, and of runs in several groups of rows."""
+    folder = tmp_path_factory.mktemp("study")
+    rows = {
+        f"{hash(str(place)) % 1000}-{place}": {"tasks": ["pos"], "seed": 1, **one} for place, one in enumerate(drawn)
+    }
+    names = list(rows)
+    for some in (names[::2], names[1::2]):
+        add_runs(folder, {name: rows[name] for name in some}, {f"cell {name}": name for name in some}, {})
+    for name, row in rows.items():
+        run = RunFolder(folder / name)
+        assert {file: run.file(file).read_text() for file in FILES if run.file(file).is_file()} == {
+            file: text for file, text in row.items() if file in FILES
+        }
+    study = open_study(folder)
+    assert study.paths("cell *") == [folder / name for name in (*names[1::2], *names[::2])]
+    with pytest.raises(RunError, match=f"has a run {names[0]} by now"):
+        add_runs(folder, {names[0]: rows[names[0]]}, {}, {})
 
 
 def test_absolute_paths_keep_their_last_part():

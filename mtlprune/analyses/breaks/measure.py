@@ -228,7 +228,13 @@ def read_logs(paths: Sequence[Path]) -> Points:
         packed = packed_run(path)
         if packed is None and not path.exists():
             raise BreakError(f"{path}: there is no such log")
-        here = packed.logs() if packed is not None else sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        here = (
+            [packed.file(name) for name in packed.files() if name.endswith(".jsonl")]
+            if packed
+            else sorted(path.glob("*.jsonl"))
+            if path.is_dir()
+            else [path]
+        )
         if not here:
             raise BreakError(f"{path}: expected a folder with logs (*.jsonl), found none")
         files += here
