@@ -19,6 +19,7 @@ from mtlprune.io.files import (
     one_writer,
     read_json,
     read_yaml,
+    reading,
     remove,
     remove_halves,
     verify_file,
@@ -109,7 +110,7 @@ class Evaluations(Evidence):
     def splits(self) -> list[str]:
         """The splits that have been scored."""
         if self.packed is not None:
-            return self.packed.splits()
+            return sorted(Path(name).stem for name in self.packed.files() if name.startswith("scores/"))
         return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
 
     def result_path(self, kind: str, split: str) -> Path:
@@ -150,14 +151,10 @@ class Evaluations(Evidence):
                     yield {**where, "value": value, **settings}
 
     def has_counts(self, split: str) -> bool:
-        return (
-            split in self.packed.counted if self.packed is not None else self.file(_result("counts", split)).is_file()
-        )
+        return self.file(_result("counts", split)).is_file()
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        if self.packed is not None:
-            return self.packed.read_counts(split)
         counts: dict[str, Any] = read_json(self.result_path("counts", split), remedy=self._anew(split))
         return counts
 
@@ -186,17 +183,17 @@ class Evaluations(Evidence):
 
     def has_labels(self, split: str) -> bool:
         """True where labels are counted by sentence, as in a study; else predictions and corpus say them."""
-        return self.packed is not None and self.packed.has_labels(split)
+        return self.packed is not None and self.file(f"labels/{split}.json").is_file()
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
-        """Sentence → label → correct, gold and predicted items; None where the layer is unknown.
+        """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
 
         Raises:
-            RunError: there are none, or they are damaged.
+            RunError: there are none.
         """
-        if self.packed is None or not self.packed.has_labels(split):
-            raise RunError(f"{self.path}: expected counts of the labels of {task} on {split}, found none")
-        return self.packed.read_labels(split, task)
+        with reading(path := self.file(f"labels/{split}.json")):
+            rows = read_json(path)[task].items()
+            return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
 
 
 def _result(kind: str, split: str) -> str:
