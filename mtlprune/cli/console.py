@@ -122,14 +122,12 @@ class _Lines(logging.Handler):
 
 MISTAKE = 2
 
-ADVICE: dict[type[OSError], str] = {
-    PermissionError: "; this user may not read or write there: name another place, or change its rights",
-    FileNotFoundError: "; check the path",
-    FileExistsError: " and is no folder; name another place",
-    NotADirectoryError: "; a part of the path is a file: name another place",
-    IsADirectoryError: "; a file was expected: name one",
-}
-LIMITS = {
+ADVICE = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "; name another place, or change its rights"),
+    errno.ENOENT: "; check the path",
+    errno.EEXIST: " and is no folder; name another place",
+    errno.ENOTDIR: "; a part of the path is a file: name another place",
+    errno.EISDIR: "; a file was expected: name one",
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; make room, or name another place"),
     errno.EFBIG: "; raise the limit on the size of a file (ulimit -f), or name another place",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
@@ -156,7 +154,7 @@ def sentence(error: BaseException) -> str:
     if out_of_memory(error):
         text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
     elif not isinstance(error, MtlpruneError) and (refused := system_refusal(error)) and refused.strerror:
-        advice = LIMITS.get(refused.errno or 0) or ADVICE.get(type(refused), "")
+        advice = ADVICE.get(refused.errno or 0, "")
         text = f"{refused.filename or 'the system refused'}: {refused.strerror}{advice}"
     else:
         text = " ".join(str(error).splitlines())

@@ -179,16 +179,10 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
     run.write_json("manifest.json", (manifest := run.read_manifest()) | {"data": manifest["data"] | {"name": evil}})
     mtlprune("export", run.path, "--out", tmp_path / "out", "--licence", evil).refuses("name: expected")
     run.write_config(run.read_config() | {"name": "a [b](c) | d"})
-    out = exported(mtlprune, tmp_path / "out", run.path, "--licence", evil)
-    text = (out / "README.md").read_text(encoding="utf-8")
-    assert ModelCard.load(out / "README.md").data.license == evil
-    body = text.rpartition("\n---\n")[2]
-    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
-    assert (
-        "# a \\[b\\](c) \\| d\n" in body
-        and f"| this model | {shown} |\n" in body
-        and f"| {shown} | Apache-2.0 |" in body
-    )
+    card = ModelCard.load(exported(mtlprune, tmp_path / "out", run.path, "--licence", evil) / "README.md")
+    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\n---\nlicense: mine"
+    assert card.data.license == evil and "# a \\[b\\](c) \\| d\n" in card.text
+    assert f"| this model | {shown} |\n" in card.text and f"| {shown} | Apache-2.0 |" in card.text
 
 
 def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
@@ -218,18 +212,6 @@ def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):
     compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
-@pytest.mark.slow
-def test_means_of_closed_heads_go_along(mtlprune, train, tmp_path):
-    """The command compares what it wrote with the run, whose closed heads contribute their means."""
-    settings = ("pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1")
-    run = train("means", "tasks=pos", *settings)
-    for options in ((), ("--remove",)):
-        exported(mtlprune, tmp_path / f"out{len(options)}", run, *options)
-    mtlprune("prune", run, "--out", tmp_path / "pruned", "--no-latency").done()
-    before, after = (RunFolder(path).read_scores("dev") for path in (run, tmp_path / "pruned"))
-    assert before == after
-
-
 def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked, tmp_path):
     with pytest.raises(OSError), quiet():
         AutoModel.from_pretrained(masked / "encoder")
@@ -246,7 +228,7 @@ APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[S
 
 @pytest.mark.parametrize(
     ("family", "task"),
-    [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner"), ("xlm-roberta", "ner")],
+    [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")],
 )
 def test_the_cards_code_labels_words_as_the_run_does(
     mtlprune, train, linear_gates, tiny_encoder, tmp_path, family, task

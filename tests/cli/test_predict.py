@@ -3,7 +3,7 @@
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from gated_runs import forget_hashes
 from safetensors.torch import load_file, save_file
 
 import mtlprune as package
-from mtlprune.config.config import load_config
-from mtlprune.corpora.export import export, write_scorer_files
+from mtlprune.corpora.export import export
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.formats.jsonl import from_json
@@ -22,9 +21,8 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.evaluation.scores import score
 from mtlprune.io.files import file_sha256
 from mtlprune.runs.folder import RunFolder
-from mtlprune.sentence import LAYERS, Predicate, Sentence, Span
+from mtlprune.sentence import LAYERS
 from mtlprune.training import evaluation as scoring
-from mtlprune.training.loop import train
 
 TEXT = "\ufeffThe dog sees a man .\r\n\r\n  Ann   sleeps \r\n"
 
@@ -150,7 +148,7 @@ def test_what_a_file_holds_is_known_or_said(words, content, name, mtlprune, sing
 
 
 REFUSED = [
-    *((f"t{suffix}", "Ann", f"found a file {suffix}, whose lines") for suffix in (".tsv", ".json", ".mrg", ".parquet")),
+    *((f"t{suffix}", "Ann", f"found {suffix}; ") for suffix in (".tsv", ".json", ".mrg", ".parquet")),
     ("t.txt", LINE, "t.txt, line 1: expected text, found what looks like jsonl; say --input jsonl, or"),
     ("t.txt", "\n[\n" + LINE, "t.txt, line 2: expected text, found what looks like jsonl"),
     ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; say --input conllu, or"),
@@ -251,20 +249,6 @@ def test_results_of_other_weights_or_data_have_their_own_names(mtlprune, trained
     assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
 
 
-def test_scorer_files_fit_predictions_to_gold(tmp_path):
-    words, folder = ("Ann", "wants", "to", "go"), tmp_path / "new" / "folder"
-    tags, wants = ("NNP", "VBZ", "TO", "VB"), Predicate(1, None, (), "want")
-    gold = [Sentence("a", words, tags, con=(Span(0, 4, "S"),), srl=(wants,)), Sentence("b", words)]
-    first = Sentence("a", words, ("NN",) * 4, con=(Span(1, 4, "VP"),), srl=(Predicate(1), Predicate(3)))
-    predicted = [first, replace(first, id="b", con=(), srl=())]
-    assert write_scorer_files(gold, predicted, folder) == {"pos": 1, "con": 1, "srl": 1}
-    assert (folder / "con.pred").read_text() == "(TOP (NNP Ann) (VP (VBZ wants) (TO to) (VB go)))\n"
-    lemmas = [line.split()[:1] for line in (folder / "srl.pred").read_text().splitlines()]
-    assert lemmas == [["-"], ["want"], ["-"], ["go"], []]
-    [read] = read_conllu(folder / "pos.pred")
-    assert read.pos == ("NN",) * 4 and read.dep is None
-
-
 def replace_best(folder: RunFolder) -> None:
     """What training does when it finds better weights: here the same with a louder bias, called epoch 99."""
     best = folder.read_best()
@@ -303,18 +287,3 @@ def test_results_are_of_the_weights_that_best_names(moment, trained, tmp_path, m
     again, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
     assert folder.read_scores("test") == RunFolder(tmp_path / "copy").read_scores("test")
     assert result.scores == again.scores != RunFolder(trained).read_scores("test")
-
-
-def test_results_are_not_written_once_training_named_better_weights(lab, tmp_path, monkeypatch):
-    """Between every two steps of training, who evaluated the best weights of before is turned away."""
-    folder, seen, original = RunFolder(tmp_path / "run"), [], RunFolder.forget_results
-
-    def forget(self: RunFolder, keys: Iterable[str]) -> None:
-        if seen and keys:
-            assert not folder.write_results("test", {}, [], {}, [], seen[-1])
-        original(self, keys)
-        seen.append(folder.read_best())
-
-    monkeypatch.setattr(RunFolder, "forget_results", forget)
-    train(load_config(lab.config, ["tasks=pos", "train.epochs=4"]), folder)
-    assert len({entry["joint"]["epoch"] for entry in seen}) > 1 and "test" not in folder.splits()

@@ -110,7 +110,7 @@ def gated(train: Callable[..., Path]) -> Path:
         ("gates pruning.penalty=target pruning.keep=4 pruning.rate=0.1", "0.1 is small for 6 updates; the gates may"),
         (f"importance {RANKED} train.start={{trained}}", "starts from {trained}, its best"),
         (f"stable {RANKED}", "at most 0.6 false claims"),
-        (f"stable {RANKED} pruning.selector=topk", "those that gates leave open under the loss of {trained}"),
+        (f"stable {RANKED} pruning.selector=topk", "heads are chosen by the loss of {trained}"),
     ],
 )
 def test_check_says_what_pruning_will_do(overrides, said, mtlprune, lab, trained):
