@@ -181,8 +181,9 @@ def check_settings(source: str | Path, overrides: Sequence[str] = ()) -> None:
 def check_tree(tree: Mapping[str, Any]) -> None:
     """The same of data.path, or data.corpora, in a configuration's keys and values."""
     data = tree.get("data")
-    named = data.get("corpora", data.get("path")) if isinstance(data, Mapping) else None
-    several = named.split(",") if isinstance(named, str) and "corpora" in data else named
+    block = data if isinstance(data, Mapping) else {}
+    named = block.get("corpora", block.get("path"))
+    several = named.split(",") if isinstance(named, str) and "corpora" in block else named
     paths = several if isinstance(several, list) else [several]
     check_corpora(*(Path(path.strip()) for path in paths if isinstance(path, str)))
 

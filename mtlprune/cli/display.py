@@ -25,7 +25,6 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from typing_extensions import Self
 
 from mtlprune.cli.console import console
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
@@ -51,39 +50,26 @@ class PlainConsole(Console):
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interruption:
-    """True when called after a signal to stop; a second signal raises KeyboardInterrupt at once.
+@contextlib.contextmanager
+def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
+    """Yield a function that is true after a signal to stop, which the terminal answers; a second signal raises
+    KeyboardInterrupt at once."""
+    signals: list[int] = []
 
-        with Interruption(terminal) as wanted:
-            train(..., stop=wanted)
-
-    Args:
-        terminal: where the first signal is answered.
-    """
-
-    def __init__(self, terminal: Console) -> None:
-        self.terminal = terminal
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __call__(self) -> bool:
-        return self.asked
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
-            self._before = {number: signal.signal(number, self._answer) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _answer(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def answer(number: int, frame: FrameType | None) -> None:
+        if signals:
             raise KeyboardInterrupt
-        self.asked = True
+        signals.append(number)
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        self.terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
+        terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
+
+    caught = SIGNALS if threading.current_thread() is threading.main_thread() else ()  # elsewhere none can be caught
+    before = {number: signal.signal(number, answer) for number in caught}
+    try:
+        yield lambda: bool(signals)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 _TITLES = {"spans": "Entities", "brackets": "Tree", "frames": "Roles"}
@@ -214,13 +200,6 @@ class Watch:
             speed_estimate_period=600,
         )
         self.bar = self.progress.add_task("loading …", total=None, status="")
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
 
     def move(self, event: Event, description: str, status: str = "") -> None:
         """Move the bar; each task's last loss stands beside it."""

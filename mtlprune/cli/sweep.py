@@ -175,7 +175,7 @@ def _counted(standing: Mapping[str, State]) -> str:
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     """Do cells, ``jobs`` at once, saying what becomes of each; ends the process with 1 where some failed, with 130
     where it was stopped."""
-    from mtlprune.cli.display import Interruption
+    from mtlprune.cli.display import interruption
     from mtlprune.sweeps.pool import Pool
 
     def watch(event: str, cell: Cell, note: str) -> None:
@@ -184,7 +184,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         terminal.print(f"{cell.name}: {event}{f': {note}' if note else ''}")
 
     hint = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
-    with Interruption(terminal) as stop:
+    with interruption(terminal) as stop:
         pool = Pool(cells, jobs, watch, stop)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
         shared = f"{' or '.join(map(str, threads or [pool.threads]))} threads"

