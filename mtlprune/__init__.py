@@ -58,11 +58,11 @@ def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel
 
 
 def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
-    """Scores of runs and records, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
+    """Scores of runs, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
-        runs: run folders, what `train --seeds` or a sweep made, or patterns such as ``runs/*``, of which folders that
-            hold no run are left out.
+        runs: run folders, what `train --seeds` or a sweep made, a study or ``STUDY:PATTERN``, or patterns such as
+            ``runs/*``, of which folders that hold no run are left out.
 
     Returns:
         A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether

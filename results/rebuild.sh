@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes the tables, maps, overlap and page of results/ewt5-minilm and results/gates from records of their runs, without
+# Makes the tables, maps, overlap and page of results/ewt5-minilm and results/gates from studies of their runs, without
 # training, corpus or network (docs/records.md).
 #
-#   sh results/rebuild.sh [RECORDS [RESULTS]]     # results/ewt5-minilm/records and results, if not given
+#   sh results/rebuild.sh [STUDY [RESULTS]]       # results/ewt5-minilm/records and results, if not given
 set -eu
 records=${1:-results/ewt5-minilm/records}
 out=${2:-results}
@@ -15,7 +15,7 @@ mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,ra
 
 # Which heads do tasks claim
 mtlprune claims "$records:gates-*" --out "$out/gates/overlap" > /dev/null
-for kind in frozen stable; do # records of their own, under results/claims/records
+for kind in frozen stable; do # studies of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
 done
@@ -32,7 +32,7 @@ mtlprune table "$records:none-???-?,none-mtl5-?,gates-*" --split test --margin 1
 # Gates directly against random heads of the same layers, and whether importance costs less than a point, on test
 for kind in '???' mtl5; do
     label=$(test "$kind" = mtl5 && echo MTL-5 || echo STL)
-    test -n "$(find "$records" -maxdepth 1 -name "random-$kind-*")" || continue
+    grep -q "\"random-$(echo "$kind" | tr '?' '.')-" "$records/study.json" || continue
     mtlprune table "$records:gates-$kind-?,random-$kind-?" --split test --against "$label, random heads" --margin 1.0 \
         --out "$out/gates/gates-random-$label.md"
     mtlprune table "$records:none-$kind-?,importance-$kind-?" --split test --against "$label" --margin 1.0 \
@@ -95,7 +95,7 @@ fi
 if [ -d results/claims/records/updates ]; then
     set --
     for kind in updates-252 updates-1008 updates-4032 core subset; do
-        test -n "$(find results/claims/records/updates -maxdepth 1 -name "$kind-*")" || continue
+        grep -q "\"$kind-" results/claims/records/updates/study.json || continue
         set -- "$@" "$kind=results/claims/records/updates:$kind"
     done
     python results/claims/phi.py "$@" > "$out/claims/updates.md"

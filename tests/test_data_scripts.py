@@ -18,6 +18,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import file_sha256
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import read_study
 
 downloads = script("pinned_downloads")
 fetch, extract_tree = downloads.fetch, downloads.extract_tree
@@ -207,7 +208,10 @@ def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFi
     """To the byte the corpus of the committed runs."""
     mirror, folder = built
     corpus = load_corpus(folder / "ewt5")
-    assert corpus.fingerprint == RunFolder(next(COMMITTED.glob("none-pos-1*"))).read_manifest()["data"]["fingerprint"]
+    assert (
+        corpus.fingerprint
+        == RunFolder(read_study(COMMITTED).paths("none-pos-1")[0]).read_manifest()["data"]["fingerprint"]
+    )
     assert [len(corpus[split]) for split in ("train", "dev", "test")] == [12_544, 2_001, 2_077]
     assert [corpus.info["splits"][split]["all_layers"] for split in corpus.splits] == [12_544, 1_973, 2_062]
     assert corpus.info["licence"] == "CC BY-SA 4.0"

@@ -11,6 +11,7 @@ import pytest
 
 import mtlprune
 from mtlprune.runs.folder import RunError
+from mtlprune.runs.study import read_study
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "ewt5-minilm" / "records"
@@ -44,23 +45,23 @@ def test_every_public_name_is_there_and_no_other() -> None:
 
 
 def test_a_table_is_shown_and_needs_scores() -> None:
-    made = mtlprune.table(RECORDS / "none-pos-?-*", *RECORDS.glob("none-mtl5-*"), resamples=50)
-    shown = mtlprune.read_runs(RECORDS / "none-pos-?-*").query("main and split == 'test'")["value"].mean()
+    made = mtlprune.table(f"{RECORDS}:none-pos-?", f"{RECORDS}:none-mtl5-?", resamples=50)
+    shown = mtlprune.read_runs(f"{RECORDS}:none-pos-?").query("main and split == 'test'")["value"].mean()
     assert f"{shown:.2f}" in made._repr_html_() and repr(made).startswith("| task")
     with pytest.raises(RunError, match="is not scored on 'blind'"):
-        mtlprune.table(RECORDS / "none-pos-?-*", split="blind")
+        mtlprune.table(f"{RECORDS}:none-pos-?", split="blind")
 
 
 def test_maps_are_of_the_runs_with_gates() -> None:
     """Of a pattern; a run that is named must have some."""
-    made = mtlprune.maps(RECORDS / "[gn]*-pos-*", palette="rgb")
-    gates = [run.gates()["shared"] for run in map(mtlprune.RunFolder, sorted(RECORDS.glob("gates-pos-*")))]
+    made = mtlprune.maps(f"{RECORDS}:[gn]*-pos-*", palette="rgb")
+    gates = [run.gates()["shared"] for run in map(mtlprune.RunFolder, read_study(RECORDS).paths("gates-pos-*"))]
     assert list(made) == ["run-POS-seed1", "run-POS-seed2", "run-POS-seed3", "rgb-POS", "grey-POS"]
     np.testing.assert_array_equal(list(made["rgb-POS"].numbers.values()), gates)
-    [run, *_] = RECORDS.glob("gates-pos-2-*")
+    [run] = read_study(RECORDS).paths("gates-pos-2")
     assert list(mtlprune.maps(mtlprune.RunFolder(run))) == ["run-POS-seed2", "grey-POS"]
-    [bare, *_] = RECORDS.glob("none-pos-1-*")
-    for run, said in ((bare, "is a run without gates"), (RECORDS / "none-*", "no run is found at")):
+    [bare] = read_study(RECORDS).paths("none-pos-1")
+    for run, said in ((bare, "is a run without gates"), (f"{RECORDS}:nine-*", "the sweep has no cell")):
         with pytest.raises(RunError, match=said):
             mtlprune.maps(run)
 

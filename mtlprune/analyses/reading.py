@@ -11,7 +11,6 @@ All encoders see the same sentences: what is too long for one of them is left ou
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,7 +163,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
 
 
 def _is_run(name: str) -> bool:
-    return (Path(name) / "config.yaml").is_file()
+    return RunFolder(name).config_path.is_file()
 
 
 def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:

@@ -20,7 +20,7 @@ COMMANDS = {
         "sweep": "Run what is missing of many runs, or show where they stand.",
         "evaluate": "Score a run on a split.",
         "predict": "Annotate sentences with every task of a run.",
-        "runs": "Small records of runs, without weights.",
+        "runs": "Studies: many runs in two files, without weights.",
         "table": "Compare runs, with tests over sentences.",
         "report": "One HTML page of everything.",
         "maps": "Pictures of the heads that runs claim.",

@@ -20,7 +20,7 @@ from mtlprune.io.plugins import PluginError
 Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
 Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
 Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.")]
-Scored = Annotated[list[str], typer.Argument(metavar="RUN", help="Scored runs, records or sweeps.")]
+Scored = Annotated[list[str], typer.Argument(metavar="RUN", help="Scored runs, sweeps or studies.")]
 ScoredOn = Annotated[str, typer.Option(help="That runs are scored on.")]
 Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.")]

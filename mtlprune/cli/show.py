@@ -1,5 +1,5 @@
 """Views of runs: mtlprune table (scores, tested), maps (the heads they claim), report (all on one page);
-mtlprune runs record: what these need of them, without weights."""
+mtlprune runs pack: what these need of them, without weights."""
 
 from __future__ import annotations
 
@@ -206,30 +206,29 @@ def gold_of(data: Path | None) -> Gold:
     return gold
 
 
-# -- records of runs ---------------------------------------------------------------------------------------------------
+# -- studies: runs without weights -------------------------------------------------------------------------------------
 
 
-runs = typer.Typer(no_args_is_help=True, callback=lambda: None, help="Records of runs.")
+runs = typer.Typer(no_args_is_help=True, callback=lambda: None, help="Studies: many runs in a few files.")
 
 
 @runs.command(short_help="Keep runs without weights and text.")
-def record(
+def pack(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Finished runs, or sweeps.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the records go, a folder each.")],
+    out: Annotated[
+        Path, typer.Option(metavar="STUDY", help="The study: a folder. Runs are added to one that is there.")
+    ],
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
     ] = None,
+    labels: Annotated[bool, typer.Option(help="Count the labels of every sentence; the page compares them.")] = True,
 ) -> None:
-    """Make a small record of each run: table, maps, overlap, heads and report work on it as on the run.
+    """Pack runs into a study: table, maps, claims, heads and report work on STUDY and STUDY/NAME as on the runs.
 
     It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
     """
-    from mtlprune.sweeps.recording import record as make
+    from mtlprune.sweeps.packing import pack as make
 
-    size, number = 0, 0
-    for written in make(runs, out, gold_of(data)):
-        size, number = size + written.bytes, number + 1
-        typer.echo(f"{written.path}: {written.bytes / 1e3:.0f} kB")
-    shared = sum(path.stat().st_size for path in (out / "gold").glob("*.parquet"))
-    many = "1 record" if number == 1 else f"{number} records"
-    typer.echo(f"{many} in {out}: {size / 1e6:.2f} MB, and gold counts that all there share: {shared / 1e6:.2f} MB")
+    make(runs, out, gold_of(data), labels)
+    size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+    say(f"{out}: {len(expanded([out]))} runs in {size / 1e6:.2f} MB")

@@ -48,7 +48,7 @@ SCALE = 2
 CRAMPED, NARROWEST = 0.4, 0.2
 """How small panels may become, as a share of their size, until fewer stand side by side, and at all."""
 SUBTITLE = 80
-"""Letters in a line of what stands below a title."""
+"""Letters in a line below a title, where no width is asked for."""
 POINT = 72 / 2.54
 """Points a centimetre."""
 Spec = dict[str, Any]
@@ -419,8 +419,7 @@ def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
     """The specification of a figure, with its title and what it shows in a line or two above."""
     spec: Spec = _readable(chart.to_dict(validate=False))  # checking against the schema takes longer than making it
     if title:
-        subtitle = [part for line in explained for part in textwrap.wrap(line, SUBTITLE)]
-        spec["title"] = {"text": title, "subtitle": subtitle}
+        spec["title"] = {"text": title, "subtitle": list(explained)}
     return spec
 
 
@@ -451,9 +450,10 @@ def config(font_size: float) -> Spec:
             "domainColor": RULE,
             "ticks": False,
             "labelPadding": 6,
+            "titlePadding": 0.6 * font_size,
             "labelFlush": False,
         },
-        "legend": {**small, **thin, "columnPadding": 16, "offset": 16, "gradientLength": 120},
+        "legend": {**small, **thin, "columnPadding": 16, "offset": 16, "gradientLength": max(120, 7.5 * font_size)},
         "header": {**small, **thin, "labelPadding": 14},
         "text": {"fontSize": font_size},
         "line": {"strokeWidth": 1.6},
@@ -492,8 +492,8 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     """A figure as SVG. For a width it is drawn with larger words, then made smaller as a whole, until both fit."""
     if style.width is None:
         return _drawn(json.dumps(styled(spec, style)))
-    wanted, size = style.width * POINT, style.font_size
-    for _ in range(12):
+    wanted, size, before = style.width * POINT, style.font_size, (0.0, 0.0)
+    for _ in range(8):
         text = _drawn(json.dumps(styled(spec, style, size)))
         width, height = drawn_size(text)
         zoom = wanted / width
@@ -503,9 +503,11 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
         columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
         if zoom < CRAMPED and columns > 1 and not rows_are_whole:  # maps beside each other belong together
             return svg({**spec, "columns": columns - 1}, style)
-        if zoom < NARROWEST:
+        words = (width - before[1]) / (size - before[0]) if before[0] else 0.0  # a point of their size adds so much
+        if zoom < NARROWEST or wanted <= words * style.font_size:
             break
-        size = style.font_size / zoom
+        before, size = (size, width), style.font_size * (width - words * size) / (wanted - words * style.font_size)
+        size = max(size, 1.0)
     raise ChartError(
         f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few cm; "
         "name a greater width or a smaller --font-size"
@@ -522,7 +524,10 @@ def styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) -> 
     size = font_size or style.font_size
     parts = {key: value for key, value in spec.items() if key != "title" or style.title}
     if isinstance(parts.get("title"), dict):
-        parts["title"] = {**parts["title"], "frame": "bounds", "fontSize": size + 6, "offset": 14}
+        letters = int(style.width * POINT / (0.6 * style.font_size)) if style.width else SUBTITLE
+        subtitle = [part for line in parts["title"]["subtitle"] for part in textwrap.wrap(line, letters)]
+        look = {"subtitle": subtitle, "frame": "bounds", "fontSize": size + 6, "offset": 14}
+        parts["title"] = parts["title"] | look
     return {**_with_broken_titles(parts, size), "config": config(size)}
 
 

@@ -220,7 +220,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, paradigms, callbacks)
     if not begun:
         data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
-        begin_folder(config, folder, model.encoder, data, parameters=model.sizes())
+        begin_folder(config, folder, model.encoder, {"data": data, "parameters": model.sizes()})
     facts = len(train), config.train.precision, config.train.device, config.train.threads
     log.info("%d sentences; precision %s on %s, threads: %d", *facts)
     return run

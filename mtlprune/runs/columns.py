@@ -49,8 +49,8 @@ class ScoredRun(DescribedRun):
         if split not in folder.splits():
             scored = ", ".join(folder.splits()) or "none"
             how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
-            if folder.is_record:
-                how = "score the run it was made of on that split, and record it again"
+            if folder.packed is not None:
+                how = "score the run that was packed on that split, and pack it into another study"
             raise RunError(f"{folder.path} is not scored on {split!r} (scored: {scored}); {how}")
         scores = folder.read_scores(split)
         names = {task: main_score(task, decoders) for task in scores}

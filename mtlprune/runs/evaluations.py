@@ -19,11 +19,12 @@ from mtlprune.io.files import (
     one_writer,
     read_json,
     read_yaml,
+    reading,
     remove,
     remove_halves,
     verify_file,
 )
-from mtlprune.runs import forms, records
+from mtlprune.runs import forms
 from mtlprune.runs.evidence import RESULTS, Evidence
 from mtlprune.runs.settings import flat
 from mtlprune.sentence import Sentence
@@ -31,10 +32,6 @@ from mtlprune.sentence import Sentence
 
 class Evaluations(Evidence):
     """A run, as far as its configuration, its best weights and its results go."""
-
-    @property
-    def config_path(self) -> Path:
-        return self.file("config.yaml")
 
     def read_config(self) -> dict[str, Any]:
         """Keys and values. Raises RunError where the file is damaged, or only half of one."""
@@ -112,12 +109,16 @@ class Evaluations(Evidence):
 
     def splits(self) -> list[str]:
         """The splits that have been scored."""
+        if self.packed is not None:
+            return sorted(Path(name).stem for name in self.packed.files() if name.startswith("scores/"))
         return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
 
     def result_path(self, kind: str, split: str) -> Path:
         """A file of results, which is the one that was written, or none. Raises RunError."""
         name, known, anew = _result(kind, split), self.known_hashes(), self._anew(split)
         path = self.file(name)
+        if self.packed is not None:
+            return path
         if name in known:
             try:
                 verify_file(path, known[name], anew)
@@ -150,12 +151,10 @@ class Evaluations(Evidence):
                     yield {**where, "value": value, **settings}
 
     def has_counts(self, split: str) -> bool:
-        return any((self.path / "counts" / f"{split}.{form}").is_file() for form in ("json", "parquet"))
+        return self.file(_result("counts", split)).is_file()
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        if self.is_record:
-            return records.read_counts(self.path / "counts" / f"{split}.parquet", self._read_gold(split))
         counts: dict[str, Any] = read_json(self.result_path("counts", split), remedy=self._anew(split))
         return counts
 
@@ -171,46 +170,30 @@ class Evaluations(Evidence):
 
     def read_predictions(self, split: str) -> list[Sentence]:
         """In the order of the split. Raises RunError, naming file and line."""
-        self.refuse_record("predictions")
+        self.refuse_packed("predictions")
         path = self.result_path("predictions", split)
         if not path.is_file():
             raise RunError(f"{path} is missing; {self._anew(split)}")
         return list(read_sentences(path))
 
-    # -- records -----------------------------------------------------------------------------------------------------
-
-    @property
-    def is_record(self) -> bool:
-        return (self.path / records.FILE).is_file()
-
-    def refuse_record(self, what: str) -> None:
-        """Raises RunError where this is a record, which does not have ``what`` is needed."""
-        if self.is_record:
-            raise RunError(
-                f"{self.path} is the record of a run, without {what}; name the run itself, or train it again from its "
-                f"configuration (`mtlprune train {self.config_path} --out DIR`)"
-            )
+    def refuse_packed(self, what: str) -> None:
+        """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
+        if self.packed is not None:
+            raise RunError(f"{self.path} is a run of a study, without {what}; name the run folder itself")
 
     def has_labels(self, split: str) -> bool:
-        """Whether this is a record that counts labels by sentence; for a run, predictions and corpus say it."""
-        return (self.path / "labels" / f"{split}.parquet").is_file()
+        """True where labels are counted by sentence, as in a study; else predictions and corpus say them."""
+        return self.packed is not None and self.file(f"labels/{split}.json").is_file()
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
-        """Sentence → label → correct, gold and predicted items; None where the layer is unknown.
+        """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
 
         Raises:
-            RunError: there are none, or they are damaged.
+            RunError: there are none.
         """
-        gold = self._read_gold(split)
-        if gold is None or task not in gold.labels:
-            raise RunError(f"{self.path}: expected counts of the labels of {task} on {split}, found none")
-        path = self.path / "labels" / f"{split}.parquet"
-        return dict(zip(gold.ids, records.read_labels(path, gold, task), strict=True))
-
-    def _read_gold(self, split: str) -> records.GoldTables | None:
-        """What the tables of a record on this split are differences to; None where they are whole."""
-        named = records.read_record(self.path)["gold"].get(split)
-        return records.read_gold(self.path.resolve().parent, named["name"], named["sha256"]) if named else None
+        with reading(path := self.file(f"labels/{split}.json")):
+            rows = read_json(path)[task].items()
+            return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
 
 
 def _result(kind: str, split: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from mtlprune.io.files import RunError, file_sha256, one_writer, read_json, verify_file, write_json, write_text
 from mtlprune.runs import forms
+from mtlprune.runs.study import packed_run
 
 SELECTION = "selection.json"
 """What halves of the data selected, of a run with pruning.method: stable."""
@@ -27,22 +28,29 @@ ANEW = "bring that file back, or train the run anew with another --out"
 
 
 class Evidence:
-    """A folder whose small files are those that were written.
+    """A folder, or a run of a study, whose small files are those that were written.
 
     Args:
-        path: the folder; it need not exist yet.
+        path: the folder, which need not exist yet, or STUDY/NAME.
+
+    Raises:
+        RunError: the study is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.encoder_path, self.checkpoint_path = self.file("encoder"), self.file("checkpoint.safetensors")
+        self.packed = packed_run(self.path)
+        """The run as its study has it; None of a run folder."""
+        self.encoder_path, self.checkpoint_path = self.path / "encoder", self.path / "checkpoint.safetensors"
+        names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
+        self.config_path, self.metrics_path, self.gates_path, self.uas_path = map(self.file, names)
 
     def __fspath__(self) -> str:
         return str(self.path)
 
     def file(self, name: str) -> Path:
         """Where a small file of the run can be read."""
-        return self.path / name
+        return self.path / name if self.packed is None else self.packed.file(name)
 
     def weights_path(self, epoch: int) -> Path:
         return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
@@ -89,7 +97,8 @@ class Evidence:
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
 
     def verify(self, encoder: bool = True) -> None:
-        """Refuse a run whose files are not those that it wrote. Results are verified where they are read.
+        """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
+        when they are opened.
 
         Args:
             encoder: its files too.
@@ -97,6 +106,8 @@ class Evidence:
         Raises:
             RunError: a file is missing, or was changed or damaged.
         """
+        if self.packed is not None:
+            return
         for name, sha256 in self.known_hashes().items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
                 verify_file(self.path / name, sha256, ANEW)

@@ -3,7 +3,7 @@
 config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  selection.json  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 
-A record (mtlprune.runs.records) is read as a run is, as far as no weights and no predictions are needed.
+A run of a study (mtlprune.runs.study), STUDY/NAME, is read as a run folder is, but for weights and predictions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.io.files import RunError, read_json_lines, reading
-from mtlprune.runs import forms, lock, records
+from mtlprune.runs import forms, lock
 from mtlprune.runs.evaluations import Evaluations
 from mtlprune.runs.evidence import EVIDENCE, RESULTS, SELECTION, TREATED
 from mtlprune.runs.settings import flat, is_aside
+from mtlprune.runs.study import open_study
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,27 +27,18 @@ __all__ = ["EVIDENCE", "RESULTS", "SELECTION", "TREATED", "RunError", "RunFolder
 
 
 class RunFolder(Evaluations):
-    """A folder that holds one run; it need not exist yet."""
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.file("metrics.jsonl")
-
-    @property
-    def gates_path(self) -> Path:
-        return self.file("gates.jsonl")
-
-    @property
-    def uas_path(self) -> Path:
-        return self.file("uas.jsonl")
+    """A folder that holds one run, or a run of a study; it need not exist yet."""
 
     # -- which run lies here -----------------------------------------------------------------------------------------
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run, or a record of one, as it was written. Raises RunError otherwise."""
+        """A folder that holds a run, or a run of a study, as it was written. Raises RunError otherwise."""
         folder = cls(path)
         if not folder.config_path.is_file():
+            if (study := open_study(folder.path.parent)) is not None and not folder.path.exists():
+                known = ", ".join(sorted(study.rows)[:8])
+                raise RunError(f"{study.folder} has no run {folder.path.name}; it has {known} and so on")
             if not folder.path.exists():
                 raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
             inside = sorted(folder.path.glob("*/config.yaml"))[:1]
@@ -57,23 +49,16 @@ class RunFolder(Evaluations):
 
     @classmethod
     def with_weights(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run itself. Raises RunError where it is none, or a record."""
+        """A folder that holds a run itself. Raises RunError where it is none, or a run of a study."""
         folder = cls.existing(path)
-        folder.refuse_record("weights")
+        folder.refuse_packed("weights")
         return folder
 
     def other(self, given: str | Path) -> RunFolder | None:
-        """A run that this one names, where it says or beside it under the same name, for folders are moved, and records
+        """A run that this one names, where it says or beside it under the same name, for folders are moved, and studies
         know the name only; None where it is not to be found."""
         places = (Path(given), self.path.parent / Path(given).name, self.path.resolve().parent / Path(given).name)
         return next((run for run in map(RunFolder, places) if run.config_path.is_file()), None)
-
-    def verify(self, encoder: bool = True) -> None:
-        """Refuse a run whose files are not those that it wrote, and a record that is not whole."""
-        if self.is_record:
-            records.read_record(self.path)
-        else:
-            super().verify(encoder)
 
     def is_finished(self) -> bool:
         """True where a run lies here that was trained to its end."""
@@ -94,7 +79,7 @@ class RunFolder(Evaluations):
             if self.is_finished():
                 self.verify(encoder=False)
                 self.read_vocabularies()
-                for best in self.read_best().values() if not self.is_record else ():
+                for best in self.read_best().values() if self.packed is None else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
                         raise RunError(f"{path} is missing; remove the folder to have it trained anew")
 

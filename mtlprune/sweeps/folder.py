@@ -11,7 +11,6 @@ A cell on which a process works is known by the lock of its run folder. Knows no
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ from typing import Any, Literal
 from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import FILE as STUDY
+from mtlprune.runs.study import matches, open_study
 from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def _state(place: Place, splits: list[str]) -> State:
     seconds = (place.run.read_manifest()["finished"].get("seconds") or None) if trained else None
     unscored = place.unscored(splits) if trained else []
     if trained and not unscored:
-        return State("done", "record" if place.run.is_record else "", trained, seconds)
+        return State("done", "", trained, seconds)
     if place.run.in_use():
         return State("running", _progress(place, trained), trained, seconds)
     place.run.check_whole()
@@ -157,11 +158,10 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
         cells: name → folder, digest, needs.
 
     Raises:
-        SweepError: records of a sweep are there; its cells are trained elsewhere.
+        SweepError: a study is there; its cells are trained elsewhere.
     """
-    before = read_index(root)["cells"].values() if (root / INDEX).is_file() else ()
-    if any(Place(root, cell["folder"]).run.is_record for cell in before):
-        raise SweepError(f"{root} holds records of runs, among which no run can be trained; name another --out")
+    if open_study(root) is not None:
+        raise SweepError(f"{root} is a study, among whose runs no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
     write_json(root / INDEX, index)
 
@@ -187,10 +187,10 @@ def default_folder(name: str) -> Path:
 
 
 def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
-    """The run folders of the finished cells of a sweep, in the order of its file.
+    """Runs of the finished cells of a sweep, in the order of its file.
 
     Args:
-        path: the sweep's folder, or its file where the folder is the usual one.
+        path: the sweep's folder or a study of it, or its file where the folder is the usual one.
         pattern: of the cells' names, such as ``gates-*``; several with commas.
         left_out: gets a sentence for those that are not finished, and for each damaged one.
 
@@ -199,36 +199,57 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     """
     path = Path(path)
     root = default_folder(read_specification(path).name) if path.is_file() else path
-    cells = read_index(root)["cells"]
-    patterns = pattern.split(",")
-    chosen = [name for name in cells if any(fnmatch.fnmatchcase(name, one) for one in patterns)]
+    cells = read_cells(root)
+    chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
     if not chosen:
         raise SweepError(
             f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
         )
-    folders = {name: Place(root, cells[name]["folder"]) for name in chosen}
-    reasons = {name: place.why_unusable() for name, place in folders.items()}
-    usable = [folders[name].run.path for name, reason in reasons.items() if reason is None]
-    damaged = {name: reason for name, reason in reasons.items() if reason}
-    missing = [name for name, reason in reasons.items() if reason == ""]
+    missing, damaged = unusable(root, chosen)
+    usable = [root / str(run) for name, run in chosen.items() if name not in missing and name not in damaged]
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
-        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells are not finished and left out: {_some(missing)}")
+        some = _some(missing)
+        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells are not finished and left out: {some}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:
         left_out += notes
     if not usable:
         why = "of the cells asked for none is finished" + (", or can be read" if damaged else "")
-        raise SweepError(f"{path}: {why} ({_some(chosen)}); run `mtlprune sweep`")
+        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); run `mtlprune sweep`")
     return usable
 
 
-def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
-    """Run folders, with those of its finished cells in the place of each sweep, and of `train --seeds` those of seeds.
+def holds_runs(root: Path) -> bool:
+    """True for the folder of a sweep, or a study."""
+    return (root / INDEX).is_file() or (root / STUDY).is_file()
 
-    A sweep is named by its folder or file; with ``:PATTERN`` behind it, such as ``runs/mine:gates-*``, some of its
-    cells are meant.
+
+def read_cells(root: Path) -> dict[str, str | None]:
+    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not finished."""
+    if (study := open_study(root)) is not None:
+        return dict(study.cells)
+    return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
+
+
+def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
+    """The cells that are not finished, and those that are damaged with their reasons; a study has none of these.
+
+    Args:
+        folders: cell → its folder in ``root``, as ``read_cells`` gives them.
+    """
+    if open_study(root) is not None:
+        return [name for name, folder in folders.items() if folder is None], {}
+    reasons = {name: Place(root, str(folder)).why_unusable() for name, folder in folders.items()}
+    return [name for name in reasons if reasons[name] == ""], {name: why for name, why in reasons.items() if why}
+
+
+def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
+    """Runs, with those of finished cells in the place of each sweep or study, and of `train --seeds` those of seeds.
+
+    A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
+    ``runs/mine:gates-*``, some of its cells are meant.
 
     Args:
         having: of a sweep's runs, only those with this file in them.
@@ -238,8 +259,9 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
     for given in map(str, runs):
         whole, sign, pattern = given.rpartition(":")
         for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
-            if (Path(place) / INDEX).is_file() or is_specification(Path(place)):
-                folders += [run for run in found_runs(place, cells, left_out) if not having or (run / having).is_file()]
+            if holds_runs(Path(place)) or is_specification(Path(place)):
+                cell_runs = found_runs(place, cells, left_out)
+                folders += [run for run in cell_runs if not having or RunFolder(run).file(having).is_file()]
                 break
         else:
             seeds = Path(given).glob("seed-*/config.yaml") if not (Path(given) / "config.yaml").is_file() else ()

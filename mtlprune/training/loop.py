@@ -69,7 +69,7 @@ def train(
     """
     with joined() as group, ExitStack() as stack:
         with group.agreed():
-            folder.refuse_record("weights")
+            folder.refuse_packed("weights")
             corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
             if group.leads:
                 stack.enter_context(folder.locked())

@@ -7,7 +7,7 @@ import logging
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,16 +199,16 @@ def write_beginning(
     data = {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")}
     gates = {"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}
     commit = {"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}
-    facts = {"begun_from": origins(config), **commit, "parameters": {**model.sizes(), **gates}}
-    begin_folder(config, folder, model.encoder, data, **facts)
+    facts = {"data": data, "begun_from": origins(config), **commit, "parameters": {**model.sizes(), **gates}}
+    begin_folder(config, folder, model.encoder, facts)
 
 
-def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, data: dict[str, Any], **facts: Any) -> None:
+def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, facts: Mapping[str, Any]) -> None:
     """Write encoder, manifest and configuration of a training or a pretraining; config.yaml comes last, so that its
     presence means that all are there."""
     save_encoder_files(encoder, folder.encoder_path)
     begun = provenance(config.train.seed)
-    folder.write_json("manifest.json", {**begun, "data": data, "files": folder.hashes(), **facts})
+    folder.write_json("manifest.json", {**begun, "files": folder.hashes(), **facts})
     folder.write_config(config.model_dump(mode="json"))
 
 

@@ -48,7 +48,7 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
         RunError: a damaged run.
     """
     folder = check_finished(path, key, own)
-    folder.refuse_record("weights")
+    folder.refuse_packed("weights")
     other = build_config(folder.read_config(), str(folder.config_path))
     for name in SAME:
         mine, theirs = getattr(config.encoder, name), getattr(other.encoder, name)

@@ -15,6 +15,7 @@ import numpy as np
 
 from mtlprune.analyses.claims.stability import jackknife
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 OPEN = 1e-3
@@ -23,7 +24,7 @@ OPEN = 1e-3
 def masks(given: str) -> tuple[np.ndarray, np.ndarray]:
     """(tasks, runs, L, A): which heads are open; (runs,): training seeds, as in KIND-TASK-TRAINING-SELECTION."""
     folder, kind = given.split(":")
-    paths = [sorted(Path(folder).glob(f"{kind}-{task}-*")) for task in TASKS]
+    paths = [sorted(read_study(Path(folder)).paths(f"{kind}-{task}-*")) for task in TASKS]
     found = [[next(iter(RunFolder(path).gates().values())) > OPEN for path in some] for some in paths]
     return np.array(found), np.array([path.name.split("-")[-3] for path in paths[0]])
 

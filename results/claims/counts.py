@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlprune.runs.claims import load_claims
+from mtlprune.runs.study import read_study
 
 TASKS, LEAST = ("pos", "ner", "dep", "con", "srl"), 3
 
@@ -29,10 +30,11 @@ def again(first: list[Path], second: list[Path]) -> str:
     return f"{np.mean(shared):.1f} in the mean of {len(shared)} ({min(shared)} to {max(shared)})"
 
 
-def main(records: str, older: str) -> None:
+def main(studies: str, older: str) -> None:
     """Print all of it."""
-    claims, dynamic = Path(records), sorted(Path(older).glob("gates-???-?-*"))
-    runs = np.array([[opened(path) for path in sorted(claims.glob(f"stable/stable-{task}-*"))] for task in TASKS])
+    stable, frozen_runs, regimes = (read_study(Path(studies, name)) for name in ("stable", "frozen", "regimes"))
+    dynamic = sorted(read_study(Path(older)).paths("gates-???-?"))
+    runs = np.array([[opened(path) for path in sorted(stable.paths(f"stable-{task}-*"))] for task in TASKS])
     most = 2 * runs.sum(1) > runs.shape[1]  # (T, L, A)
     by_seed = [int((runs[:, seed].sum(0) >= LEAST).sum()) for seed in range(runs.shape[1])]
     choices = [
@@ -47,10 +49,10 @@ def main(records: str, older: str) -> None:
     print(f"| claims of | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
     for task, mine in zip(TASKS, most, strict=True):
         print(f"| {task.upper()} | {' | '.join(str(int((mine & other).sum())) for other in most)} |")
-    frozen = sorted(claims.glob("frozen/frozen-*"))
-    repeats = [next(claims.glob(f"regimes/{path.name.rpartition('-')[0]}-*")) for path in frozen]
+    frozen = sorted(frozen_runs.paths("frozen-*"))
+    repeats = [regimes.paths(path.name.rpartition("-")[0])[0] for path in frozen]
     names = [path.name.split("-")[1:3] for path in dynamic]
-    trained = [next(claims.glob(f"regimes/dynamic-{task}-own-{seed}-*")) for task, seed in names]
+    trained = [regimes.paths(f"dynamic-{task}-own-{seed}")[0] for task, seed in names]
     print(
         f"\nFound again, of 36 heads: gates on frozen runs {again(frozen, repeats)}; gates trained with the encoder "
         f"{again(dynamic, trained)}."

@@ -18,10 +18,10 @@ from mtlprune.statistics.significance import over_seeds, resampled_sums
 HEADS = {"none": "72 heads", "random": "36 random", "gates": "36 by gates", "importance": "36 by importance"}
 
 
-def main(records: str) -> None:
+def main(study: str) -> None:
     """Print a row for each choice of heads."""
     runs = {f"{kind}-{side}": f"{kind}-{side}" for kind in HEADS for side in ("mtl5", "TASK")}
-    table = systems(Path(records), runs)
+    table = systems(Path(study), runs)
     found = {key: [one.scores(one.totals)] for key, one in table.items()}
     for sums in resampled_sums(list(table.values()), RESAMPLES, 0):
         for (key, one), part in zip(table.items(), sums, strict=True):

@@ -14,16 +14,19 @@ import numpy as np
 
 from mtlprune.analyses.claims.stability import Runs, jackknife, phi
 from mtlprune.runs.claims import RunGroup, load_claims
+from mtlprune.runs.study import read_study
 
 TASKS, MARGIN = ("pos", "ner", "dep", "con", "srl"), 0.10
 
 
 def selections(places: str) -> dict[str, Runs]:
-    """FOLDER:PREFIX,... → task → its runs, of the folders named PREFIX-TASK-*."""
+    """STUDY:PREFIX,... → task → its runs, of the cells named PREFIX-TASK-*."""
     found = {}
     for task in TASKS:
         parts = [place.rpartition(":") for place in places.split(",")]
-        paths = [path for folder, _, prefix in parts for path in sorted(Path(folder).glob(f"{prefix}-{task}-*"))]
+        paths = [
+            path for study, _, prefix in parts for path in sorted(read_study(Path(study)).paths(f"{prefix}-{task}-*"))
+        ]
         if paths:
             found[task] = Runs.of([RunGroup(task.upper(), tuple(load_claims(paths)))])
     return found

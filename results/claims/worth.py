@@ -18,6 +18,7 @@ from mtlprune.evaluation.scores import MAIN, SCORES, count_names
 from mtlprune.figures.grid import probability
 from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import read_study
 from mtlprune.statistics.significance import Floats, System, holm, over_seeds, resampled_sums, within_margin
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
@@ -25,7 +26,7 @@ CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "i
 PAIRS = (("stable", "unclaimed"), ("stable", "importance"), ("importance", "unclaimed"), ("stable", "all"))
 
 
-def systems(records: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
+def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
     """(choice of heads, task) → counts of its three runs, 0 in sentences without the layer."""
     found = {}
     for choice, pattern in choices.items():
@@ -34,7 +35,7 @@ def systems(records: Path, choices: dict[str, str]) -> dict[tuple[str, str], Sys
             names, score = count_names(kind, MAIN[kind]), SCORES[kind][MAIN[kind]]
             runs = []
             for seed in SEEDS:
-                [folder] = records.glob(f"{pattern.replace('TASK', task)}-{seed}-*")
+                [folder] = read_study(study).paths(f"{pattern.replace('TASK', task)}-{seed}")
                 counts = RunFolder(folder).read_counts("test")["counts"][task]
                 runs.append(np.array([[value or 0 for value in counts[name]] for name in names]).T)
             found[choice, task] = System(np.stack(runs), names, score, SEEDS)
@@ -51,12 +52,12 @@ def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan)
     return f"| {label} | {told['delta']:+.2f} | {between} | {' | '.join(map(probability, ps))} |"
 
 
-def main(records: str, *given: str) -> None:
+def main(study: str, *given: str) -> None:
     """Print the mean scores, then a row for each pair of choices and task."""
     choices = {name: runs for name, _, runs in (one.partition("=") for one in given or CHOICES)}
     first, *others = choices
     left = "srl" if given else "dep"  # whose difference outweighs those of the others
-    table = systems(Path(records), choices)
+    table = systems(Path(study), choices)
     points = {key: one.scores(one.totals) for key, one in table.items()}
     drawn = [
         {key: one.scores(part) for (key, one), part in zip(table.items(), sums, strict=True)}

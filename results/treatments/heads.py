@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.runs.claims import load_claims
+from mtlprune.runs.study import read_study
 from mtlprune.statistics.significance import holm
 
 SETTINGS, SEEDS = ("none", "dispatch-stem", "distil", "protect-stem", "project-features"), (1, 2, 3)
@@ -27,11 +28,11 @@ def beyond(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
     return float((one & other).sum() - (one.sum(1) * other.sum(1) / one.shape[1]).sum())
 
 
-def main(records: str) -> None:
+def main(study: str) -> None:
     """Print a row for each setting that was run, then one for each difference from none."""
     found, tasks = {}, {}
     for setting in SETTINGS:
-        names = [path for seed in SEEDS for path in Path(records).glob(f"heads-{setting}-mtl5-{seed}-*")]
+        names = [path for seed in SEEDS for path in read_study(Path(study)).paths(f"heads-{setting}-mtl5-{seed}-*")]
         if len(names) == len(SEEDS):
             models = [{claim.label.partition(":")[2]: claim.open for claim in load_claims([name])} for name in names]
             pairs = list(combinations(models[0], 2))

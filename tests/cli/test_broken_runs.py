@@ -76,7 +76,7 @@ class Broken:
             "train": ("train", *begin, "--out", run),
             "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
             "head": ("head", run, 1, 1, "--sentences", 1),
-            "record": ("runs", "record", run, "--out", out / "records"),
+            "pack": ("runs", "pack", run, "--out", out / "study"),
             "export": ("export", run, "--out", out / "export"),
             "heads": ("heads", run, "--permutations", 10, "--out", out / "heads"),
         }
@@ -135,9 +135,9 @@ EVIDENCE: dict[str, Callable[[bytes], bytes]] = {
 }
 """Changes after which a file is as valid as before, but no longer what the run found."""
 READERS = {
-    "scores/dev.json": ("table", "record", "export", "report"),
-    "counts/dev.json": ("record",),
-    "predictions/dev.jsonl": ("record",),
+    "scores/dev.json": ("table", "pack", "export", "report"),
+    "counts/dev.json": ("pack",),
+    "predictions/dev.jsonl": ("pack",),
 }
 
 

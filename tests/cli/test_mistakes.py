@@ -203,14 +203,14 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze cross pos --corpus corpus --out new", "--claims"),
     ("analyze show {root}/results/syntax/gates --width 2 --out new", "cm"),
     *(
-        (words, "records/tiny is the record of a run, without weights")
+        (words, "study/tiny is a run of a study, without weights")
         for words in (
-            *("evaluate records/tiny --split test", "predict records/tiny t.conllu", "prune records/tiny --out new"),
-            *("head records/tiny 1 1", "probe records/tiny --corpus corpus --out new"),
-            "analyze smoothing records/tiny --corpus corpus --out new",
-            "train tiny.yaml train.start=records/tiny --out new",
-            "train tiny.yaml pruning.method=importance pruning.keep=2 pruning.importance_of=records/tiny --out new",
-            "train tiny.yaml --out records/tiny",
+            *("evaluate study/tiny --split test", "predict study/tiny t.conllu", "prune study/tiny --out new"),
+            *("head study/tiny 1 1", "probe study/tiny --corpus corpus --out new"),
+            "analyze smoothing study/tiny --corpus corpus --out new",
+            "train tiny.yaml train.start=study/tiny --out new",
+            "train tiny.yaml pruning.method=importance pruning.keep=2 pruning.importance_of=study/tiny --out new",
+            "train tiny.yaml --out study/tiny",
         )
     ),
 ]  # fmt: skip
@@ -269,7 +269,7 @@ def workplace(
     changed(trained, root / "labels", "vocabulary.json", lambda tree: tree["pos"]["tags"].pop())
     changed(tiny_encoder("bert"), root / "family", "config.json", lambda tree: tree.update(model_type="megatron-bert"))
     shutil.copytree(trained, root / "weightless", ignore=lambda *_: ["weights"])
-    mtlprune("runs", "record", trained, "--out", root / "records").done()
+    mtlprune("runs", "pack", trained, "--out", root / "study").done()
     return root
 
 

@@ -17,7 +17,7 @@ from mtlprune.encoder.gates import top_mask
 from mtlprune.io.files import RunError
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
-from mtlprune.sweeps.recording import record
+from mtlprune.sweeps.packing import pack
 from mtlprune.training.pruning import selectors
 from mtlprune.training.pruning.selectors import (
     SELECTORS,
@@ -158,8 +158,8 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
         np.testing.assert_array_equal(SELECTORS[selector](seen, part, seed), mask)
     assert all(parameter.grad is None for parameter in seen.model.parameters())
     corpus = corpus_of(settings)
-    list(record([tmp_path / "run"], tmp_path / "records", lambda _, __, split: list(corpus[split])))
-    for path in (tmp_path / "run", tmp_path / "records/run"):
+    pack([tmp_path / "run"], tmp_path / "study", lambda _, __, split: list(corpus[split]))
+    for path in (tmp_path / "run", tmp_path / "study/run"):
         [claim] = load_claims([path])
         np.testing.assert_array_equal(claim.gates, gates)
         np.testing.assert_array_equal(claim.frequencies, found["frequencies"])

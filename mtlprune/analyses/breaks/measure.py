@@ -23,6 +23,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.breaks import Axis
 from mtlprune.io.files import RunError, read_json_lines
 from mtlprune.runs.results import Grid, Result, head_rows
+from mtlprune.runs.study import packed_run
 from mtlprune.statistics.permutation import layer_orders, tail
 
 Place = tuple[str, int, int]
@@ -224,9 +225,16 @@ def read_logs(paths: Sequence[Path]) -> Points:
     """
     files: list[Path] = []
     for path in paths:
-        if not path.exists():
+        packed = packed_run(path)
+        if packed is None and not path.exists():
             raise BreakError(f"{path}: there is no such log")
-        here = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        here = (
+            [packed.file(name) for name in packed.files() if name.endswith(".jsonl")]
+            if packed
+            else sorted(path.glob("*.jsonl"))
+            if path.is_dir()
+            else [path]
+        )
         if not here:
             raise BreakError(f"{path}: expected a folder with logs (*.jsonl), found none")
         files += here

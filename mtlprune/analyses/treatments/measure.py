@@ -274,7 +274,7 @@ def _benched(paths: Sequence[Path]) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
     ratios: dict[str, float] = {}
     for path in paths:
-        with reading(path, remedy="--costs: expected {\"ratios\": {NAME: NUMBER}}"):
+        with reading(path, remedy='--costs: expected {"ratios": {NAME: NUMBER}}'):
             ratios |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
     return ratios
 

@@ -63,7 +63,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     if not sources.runs:
         raise RunError("a report needs at least one run")
     runs = described_once(sources.runs)
-    measured = [run.folder.path for run in runs if (run.folder.path / page_curves.LATENCY).is_file()]
+    measured = [path for run in runs if (path := run.folder.file(page_curves.LATENCY)).is_file()]
     corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     probes = page_analyses.probes_part(sources.probes, corpora)

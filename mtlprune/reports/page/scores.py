@@ -301,7 +301,7 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: 
 
 
 def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> LabelsBySentence:
-    """Sentence → counts of its labels, as a record has them, or from predictions beside the gold."""
+    """Sentence → counts of its labels, as a study has them, or from predictions beside the gold."""
     if folder.has_labels(split):
         return folder.read_labels(split, task)
     predicted = {sentence.id: sentence for sentence in folder.read_predictions(split)}

@@ -368,7 +368,7 @@ class Distil(Treatment):
                 why = "; take predicates: classified" if isinstance(student, SRL) else ""
                 raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{why}")
             other = check_finished(path, key, run.folder)
-            other.refuse_record("weights")
+            other.refuse_packed("weights")
             theirs = build_config(other.read_config(), str(other.config_path))
             if task not in theirs.tasks:
                 raise ConfigError(f"{key}: expected a run with the task {task}, found {', '.join(theirs.tasks)}")

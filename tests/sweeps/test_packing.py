@@ -1,13 +1,15 @@
-"""Records: small, exact, portable; made of any run, read in the place of runs; damage is told, never read."""
+"""Studies: small, exact, portable; packed of any run, read in the place of runs; damage is told, never read."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,16 @@ from gated_runs import write_run as write_gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import LABELS, sentences
-from report_runs import EVIL, TASKS, gold_sentences, write_study
+from report_runs import TASKS, gold_sentences, write_study
 from safetensors.numpy import save_file
 
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.evaluation.scores import count
-from mtlprune.runs import records
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.study import ROWS, add_runs, open_study
 from mtlprune.sentence import LAYERS, Dependencies, Sentence
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import write_index
-from mtlprune.sweeps.recording import gold_tables, record, without_places
+from mtlprune.sweeps.packing import pack, without_places
 
 
 def gold_of(folder: Path) -> Callable[[str, str, str], Sequence[Any]]:
@@ -41,13 +42,21 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def packed(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name of a run → column → what its study has of it."""
+    study = open_study(folder)
+    assert study is not None
+    rows = study.table.read().to_pylist()
+    return {row["run"]: {name: value for name, value in row.items() if value is not None} for row in rows}
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two folders to work in: in one the runs of a sweep and their corpus, in the other their records, under one name.
+    """Two folders to work in: in one the runs of a sweep and their corpus, in the other their study, under one name.
 
     Beside the cells of the study: a run with a gate set a task, one whose heads were removed, one not finished.
     """
-    here, there = (tmp_path_factory.mktemp(name) for name in ("runs", "records"))
+    here, there = (tmp_path_factory.mktemp(name) for name in ("runs", "studies"))
     gold = gold_sentences()
     save_corpus({"test": gold}, here / "data/x", name="x", licence="none", sources={})
     runs = write_study(here / "mine", seeds=(1, 2), gold=gold)
@@ -71,8 +80,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     write_gated(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
     cells = {path.name: {"folder": path.name} for path in sorted((here / "mine").iterdir())}
     write_index(here / "mine", "mine", Path("mine.yaml"), cells)
-    made = list(record([here / "mine"], there / "mine", gold_of(here / "data/x")))
-    assert len(made) == len(runs) == 26
+    pack([here / "mine"], there / "mine", gold_of(here / "data/x"))
+    assert len(packed(there / "mine")) == len(runs) == 26
     return here, there
 
 
@@ -93,7 +102,7 @@ PAGE = ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "mad
     ],
     ids=lambda words: "-".join(map(str, words[:2])).replace("mine:", ""),
 )
-def test_what_is_made_of_records_is_what_is_made_of_runs(study, monkeypatch, mtlprune, words):
+def test_what_is_made_of_a_study_is_what_is_made_of_runs(study, monkeypatch, mtlprune, words):
     made = []
     for folder in study:
         monkeypatch.chdir(folder)
@@ -108,14 +117,12 @@ BREAKS: dict[str, Callable[[str], str]] = {
     "gates.jsonl": lambda text: text.replace('"shared"', '"ner"'),
     "config.yaml": lambda text: text.replace("encoder:", "encoders:"),
     "best.json": lambda text: text.replace('"joint"', '"joined"'),
-    "record.json": lambda text: text.replace('"run"', '"ran"'),
 }
 
 
 @pytest.mark.parametrize("file", BREAKS)
 def test_a_broken_cell_is_left_out_and_its_file_named(file, study, monkeypatch, mtlprune, tmp_path, caplog):
-    here, there = study
-    root = shutil.copytree((there if file == "record.json" else here) / "mine", tmp_path / "mine")
+    root = shutil.copytree(study[0] / "mine", tmp_path / "mine")
     broken = root / "gates-pos-1" / file
     text = broken.read_text(encoding="utf-8")
     broken.write_text(BREAKS[file](text), encoding="utf-8")
@@ -128,40 +135,63 @@ def test_a_broken_cell_is_left_out_and_its_file_named(file, study, monkeypatch, 
         assert "gates-pos-1 " in shown and " left out: " in shown and f"gates-pos-1/{file}" in shown, shown[:2000]
 
 
-def test_runs_and_records_stand_side_by_side_and_records_are_replaced_whole(study, mtlprune, tmp_path):
+def test_runs_and_runs_of_studies_stand_side_by_side(study, mtlprune):
     here, there = study
     half = [place / "mine" / f"none-{tasks}-1" for place, tasks in ((here, "pos"), (there, "mtl5"))]
     whole = [here / "mine" / path.name for path in half]
     made = [mtlprune("table", *runs, "--resamples", 50) for runs in (half, whole)]
     assert made[0] == made[1].done()
-    shutil.copytree(there / "mine", tmp_path / "mine")
-    (tmp_path / "mine/none-pos-1/scores/extra.json").write_text("{}")
-    list(record([f"{here / 'mine'}:none-*"], tmp_path / "mine", gold_of(here / "data/x")))
-    assert files(tmp_path / "mine") == files(there / "mine")
-    list(record([here / "mine/none-pos-1"], tmp_path / "alone", gold_of(here / "data/x")))
-    assert files(tmp_path / "alone/none-pos-1") == files(there / "mine/none-pos-1")
+
+
+def test_a_study_grows_and_is_the_same_however_it_grew(study, tmp_path):
+    """In parts, with labels or without; what it has already is left as it is."""
+    here, there = study
+    gold, out = gold_of(here / "data/x"), tmp_path / "out"
+    for pattern in ("none-*", "gates-*", "none-*", "*"):
+        pack([f"{here / 'mine'}:{pattern}"], out, gold)
+    assert files(out) == files(there / "mine")
+    cells = open_study(out).cells
+    assert list(cells) == sorted(cells) and cells["late-1"] is None and cells["none-pos-1"] == "none-pos-1"
+    pack([here / "mine/none-pos-1"], tmp_path / "alone", gold, labels=False)
+    alone, whole = packed(tmp_path / "alone")["none-pos-1"], packed(out)["none-pos-1"]
+    assert alone.items() <= whole.items() and whole.keys() - alone.keys() == {"labels/test.json"}
+
+
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_a_kill_while_runs_are_added_leaves_the_study_as_it_was(study, tmp_path, monkeypatch, moment):
+    here, _ = study
+    gold, out = gold_of(here / "data/x"), tmp_path / "out"
+    pack([here / "mine/none-pos-1"], out, gold)
+    before, syncs = packed(out), []
+
+    def killed(path: Path) -> None:
+        syncs.append(path)
+        if len(syncs) == moment:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr("mtlprune.io.files.sync", killed)
+        pack([here / "mine/none-pos-2"], out, gold)
+    assert packed(out).items() >= before.items()
+    pack([here / "mine/none-pos-2", here / "mine/none-dep-1"], out, gold)
+    assert packed(out).keys() == {"none-pos-1", "none-pos-2", "none-dep-1"}
+    assert len([path for path in out.iterdir() if not path.name.startswith(".")]) == 2
 
 
 def test_nothing_of_the_corpus_or_the_machine_is_in_it(study):
-    import pyarrow.parquet as pq
-
     here, there = study
-    text = b"".join(content for name, content in files(there / "mine").items() if not name.endswith(".parquet"))
-    assert str(here).encode() not in text and b'"cat"' not in text and b"w17" not in text
-    strings: set[str] = set()
-    for table in map(pq.read_table, there.rglob("*.parquet")):
-        strings.update(*(table[name].to_pylist() for name in {"id", "task", "label"} & set(table.column_names)))
-    words = {word for sentence in gold_sentences() for word in sentence.words} - {EVIL, "."}  # which are tags, too
-    assert not strings & words and {"nsubj", "ARG0", "s001", "srl"} <= strings
+    text = " ".join(str(value) for row in packed(there / "mine").values() for value in row.values())
+    assert str(here) not in text and '"cat"' not in text and "w17" not in text
+    assert all(word in text for word in ("nsubj", "ARG0", "s001", "srl"))
 
 
-def test_counts_without_predictions_are_recorded_whole(tmp_path, mtlprune):
-    """Such as those on another corpus, whose gold is not at hand."""
-    run = write_counted(tmp_path / "a", {"pos": 0.9, "ner": 0.5}, split="test.on-other-12345678")
-    list(record([run.path], tmp_path / "records", gold_of(tmp_path / "nowhere")))
-    again = RunFolder.existing(tmp_path / "records/a")
-    assert again.read_counts("test.on-other-12345678") == run.read_counts("test.on-other-12345678")
-    assert again.splits() == run.splits() and not again.has_labels("test.on-other-12345678")
+def test_counts_on_another_corpus_are_kept(tmp_path):
+    """Labels are not: its gold is not at hand."""
+    run, split = write_counted(tmp_path / "a", {"pos": 0.9}, split="test.on-other-12345678"), "test.on-other-12345678"
+    pack([run.path], tmp_path / "study", gold_of(tmp_path / "nowhere"))
+    kept = RunFolder.existing(tmp_path / "study/a")
+    assert kept.splits() == run.splits() == [split] and kept.read_scores(split) == run.read_scores(split)
+    assert kept.read_counts(split) == run.read_counts(split) and not kept.has_labels(split)
 
 
 def write_over(path: Path) -> None:
@@ -170,26 +200,26 @@ def write_over(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("mine/none-pos-1/counts/test.parquet", write_over),
-        ("mine/none-pos-1/config.yaml", write_over),
-        ("mine/none-pos-1/labels/test.parquet", Path.unlink),
-        ("mine/none-pos-1/scores/dev.json", lambda path: path.write_text("{}")),
-        ("mine/none-pos-1/record.json", lambda path: path.write_text("[]")),
-        ("mine/none-pos-1/record.json", lambda path: path.write_text('{"version": 2}')),
-    ],
-)
-def test_a_damaged_record_is_one_sentence(study, tmp_path, mtlprune, name, damage):
+@pytest.mark.parametrize("damage", [write_over, Path.unlink])
+def test_a_damaged_study_is_one_sentence(study, tmp_path, mtlprune, damage):
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
-    damage(tmp_path / name)
-    answer = mtlprune("table", tmp_path / "mine/none-pos-1")
-    answer.refuses(str(tmp_path / name))
-    assert answer.out == "" and "runs record" in answer.err
+    [path] = (tmp_path / "mine").glob("runs-*")
+    damage(path)
+    answer = mtlprune("table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
+    answer.refuses(str(path))
+    assert answer.out == ""
 
 
-def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study, tmp_path):
+@pytest.mark.parametrize("change", [{"version": 2}, {"format": "another"}, {"cells": None}, {"more": 1}])
+def test_a_study_of_another_version_is_refused(study, tmp_path, change):
+    shutil.copytree(study[1] / "mine", tmp_path / "mine")
+    path = tmp_path / "mine/study.json"
+    path.write_text(json.dumps({k: v for k, v in (json.loads(path.read_text()) | change).items() if v is not None}))
+    with pytest.raises(RunError, match=re.escape(str(path))):
+        RunFolder(tmp_path / "mine/none-pos-1")
+
+
+def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path):
     here, there = study
     run, gold = here / "mine/none-pos-1", gold_of(here / "data/x")
     (tmp_path / "other").mkdir()
@@ -197,37 +227,40 @@ def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(study, tmp_pa
     shutil.copytree(run, tmp_path / "duplicate/none-pos-1")
     shutil.copytree(here / "mine/none-pos-2", tmp_path / "unlike/none-pos-1")
     write_index(tmp_path / "unlike", "unlike", Path("x.yaml"), {"a": {"folder": "none-pos-1"}})
-    list(record([tmp_path / "duplicate/none-pos-1"], tmp_path / "has", gold))
+    pack([tmp_path / "duplicate/none-pos-1"], tmp_path / "has", gold)
+    shutil.copytree(there / "mine", tmp_path / "sweep")
     for runs, out, words in [
         ([here / "mine/late-1"], tmp_path / "new", "is not trained to the end"),
         ([tmp_path / "nowhere"], tmp_path / "new", "is no run folder"),
-        ([there / "mine/none-pos-1"], tmp_path / "new", "is a record already"),
-        ([run], tmp_path / "other", "holds notes.txt, which is no record"),
-        ([run], here / "mine", "which is no record"),
-        ([run], run, "which is no record"),
+        ([there / "mine/none-pos-1"], tmp_path / "new", "is packed already"),
+        ([there / "mine/none-pos-9"], tmp_path / "new", "has no run none-pos-9; it has gates-con-1, "),
+        ([run], tmp_path / "other", "holds notes.txt and no study"),
+        ([run], here / "mine", "and no study"),
+        ([run], run, "and no study"),
         ([run], tmp_path / "other/notes.txt", "is a file"),
-        ([run, tmp_path / "duplicate/none-pos-1"], tmp_path / "new", "have the same name"),
+        ([run, tmp_path / "duplicate/none-pos-1"], tmp_path / "new", "two of the runs have the name"),
         ([run, tmp_path / "unlike/none-pos-1"], tmp_path / "new", "are two sweeps"),
-        ([tmp_path / "unlike/none-pos-1"], tmp_path / "has", "is the record of another run"),
+        ([tmp_path / "unlike/none-pos-1"], tmp_path / "has", "has another run of the name none-pos-1 than"),
+        ([tmp_path / "unlike/none-pos-1"], tmp_path / "sweep", "is a study of the sweep mine"),
     ]:
         before = files(tmp_path)
         with pytest.raises(RunError, match=words):
-            list(record(runs, out, gold))
+            pack(runs, out, gold)
         assert files(tmp_path) == before and not (tmp_path / "new").exists()
 
 
-def test_gold_that_is_not_to_be_had_is_told_and_no_half_record_is_left(study, tmp_path, monkeypatch, mtlprune):
+def test_gold_that_is_not_to_be_had_is_told_and_no_half_study_is_left(study, tmp_path, monkeypatch, mtlprune):
     monkeypatch.chdir(tmp_path)
-    words = "runs", "record", study[0] / "mine:none-pos-1", "--out", "new"
+    words = "runs", "pack", study[0] / "mine:none-pos-1", "--out", "new"
     mtlprune(*words).refuses("the gold is not to be had")
     assert files(tmp_path) == {}
-    assert "1 record in new" in mtlprune(*words, "--data", study[0] / "data/x").done().out
-    assert files(Path("new/none-pos-1")) == files(study[1] / "mine/none-pos-1")
+    assert "new: 1 runs in 0.0" in mtlprune(*words, "--data", study[0] / "data/x").done().out
+    assert packed(Path("new"))["none-pos-1"] == packed(study[1] / "mine")["none-pos-1"]
 
 
 @pytest.mark.slow
-def test_results_are_made_again_from_records_alone(study, tmp_path):
-    """results/rebuild.sh, by a shell, with the records of a small study, away from its corpus."""
+def test_results_are_made_again_from_a_study_alone(study, tmp_path):
+    """results/rebuild.sh, by a shell, with a small study, away from its corpus."""
     root = Path(__file__).parents[2]
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mtlprune").write_text(f'#!/bin/sh\nexec {sys.executable} -m mtlprune "$@"\n')
@@ -236,7 +269,7 @@ def test_results_are_made_again_from_records_alone(study, tmp_path):
     for path in [*(tmp_path / "mine").glob("*/*/test.json"), *(tmp_path / "mine").glob("*/*/test.jsonl")]:
         shutil.copy(path, path.with_stem("dev"))
     gold = list(load_corpus(study[0] / "data/x")["test"])
-    list(record([tmp_path / "mine"], tmp_path / "results/ewt5-minilm/records", lambda *asked: gold))
+    pack([tmp_path / "mine"], tmp_path / "results/ewt5-minilm/records", lambda *asked: gold)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     command = ["sh", str(root / "results/rebuild.sh")]
     subprocess.run(command, cwd=tmp_path, env=os.environ | {"PATH": path, "PYTHONPATH": str(root)}, check=True)
@@ -250,11 +283,14 @@ def test_results_are_made_again_from_records_alone(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_records_of_the_repository_make_its_table(tmp_path, mtlprune, monkeypatch):
+def test_the_study_of_the_repository_makes_its_table(tmp_path, mtlprune, monkeypatch):
     """Without runs and corpus, to the byte."""
     monkeypatch.chdir(Path(__file__).parents[2])
     words = ("table", "results/ewt5-minilm/records:none-???-?,none-mtl5-?", "--split", "test", "--margin", "1.0")
     assert mtlprune(*words).done().out == Path("results/ewt5-minilm/records.md").read_text()
+
+
+FILES = ("config.yaml", "gates.jsonl", "encoder/heads.json", "scores/dev.json", "counts/dev.json", "labels/dev.json")
 
 
 @st.composite
@@ -270,60 +306,36 @@ def pairs(draw: st.DrawFn) -> tuple[Sentence, Sentence]:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(st.lists(pairs(), min_size=1, max_size=5))
-def test_counts_come_back_as_they_were(tmp_path_factory, drawn):
-    folder = tmp_path_factory.mktemp("tables")
-    gold = [replace(sentence, id=f"s{place}") for place, (sentence, _) in enumerate(drawn)]
-    predicted = [replace(sentence, id=f"s{place}") for place, (_, sentence) in enumerate(drawn)]
-    tables = gold_tables(gold)
-    mark = records.write_gold(folder, "x-test", tables)
-    again = records.read_gold(folder, "x-test", mark)
-    assert (list(again.ids), again.counts, again.labels) == (list(tables.ids), tables.counts, tables.labels)
-    counts: dict[str, dict[str, list[int | None]]] = {}
-    for task in LAYERS:
-        rows = [count(task, g, p) for g, p in zip(gold, predicted, strict=True)]
-        names = sorted({name for row in rows if row for name in row})
-        if names:
-            counts[task] = {name: [None if row is None else row.get(name, 0) for row in rows] for name in names}
-    for held in (again, None):
-        records.write_counts(folder / "counts.parquet", tables.ids, counts, held)
-        assert records.read_counts(folder / "counts.parquet", held) == {"ids": list(tables.ids), "counts": counts}
-    labels = {task: [count_labels(task, g, p) for g, p in zip(gold, predicted, strict=True)] for task in again.labels}
-    records.write_labels(folder / "labels.parquet", labels)
-    for task, rows in labels.items():
-        assert records.read_labels(folder / "labels.parquet", again, task) == rows
+def test_counts_of_labels_come_back_as_they_were(tmp_path_factory, drawn):
+    folder = tmp_path_factory.mktemp("study")
+    labels = {
+        task: {f"s{place}": count_labels(task, gold, guess) for place, (gold, guess) in enumerate(drawn)}
+        for task in LAYERS
+    }
+    add_runs(folder, {"a": {"tasks": [], "seed": 1, "labels/test.json": json.dumps(labels)}}, {"a": "a"}, {})
+    assert {task: RunFolder(folder / "a").read_labels("test", task) for task in LAYERS} == labels
 
 
-def test_counts_of_other_sentences_are_no_differences_to_gold(tmp_path):
-    gold = gold_tables(gold_sentences(3))
-    for ids, known in ((["s000", "s002", "s001"], 1), (["s000", "s001", "s002"], None)):
-        with pytest.raises(RunError, match="sentences"):
-            records.write_counts(tmp_path / "x.parquet", ids, {"pos": {"words": [1, 1, known]}}, gold)
-    assert not (tmp_path / "x.parquet").exists()
-
-
-def test_gold_of_the_same_content_stays_as_other_records_know_it(tmp_path):
-    """Such as where another version of pyarrow wrote it."""
-    import pyarrow.parquet as pq
-
-    gold = gold_tables(gold_sentences(3))
-    first = records.write_gold(tmp_path, "x", gold)
-    for path in (tmp_path / "gold").iterdir():
-        pq.write_table(pq.read_table(path), path)
-    second = records.write_gold(tmp_path, "x", gold)
-    assert second != first and records.write_gold(tmp_path, "x", gold) == second
-    (tmp_path / "gold/x.labels.parquet").write_bytes(b"PAR1")
-    assert records.read_gold(tmp_path, "x", records.write_gold(tmp_path, "x", gold)) == gold
-    third = records.write_gold(tmp_path, "x", gold_tables(gold_sentences(4)))
-    assert len(records.read_gold(tmp_path, "x", third).ids) == 4
-
-
-@pytest.mark.parametrize("kind", ["counts", "labels"])
-def test_gold_that_changed_or_is_gone_is_told(tmp_path, kind):
-    mark, path = records.write_gold(tmp_path, "x", gold_tables(gold_sentences(3))), tmp_path / f"gold/x.{kind}.parquet"
-    for damage, said in ((write_over, "not those that the record was made"), (Path.unlink, "missing; .*copy both")):
-        damage(path)
-        with pytest.raises(RunError, match=said):
-            records.read_gold(tmp_path, "x", mark)
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.dictionaries(st.sampled_from(FILES), st.text(), max_size=4), min_size=2, max_size=3 * ROWS))
+def test_files_come_back_as_they_were(tmp_path_factory, drawn):
+    """Also where runs are added, and of runs in several groups of rows."""
+    folder = tmp_path_factory.mktemp("study")
+    rows = {
+        f"{hash(str(place)) % 1000}-{place}": {"tasks": ["pos"], "seed": 1, **one} for place, one in enumerate(drawn)
+    }
+    names = list(rows)
+    for some in (names[::2], names[1::2]):
+        add_runs(folder, {name: rows[name] for name in some}, {f"cell {name}": name for name in some}, {})
+    for name, row in rows.items():
+        run = RunFolder(folder / name)
+        assert {file: run.file(file).read_text() for file in FILES if run.file(file).is_file()} == {
+            file: text for file, text in row.items() if file in FILES
+        }
+    study = open_study(folder)
+    assert study.paths("cell *") == [folder / name for name in (*names[1::2], *names[::2])]
+    with pytest.raises(RunError, match=f"has a run {names[0]} by now"):
+        add_runs(folder, {names[0]: rows[names[0]]}, {}, {})
 
 
 def test_absolute_paths_keep_their_last_part():

@@ -1,0 +1,205 @@
+"""Studies: many finished runs in two files, without weights and text, small enough to be kept with what they show.
+
+STUDY/study.json         cells and their runs, the sweep, and the SHA-256 of the table
+STUDY/runs-SHA.parquet   a row a run: name, tasks, seed, and the text of its small files, a column a file
+
+RunFolder("STUDY/NAME") reads a run of a study as it reads a run folder. The table is sorted by run and compressed some
+runs at a time, for counts of one sentence differ little among them; counts/SPLIT.json is the file of the run, and
+labels/SPLIT.json counts every label in every sentence, in the place of predictions and corpus. The table's name begins
+its SHA-256 and study.json is replaced last, so a process that is killed while it adds runs leaves the study as it was.
+mtlprune.sweeps.packing packs runs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any
+
+from mtlprune.io.files import RunError, one_writer, read_json, reading, remove, verify_file, write_bytes, write_json
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+FILE = "study.json"
+FORMAT, VERSION = "mtlprune study", 1
+ANEW = "bring that file back, or pack the runs anew with `mtlprune runs pack`"
+ROWS = 16
+"""Runs that are compressed together: one is not read without the others."""
+LARGE = ("counts/", "labels/")
+"""How the names of files begin that are read one at a time; all others of a study are read at once."""
+
+
+class PackedFile(PosixPath):
+    """A file of a run of a study: a path that can be read, though nothing lies there."""
+
+    content: str | None = None
+
+    def is_file(self, **_: Any) -> bool:
+        return self.content is not None
+
+    exists = is_file
+
+    def open(self, mode: str = "r", *_: Any, **__: Any) -> Any:
+        if self.content is None:
+            raise FileNotFoundError
+        return io.BytesIO(self.content.encode()) if "b" in mode else io.StringIO(self.content)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What study.json says, and the table beside it."""
+
+    folder: Path
+    sha256: str
+    cells: Mapping[str, str | None]
+    """Cell of the sweep, in its order → its run; None: it was not finished. A run of no sweep is a cell."""
+    sweep: Mapping[str, str] = field(default_factory=dict)
+    """Its "name" and "file"; nothing for runs of no sweep."""
+
+    @property
+    def table(self) -> pq.ParquetFile:
+        """Raises RunError where it is not the one that was written."""
+        return _open_table(_path(self.folder, self.sha256), self.sha256)
+
+    @cached_property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Run → column → what it holds, but for large files."""
+        small = [name for name in self.table.schema_arrow.names if not name.startswith(LARGE)]
+        return {row["run"]: row for row in self.table.read(small).to_pylist()}
+
+    def paths(self, pattern: str = "*") -> list[Path]:
+        """Runs by the names of their cells; several patterns with commas."""
+        return [self.folder / run for cell, run in self.cells.items() if run is not None and matches(cell, pattern)]
+
+    def text(self, run: str, name: str) -> str | None:
+        """A file of a run; None where it has none of that name."""
+        if not name.startswith(LARGE):
+            return self.rows[run].get(name)
+        group, row = divmod(list(self.rows).index(run), ROWS)
+        return _read_group(_path(self.folder, self.sha256), self.sha256, group, name)[row]
+
+
+def _path(folder: Path, digest: str) -> Path:
+    return folder / f"runs-{digest[:8]}.parquet"
+
+
+@functools.lru_cache(maxsize=64)
+def _open_table(path: Path, digest: str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    verify_file(path, digest, ANEW)
+    return pq.ParquetFile(path)
+
+
+@functools.lru_cache(maxsize=16)
+def _read_group(path: Path, digest: str, group: int, name: str) -> list[str | None]:
+    table = _open_table(path, digest)
+    known = name in table.schema_arrow.names
+    return table.read_row_group(group, [name])[name].to_pylist() if known else [None] * ROWS
+
+
+def matches(cell: str, pattern: str) -> bool:
+    """Whether the name of a cell is one of those that a pattern, or several with commas, means."""
+    return any(fnmatch.fnmatchcase(cell, each) for each in pattern.split(","))
+
+
+def open_study(folder: Path) -> Study | None:
+    """The study in a folder; None where there is none. Raises RunError where it is damaged."""
+    try:
+        status = (folder / FILE).stat()
+    except OSError:
+        return None
+    return _read_study(folder, status.st_ino, status.st_mtime_ns)
+
+
+def read_study(folder: Path) -> Study:
+    """The study in a folder. Raises RunError where there is none, or it is damaged."""
+    if (study := open_study(folder)) is None:
+        raise RunError(f"{folder} is no study (it has no {FILE}); `mtlprune runs pack` makes one")
+    return study
+
+
+@functools.lru_cache(maxsize=64)
+def _read_study(folder: Path, *_: int) -> Study:
+    path = folder / FILE
+    tree = read_json(path, RunError, ANEW)
+    with reading(path, RunError, ANEW):
+        if (tree.pop("format"), version := tree.pop("version")) != (FORMAT, VERSION):
+            raise ValueError(f"expected a study of version {VERSION}, found {version!r}")
+        return Study(folder, **tree)
+
+
+class PackedRun:
+    """A run of a study."""
+
+    def __init__(self, study: Study, name: str) -> None:
+        self.study, self.name = study, name
+
+    def file(self, name: str) -> PackedFile:
+        path = PackedFile(self.study.folder / self.name / name)
+        path.content = self.study.text(self.name, name)
+        return path
+
+    def files(self) -> list[str]:
+        """Names of the small ones."""
+        row = self.study.rows[self.name]
+        return sorted(name for name in row if "." in name and row[name] is not None)
+
+
+def packed_run(path: Path) -> PackedRun | None:
+    """The run of a study that a path STUDY/NAME means, if there is one. Raises RunError where the study is damaged."""
+    study = open_study(path.parent)
+    return PackedRun(study, path.name) if study is not None and path.name in study.rows else None
+
+
+def add_runs(
+    folder: Path, rows: Mapping[str, Mapping[str, Any]], cells: Mapping[str, str | None], sweep: Mapping[str, str]
+) -> None:
+    """Add runs to a study, or begin one; whoever reads it meanwhile reads it as it was.
+
+    Args:
+        rows: run, which the study does not have → tasks, seed, and name of a file → its text.
+        cells: as those of a study.
+
+    Raises:
+        RunError: the study is damaged, another process added a run of such a name, or the disk refuses.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with one_writer(folder):
+        before = open_study(folder)
+        known = {} if before is None else {row["run"]: row for row in before.table.read().to_pylist()}
+        if twice := sorted(known.keys() & rows.keys()):
+            raise RunError(f"{folder} has a run {twice[0]} by now; pack the runs again")
+        every: dict[str, Mapping[str, Any]] = {**known, **rows}
+        names = sorted({name for row in every.values() for name in row} - {"run", "tasks", "seed"})
+        columns = {name: [every[run].get(name) for run in sorted(every)] for name in ("tasks", "seed", *names)}
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            pa.table({"run": sorted(every), **columns}),
+            sink,
+            row_group_size=ROWS,
+            compression="zstd",
+            compression_level=19,
+            data_page_size=1 << 26,
+            use_dictionary=False,
+            write_statistics=False,
+        )
+        content = sink.getvalue().to_pybytes()
+        digest = sha256(content).hexdigest()
+        write_bytes(_path(folder, digest), content)
+        there = {} if before is None else before.cells
+        whole = {cell: there.get(cell) or cells.get(cell) for cell in {**cells, **there}}
+        about = sweep or ({} if before is None else before.sweep)
+        write_json(
+            folder / FILE, {"format": FORMAT, "version": VERSION, "sweep": about, "sha256": digest, "cells": whole}
+        )
+        remove(*{*folder.glob("runs-????????.parquet")} - {_path(folder, digest)})

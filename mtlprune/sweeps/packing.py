@@ -1,0 +1,172 @@
+"""Packs runs into a study (mtlprune.runs.study): what tables, maps, overlap and pages need, without weights and text.
+
+pack(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from mtlprune.config.blocks import filled
+from mtlprune.io.files import json_text, read_text
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import EVIDENCE, RESULTS, RunError, RunFolder
+from mtlprune.runs.study import add_runs, open_study, packed_run
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.significance import count_labels
+from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
+
+KEPT = (*EVIDENCE, "manifest.json", "latency.json", "encoder/heads.json")
+"""Files that a study has of a run, beside scores and counts."""
+Gold = Callable[[str, str, str], Sequence[Sentence]]
+"""Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
+
+
+def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True) -> None:
+    """Add runs, or the finished cells of a sweep, to the study ``out``; those that it has already are left as they are.
+
+    Args:
+        runs: run folders and sweeps, as `mtlprune table` takes them.
+        gold: reads the gold sentences that labels are counted with.
+        labels: count the labels of every sentence, too, which pages compare.
+
+    Raises:
+        RunError: no run, an unfinished or packed one; a name that another run has; ``out`` is something else; no gold.
+    """
+    folders = [RunFolder.existing(path) for path in expanded(runs)]
+    sweep = _sweep(folders)
+    _check_out(out, sweep)
+    rows: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        _check_evidence(folder)
+        name, files = Path(os.path.normpath(folder.path.absolute())).name, dict(_files(folder))
+        if name in rows:
+            raise RunError(f"two of the runs have the name {name}; pack them into two studies")
+        if (known := packed_run(out / name)) is None:
+            tree = folder.read_config()
+            files |= dict(_labels(folder, gold)) if labels else {}
+            rows[name] = {"tasks": list(tree["tasks"]), "seed": int(tree["train"]["seed"]), **files}
+        elif any(known.file(file).content != text for file, text in files.items()):
+            raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
+    if rows:
+        cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
+        about = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
+        add_runs(out, rows, cells, about)
+
+
+def _sweep(folders: Sequence[RunFolder]) -> Path | None:
+    """The folder of the sweep that runs are cells of, if any are. Raises RunError where it is more than one."""
+    roots = {folder.path.parent.resolve(): folder.path.parent for folder in folders}
+    sweeps = [root for root in roots.values() if (root / INDEX).is_file()]
+    if len(sweeps) > 1:
+        raise RunError(f"{sweeps[0]} and {sweeps[1]} are two sweeps; pack them into two studies")
+    return sweeps[0] if sweeps else None
+
+
+def _check_out(out: Path, sweep: Path | None) -> None:
+    """Raises RunError where no study can be in a folder, or one of another sweep is."""
+    if out.exists() and not out.is_dir():
+        raise RunError(f"--out: {out} is a file; name a folder for the study")
+    study = open_study(out)
+    if study is None:
+        for path in sorted(out.iterdir()) if out.is_dir() else ():
+            if not path.name.startswith("."):
+                raise RunError(f"--out: {out} holds {path.name} and no study; choose another folder, or an empty one")
+    elif study.sweep and sweep is not None and study.sweep["name"] != read_index(sweep).get("name"):
+        raise RunError(f"--out: {out} is a study of the sweep {study.sweep['name']}; choose another folder")
+
+
+def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
+    """Cell → its run, of those that are packed; None of a cell that is not finished."""
+    study = open_study(out)
+    packed = {*rows, *(study.rows if study is not None else ())}
+    folders = {name: cell["folder"] for name, cell in read_index(sweep)["cells"].items()}
+    return {
+        name: run if run in packed else None
+        for name, run in folders.items()
+        if run in packed or not Place(sweep, run).finished()
+    }
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+def _check_evidence(source: RunFolder) -> None:
+    """Raises RunError where something that a study is read for is missing, or not what the run wrote."""
+    if source.packed is not None:
+        raise RunError(f"{source.path} is packed already; copy the study, and its gold")
+    if not source.is_finished():
+        raise RunError(f"{source.path} is not trained to the end; the command that began it continues")
+    source.verify()
+    source.read_best()
+    if filled(source.read_config())["pruning"]["method"] != "none":
+        load_claims([source.path])
+    for split in source.splits():
+        for kind in RESULTS:
+            source.result_path(kind, split)
+        if why := source.why_damaged(split):
+            raise RunError(why)
+
+
+def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
+    """Name and text of a file for each split: task → sentence → label → correct, gold and predicted items."""
+    fingerprint = source.read_manifest()["data"]["fingerprint"]
+    for split in source.splits():
+        if "." in split:  # another corpus, or a task's own best weights
+            continue
+        sentences = gold(str(source.path), fingerprint, split)
+        predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}
+        if predicted.keys() != {sentence.id for sentence in sentences}:
+            raise RunError(
+                f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
+                f"found others; `mtlprune evaluate {source.path} --split {split}` writes them anew"
+            )
+        try:
+            counted = {
+                task: {one.id: count_labels(task, one, predicted[one.id]) for one in sentences}
+                for task in source.read_scores(split)
+            }
+        except ValueError as error:
+            raise RunError(
+                f"{source.path}: predictions of {split} cannot be counted ({error}); `mtlprune evaluate` writes them "
+                "anew"
+            ) from None
+        yield f"labels/{split}.json", json.dumps(counted)
+
+
+# -- no places of this machine -----------------------------------------------------------------------------------------
+
+
+def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
+    """Name and text of each file that a study keeps: configuration and manifest without places of this machine."""
+    yield "config.yaml", yaml.safe_dump(without_places(source.read_config()), sort_keys=False, allow_unicode=True)
+    yield "manifest.json", json_text(without_places(source.read_manifest()))
+    results = (f"{kind}/{split}.json" for split in source.splits() for kind in ("scores", "counts"))
+    for name in (*KEPT, *results):
+        if name not in ("config.yaml", "manifest.json") and source.file(name).is_file():
+            yield name, read_text(source.file(name))
+
+
+def without_places(value: Any, key: str = "") -> Any:
+    """The same tree with absolute paths cut to their last part: /home/me/data/ewt5 is ./ewt5.
+
+    Two encoders of one folder name must not become one, so the ``name`` of an encoder keeps eight digits of a digest.
+    """
+    if isinstance(value, Mapping):
+        return {name: without_places(inner, str(name)) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_places(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    option, sign, path = ("", "", value) if value.startswith(("/", "~/")) else value.partition("=")
+    if not path.startswith(("/", "~/")):
+        return value
+    mark = f"-{sha256(path.encode()).hexdigest()[:8]}" if "name" in (key, option.rpartition(".")[2]) else ""
+    return f"{option}{sign}./{PurePath(path).name}{mark}"
