@@ -25,6 +25,7 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
 RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.")]
+Analyses = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")]
 Device = Annotated[str | None, typer.Option(help="Another device than the run's own.")]
 Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
 FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
@@ -70,9 +71,9 @@ def console(stderr: bool = False) -> Console:
 
     quiet = rank() > 0
     terminal = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
-    if terminal.is_terminal:
-        return terminal
-    return PlainConsole(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
+    if not terminal.is_terminal:
+        terminal.width = 240
+    return terminal
 
 
 def new_table(title: str | None, *columns: str) -> Table:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.check import check_run
-from mtlprune.cli.console import Device, console, new_table, say, warn_unfinished
+from mtlprune.cli.console import Analyses, Device, console, new_table, say, warn_unfinished
 from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import RunError, make_room, write_bytes
 
@@ -222,9 +222,7 @@ def heads(
     out: Annotated[Path, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.")],
     runs: Annotated[list[Path] | None, typer.Argument(metavar="RUNS", help="Runs with gates.")] = None,
     probes: Annotated[Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.")] = None,
-    analyses: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Made by mtlprune analyze. Repeatable.")
-    ] = None,
+    analyses: Analyses = None,
     of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
     seed: Annotated[int, typer.Option(min=0, help="Of permutations.")] = 0,

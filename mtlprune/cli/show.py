@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say, seen_from_here
+from mtlprune.cli.console import Analyses, FontSize, Scale, Title, Width, chosen_formats, say, seen_from_here
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import make_room, one_writer, remove, write_bytes, write_json, write_text
@@ -149,12 +149,8 @@ if TYPE_CHECKING:
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
-    probes: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Made by mtlprune probe. Repeatable.")
-    ] = None,
-    analyses: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Made by mtlprune analyze. Repeatable.")
-    ] = None,
+    probes: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Of mtlprune probe. Repeatable.")] = None,
+    analyses: Analyses = None,
     latency: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="latency.json of mtlprune prune. Repeatable.")
     ] = None,
