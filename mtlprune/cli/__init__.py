@@ -99,7 +99,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version and stop.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version.")
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""

@@ -28,8 +28,7 @@ AlsoOut = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write js
 Split = Annotated[str, typer.Option(help="Of the corpus.")]
 Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
 Claims = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="RUN", help="A run with gates, for stem, exclusive and free heads. Repeatable."),
+    list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates, for groups of heads. Repeatable.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 SEED = Annotated[int, typer.Option(min=0, help="Of samples and permutations.")]
@@ -173,8 +172,8 @@ def show(
     from mtlprune.reports.analyses import write_shown
 
     asked = chosen_formats(formats, FORMATS)
-    found = results_in(folder)
+    results = results_in(folder)
     make_room(out or folder)
-    for name, result in found.items():
+    for name, result in results.items():
         write_shown(find(name), result, out or folder, asked, Style(width, font_size, title))
     say(f"written: {out or folder}")

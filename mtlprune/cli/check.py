@@ -29,9 +29,7 @@ SHOWN = 8  # unseen labels named by name
 def check(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
     overrides: Overrides = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Print all settings, explained, as YAML to train by; check no data.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print all settings as YAML; check no data.")] = False,
 ) -> None:
     """Check configuration, data and encoder as `train` would use them; ends with "ready" or exit code 2."""
     if not everything:
@@ -114,95 +112,55 @@ TRAVEL = 25
 """Rate times updates that gates need to come to a given number of heads (docs/gates.md)."""
 CLOSED_GATE = 2.4
 """How far a logit lies below 0 where its head is closed."""
-FAST = 0.1
-"""The largest rate that was tried with success."""
 
 
-def start_and_freeze(config: Config) -> str:
-    """train.start, train.freeze and treatment in words; empty where a run trains all of the pretrained encoder."""
-    from mtlprune.runs.groups import treatment_title
+def start_and_pruning(config: Config) -> str:
+    """train.start, train.freeze, treatment and pruning in words; empty where a run trains all of the encoder."""
+    from mtlprune.runs.groups import pruning_title, treatment_title
 
-    train = config.train
-    begun = [f"starts from {train.start}, its best epoch"] if train.start else []
-    frozen = [f"frozen: {' and '.join(train.freeze)}"] if train.freeze else []
-    treated = treatment_title(config.model_dump(mode="json"))
-    return "; ".join([*begun, *frozen, *([f"treatment: {treated}"] if treated else [])])
+    tree, train = config.model_dump(mode="json"), config.train
+    begun = f"starts from {train.start}, its best epoch" if train.start else ""
+    frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""
+    named = {"treatment": treatment_title(tree), "pruning": pruning_title(tree)}
+    return "; ".join(filter(None, [begun, frozen, *(f"{key}: {title}" for key, title in named.items() if title)]))
 
 
 def _plan(inspection: Inspection) -> Iterator[str]:
-    """Lines that say what pruning is going to do."""
+    """Lines that say from what a run starts, and what pruning is going to do."""
     from mtlprune.training.pruning.selectors import expected_false
 
-    if text := start_and_freeze(inspection.config):
+    if text := start_and_pruning(inspection.config):
         yield text
     if inspection.heads is None:
         return
-    settings, tasks, total = inspection.config.pruning, inspection.config.tasks, sum(inspection.updates)
+    settings, total = inspection.config.pruning, sum(inspection.updates)
     layers, each = inspection.heads
-    heads = f"{layers * each} heads ({layers} layers × {each})"
-    how = "as the gates of that run did" if settings.noise == "run" else "with noise"
-    drawn = f"; the others close by update {inspection.settled:,}, {how}" if settings.noise else ""
+    yield f"heads: {layers * each} ({layers} layers × {each})"
+    if settings.sets == "per_task":
+        yield f"each task has gates of its own: a batch is encoded {len(inspection.config.tasks)} times"
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, inspection.sentences[inspection.config.data.train])
-        by = settings.selector if settings.method == "stable" else settings.method
-        ranked = {"importance": "that matter most to", "fisher": "of most Fisher information in"}
-        how = ranked.get(by, "that gates leave open under" if by in ("gates", "topk") else f"that {by} chooses by")
+        yield f"heads are chosen by the loss of {settings.importance_of} on {sentences:,} training sentences"
+    if settings.method == "stable":
+        bound = expected_false(settings.keep or 0, settings.threshold, layers * each)
         yield (
-            f"pruning: {settings.keep} of {heads} kept, those {how} the loss of {settings.importance_of} "
-            f"on {sentences:,} training sentences{drawn}"
+            f"stable: claimed are heads that {settings.threshold:g} of {settings.halves} halves of them keep; at most "
+            f"{bound:.1f} false claims are expected"
         )
-        if settings.method == "stable":
-            bound = expected_false(settings.keep or 0, settings.threshold, layers * each)
-            yield (
-                f"stable: so many on each of {settings.halves} halves of them; claimed are heads that "
-                f"{settings.threshold:g} of the halves keep; at most {bound:.1f} false claims are expected"
-            )
-    elif settings.method == "random":
-        like = f"as many in each layer as {settings.layers_like} has open"
-        how = like if settings.layers_like else f"{settings.keep} of them, spread over the layers"
-        yield f"pruning: {heads}, kept at random: {how}{drawn}"
-    elif settings.method == "given":
-        passes = f"; one encoding of a batch for each of {len(tasks)} tasks" if settings.sets == "per_task" else ""
-        yield f"pruning: of {heads} those open that pruning.heads names{passes}{drawn}"
-    elif settings.method == "topk":
-        yield f"pruning: exactly {settings.keep} of {heads} open at every step (top-K gates); rate {settings.rate:g}"
-    else:
-        own = settings.sets == "per_task"
-        sets = f"one set a task, so {len(tasks)} encodings of a batch instead of one" if own else "one set"
-        sets += " for all tasks" * (len(tasks) > 1 and not own)
-        yield f"pruning: gates on {heads}, {sets}; rate {settings.rate:g}"
-        if settings.penalty == "lambda":
-            yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
-            return
-        fixed = "" if settings.penalty == "target" else " and those heads are fixed"
-        yield (
-            f"penalty {settings.penalty}: {settings.keep} heads{' a set' * own}; after update "
-            f"{inspection.settled:,} of {total:,} an epoch may be the best{fixed}"
-        )
+    if settings.method == "gates" and settings.penalty == "lambda":
+        yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
+    elif settings.method == "gates" or settings.noise:
+        yield f"heads are closed by update {inspection.settled:,} of {total:,}; an epoch after it may be the best"
 
 
 def _pruning_warnings(inspection: Inspection) -> Iterator[str]:
-    """Settings that hardly do what was meant."""
+    """Rates by which gates hardly come to what was asked for."""
     settings, total = inspection.config.pruning, sum(inspection.updates)
-    if settings.method != "gates":
-        return
-    way = settings.rate * total
-    if total >= TRAVEL / FAST:
-        rate = f"take about {TRAVEL / total:.2g}"
-    elif settings.rate < FAST:
-        rate = f"take {FAST} and train for about {TRAVEL / FAST:.0f} updates"
-    else:
-        rate = f"train for about {TRAVEL / settings.rate:.0f} updates"
-    if settings.penalty == "lambda" and way < CLOSED_GATE:
-        yield (
-            f"pruning.rate: {settings.rate:g} moves a gate by at most about {way:.2g} in {total:,} updates; hardly any "
-            f"head will close; {rate}"
-        )
-    if settings.penalty != "lambda" and way < 0.9 * TRAVEL:
-        yield (
-            f"pruning.rate: {settings.rate:g} is small for {total:,} updates; the gates may not come to "
-            f"{settings.keep} heads in time; {rate}"
-        )
+    free = settings.penalty == "lambda"
+    if settings.method == "gates" and settings.rate * total < (CLOSED_GATE if free else 0.9 * TRAVEL):
+        late = "hardly any head will close" if free else f"the gates may not come to {settings.keep} heads in time"
+        advice = f"take about {TRAVEL / total:.2g}, or train for more updates"
+        yield f"pruning.rate: {settings.rate:g} is small for {total:,} updates; {late}; {advice}"
 
 
 # -- A wrong path of a corpus is said at once: before torch and all that needs it are loaded, which takes seconds --
@@ -216,17 +174,12 @@ def check_corpora(*paths: Path | None) -> None:
 
 
 def check_settings(source: str | Path, overrides: Sequence[str] = ()) -> None:
-    """The same of the data.path (or data.corpora) that a configuration names; the rest is looked at later.
-
-    Raises:
-        ConfigError: the file or an override is not readable.
-        CorpusError: no corpus there.
-    """
+    """The same of the corpora that a configuration names. Raises ConfigError too, where it cannot be read."""
     check_tree(tree_of(source, overrides))
 
 
 def check_tree(tree: Mapping[str, Any]) -> None:
-    """The same of a configuration's keys and values."""
+    """The same of data.path, or data.corpora, in a configuration's keys and values."""
     data = tree.get("data")
     block = data if isinstance(data, Mapping) else {}
     named = block.get("corpora", block.get("path"))

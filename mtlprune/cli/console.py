@@ -25,6 +25,7 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
 RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.")]
+Analyses = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")]
 Device = Annotated[str | None, typer.Option(help="Another device than the run's own.")]
 Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
 FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
@@ -70,9 +71,9 @@ def console(stderr: bool = False) -> Console:
 
     quiet = rank() > 0
     terminal = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
-    if terminal.is_terminal:
-        return terminal
-    return PlainConsole(stderr=stderr, highlight=False, markup=False, width=240, quiet=quiet)
+    if not terminal.is_terminal:
+        terminal.width = 240
+    return terminal
 
 
 def new_table(title: str | None, *columns: str) -> Table:
@@ -122,14 +123,12 @@ class _Lines(logging.Handler):
 
 MISTAKE = 2
 
-ADVICE: dict[type[OSError], str] = {
-    PermissionError: "; this user may not read or write there: name another place, or change its rights",
-    FileNotFoundError: "; check the path",
-    FileExistsError: " and is no folder; name another place",
-    NotADirectoryError: "; a part of the path is a file: name another place",
-    IsADirectoryError: "; a file was expected: name one",
-}
-LIMITS = {
+ADVICE = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "; name another place, or change its rights"),
+    errno.ENOENT: "; check the path",
+    errno.EEXIST: " and is no folder; name another place",
+    errno.ENOTDIR: "; a part of the path is a file: name another place",
+    errno.EISDIR: "; a file was expected: name one",
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; make room, or name another place"),
     errno.EFBIG: "; raise the limit on the size of a file (ulimit -f), or name another place",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
@@ -156,7 +155,7 @@ def sentence(error: BaseException) -> str:
     if out_of_memory(error):
         text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
     elif not isinstance(error, MtlpruneError) and (refused := system_refusal(error)) and refused.strerror:
-        advice = LIMITS.get(refused.errno or 0) or ADVICE.get(type(refused), "")
+        advice = ADVICE.get(refused.errno or 0, "")
         text = f"{refused.filename or 'the system refused'}: {refused.strerror}{advice}"
     else:
         text = " ".join(str(error).splitlines())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from mtlprune.cli.console import console, new_table, with_parameters
 from mtlprune.corpora import CorpusError
@@ -28,21 +27,11 @@ Splits = Mapping[str, Iterable[Sentence]]
 Tell = Callable[[str], None]
 
 
-class Formats(TyperGroup):
-    """Names the known formats where another one is asked for."""
+builders = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            known = ", ".join(self.commands)
-            raise CorpusError(f"expected a format or a corpus out of {known}, found {cmd_name!r}; name one of them")
-        return super().get_command(ctx, cmd_name)
-
-
-builders = typer.Typer(cls=Formats, no_args_is_help=True, rich_markup_mode=None)
-
-Out = Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.", show_default=False)]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")]
-Sources = Annotated[Path, typer.Option(help="The raw files.", show_default=False)]
+Sources = Annotated[Path, typer.Option(help="The raw files.")]
 Sentences = Annotated[int, typer.Option(min=0, help="Number of sentences.")]
 Name = Annotated[str | None, typer.Option(help="What the corpus is called; the folder's name, if not given.")]
 Licence = Annotated[str, typer.Option(help="Under which it may be shared.")]
@@ -51,16 +40,9 @@ Seed = Annotated[int, typer.Option(min=0, help="Of that split.")]
 Repair = Annotated[bool, typer.Option("--repair", help="As conlleval does: a tag that continues no entity opens one.")]
 
 
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out sentences that cannot be read, one in a hundred at most; say why.")
-]
-SkipMost = Annotated[
-    float | None,
-    typer.Option(metavar="PERCENT", min=0, max=100, help="--skip-bad, but so many at most.", show_default=False),
-]
-Unread = Annotated[
-    str, typer.Option(metavar="NAMES", help="Layers that are not read, such as xpos,dep.", show_default=False)
-]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable sentences, 1 % at most.")]
+SkipMost = Annotated[float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="--skip-bad, so many at most.")]
+Unread = Annotated[str, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.", show_default=False)]
 LEAVING: dict[str, tuple[Any, Any]] = {
     "leave_out": (Unread, ""),
     "skip_bad": (SkipBad, False),
@@ -79,24 +61,6 @@ def leaving(leave_out: str, skip_bad: bool, skip_most: float | None) -> Iterator
     except UnreadableSentence as error:
         advice = "or leave out what cannot be read: --skip-bad" if most is None else "no place to go on is known"
         raise CorpusError(f"{error}; {advice}") from error
-
-
-class Notes:
-    """Prints what readers note about files: for the first file at once, for the others their number in the end."""
-
-    def __init__(self) -> None:
-        self._more: dict[str, int] = {}
-
-    def __call__(self, path: Path, line: str) -> None:
-        what = line.removeprefix(f"{path}: ")
-        if what not in self._more:
-            tell(line)
-        self._more[what] = self._more.get(what, -1) + 1
-
-    def close(self) -> None:
-        for what, number in self._more.items():
-            if number:
-                tell(f"{number} more file{'s'[: number - 1]}: {what}")
 
 
 @contextlib.contextmanager
@@ -125,13 +89,12 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
     tell(f"layers: {', '.join(layers) or 'none'}")
     for line in remarks(corpus, splits):
         tell(line)
-    tasks = [layer for layer in layers if all(known.get(split, {}).get(layer) for split in ("train", "dev"))]
-    tasks = [layer for layer in tasks if layer not in (*mixed, *(("upos", "xpos") if "pos" in tasks else ()))]
+    doubtful = {*mixed, *(("upos", "xpos") if "pos" in layers else ())}
+    tasks = [layer for layer in layers if layer not in doubtful]
+    tasks = [layer for layer in tasks if all(known.get(split, {}).get(layer) for split in ("train", "dev"))]
     if tasks:
         of_kind = {kind_of(kind): layer for layer, kind in LAYERS.items()}
-        own = [
-            f"decoders.{layer}.type={of_kind[kind_of(corpus.layers[layer])]} " for layer in tasks if layer not in LAYERS
-        ]
+        own = (f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]} " for name in tasks if name not in LAYERS)
         settings = f"data.path={out} tasks={','.join(tasks)} {''.join(own)}"
         tell(f"next: mtlprune train minilm-ewt5 {settings}--out runs/{out.name}")
     elif "dev" not in known:
@@ -155,12 +118,10 @@ def remarks(corpus: Corpus, splits: Splits) -> list[str]:
 
 def _paths(split: str) -> Any:
     words = f"Of {split}: a file, a folder or 'a*pattern'. Repeatable."
-    return Annotated[list[str] | None, typer.Option(metavar="FILE", help=words, show_default=False)]
+    return Annotated[list[str] | None, typer.Option(metavar="FILE", help=words)]
 
 
-Together = typer.Argument(
-    metavar="[FILE]...", help="To be split by chance, where no --train is given.", show_default=False
-)
+Together = typer.Argument(metavar="[FILE]...", help="To be split by chance.")
 FROM_FILES: dict[str, tuple[Any, Any]] = {
     "files": (Annotated[list[str] | None, Together], None),
     "out": (Out, ...),
@@ -182,18 +143,23 @@ def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[
         def command(**given: Any) -> None:
             from mtlprune.corpora.build import Files, read_files
 
-            options, notes = {option: given[option] for option in own}, Notes()
+            options, noted = {option: given[option] for option in own}, set[str]()
             out, overwrite = given["out"], given["overwrite"]
             apart = {split: given[split] or () for split in ("train", "dev", "test")}
             files = Files(given["files"] or (), apart, given["split"], given["seed"])
             left = leaving(**{option: given[option] for option in LEAVING})
             with building(f"reading {name}", out, overwrite), left as left_out:
 
+                def note(path: Path, line: str) -> None:
+                    """Tell what a reader notes of a file, and of further files only what is new."""
+                    if (what := line.removeprefix(f"{path}: ")) not in noted:
+                        tell(line)
+                    noted.add(what)
+
                 def read(path: Path) -> Iterable[Sentence]:
-                    return reader(path, partial(notes, path), left_out.skip, left_out.unread, **options)
+                    return reader(path, partial(note, path), left_out.skip, left_out.unread, **options)
 
                 splits, about = read_files(files, read, tell, left_out)
-                notes.close()
                 about |= {"name": given["name"] or out.name, "licence": given["licence"]}
                 store(splits, out, overwrite=overwrite, **about)
 
@@ -311,19 +277,18 @@ def jsonl(path: Path, tell: Tell, skip: Skip | None, unread: Container[str]) -> 
     return read_jsonl(path, tell, skip, unread)
 
 
-Taken: Any = typer.Option(metavar="NAME", help="A split of the dataset. Repeatable.", show_default=False)
+Taken: Any = typer.Option(metavar="NAME", help="A split of the dataset. Repeatable.")
 
 
 @builders.command("hf", short_help="A dataset in Hugging Face form.")
 def hf(
-    dataset: Annotated[str, typer.Argument(help="A folder, a file, or a name of the hub.", show_default=False)],
+    dataset: Annotated[str, typer.Argument(help="A folder, a file, or a name of the hub.")],
     out: Out,
     columns: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES", help="tokens=word,tags=ner; usual names need none.", show_default=False),
+        str | None, typer.Option(metavar="NAMES", help="tokens=word,tags=ner; usual names need none.")
     ] = None,
-    subset: Annotated[str | None, typer.Option(help="Of a dataset of the hub.", show_default=False)] = None,
-    revision: Annotated[str | None, typer.Option(help="Of a dataset of the hub.", show_default=False)] = None,
+    subset: Annotated[str | None, typer.Option(help="Of a dataset of the hub.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Of a dataset of the hub.")] = None,
     train: Annotated[list[str] | None, Taken] = None,
     dev: Annotated[list[str] | None, Taken] = None,
     test: Annotated[list[str] | None, Taken] = None,
@@ -368,9 +333,7 @@ def ewt5(
     out: Out,
     sources: Sources,
     overwrite: Overwrite = False,
-    masked_tokens: Annotated[
-        bool, typer.Option("--masked-tokens", help="Repair 38 entity words that the early UNER file hides.")
-    ] = False,
+    masked_tokens: Annotated[bool, typer.Option("--masked-tokens", help="Repair 38 hidden entity words.")] = False,
 ) -> None:
     """Join Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
@@ -389,8 +352,8 @@ def ontonotes5(
     out: Out,
     sources: Sources,
     overwrite: Overwrite = False,
-    dep: Annotated[Path | None, typer.Option(help="Dependencies, CoNLL-X or CoNLL-U.", show_default=False)] = None,
-    converter: Annotated[Path | None, typer.Option(help="Jar of the Stanford converter.", show_default=False)] = None,
+    dep: Annotated[Path | None, typer.Option(help="Dependencies, CoNLL-X or CoNLL-U.")] = None,
+    converter: Annotated[Path | None, typer.Option(help="Jar of the Stanford converter.")] = None,
 ) -> None:
     """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
@@ -434,7 +397,7 @@ app.add_typer(builders, name="build", short_help="Make a corpus of your files, o
 
 @app.command(short_help="Several corpora as one.")
 def merge(
-    corpora: Annotated[list[Path], typer.Argument(metavar="CORPUS", help="Made by build.", show_default=False)],
+    corpora: Annotated[list[Path], typer.Argument(metavar="CORPUS", help="Made by build.")],
     out: Out,
     name: Name = None,
     overwrite: Overwrite = False,
@@ -455,7 +418,7 @@ def merge(
 
 
 @app.command(short_help="Validate every sentence, and count what there is.")
-def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)]) -> None:
+def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
     """Validate every sentence and the fingerprint, and count what there is."""
     corpus = load_corpus(folder)
     terminal = console()
@@ -469,50 +432,50 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.",
         terminal.print(line)
 
 
+TITLES = {
+    "known": "sentences with",
+    "all_layers": "sentences with all layers",
+    "longest": "longest sentence",
+    **{key: f"different {key.replace('_', ' ')}" for key in ("tags", "relations", "constituent_labels")},
+    "non_projective": "non-projective sentences",
+    "arguments": "arguments (without V, C-V)",
+    "roles": "different argument labels",
+}
+
+
 def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
     from mtlprune.corpora.tables import count
 
-    counts = {split: count(sentences, layers) for split, sentences in splits.items()}
-    table = new_table(None, "", *(f">{split}" for split in counts))
-    every = list(counts.values())
-    labels = sorted({label for c in every for label in c.entities})
-    rows: dict[str, list[int] | list[str]] = {
-        "sentences": [c.sentences for c in every],
-        "words": [c.words for c in every],
-        "longest sentence": [c.longest for c in every],
-        **{f"sentences with {layer}": [c.known[layer] for c in every] for layer in layers},
-        "sentences with all layers": [c.all_layers for c in every],
-        "different tags": [c.tags for c in every],
-        **{f"entities {label}": [c.entities.get(label, 0) for c in every] for label in labels},
-        "different relations": [c.relations for c in every],
-        "non-projective sentences": [
-            f"{c.non_projective / c.known['dep']:.1%}" if c.known["dep"] else "–" for c in every
-        ],
-        "constituents": [c.constituents for c in every],
-        "different constituent labels": [c.constituent_labels for c in every],
-        "predicates": [c.predicates for c in every],
-        "arguments (without V, C-V)": [c.arguments for c in every],
-        "different argument labels": [c.roles for c in every],
-    }
-    for layer in (name for name in layers if name not in LAYERS):
-        for key in every[0].further[layer]:
-            cells = [c.further[layer][key] for c in every]
-            rows[f"{layer}: {key.replace('_', ' ')}"] = [sum(c.values()) if isinstance(c, dict) else c for c in cells]
-    for title, cells in rows.items():
-        if any(cell not in (0, "–") for cell in cells):
-            table.add_row(title, *(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+    table = new_table(None, "", *(f">{split}" for split in splits))
+    columns = [_numbers(count(sentences, layers).to_json()) for sentences in splits.values()]
+    for title in dict.fromkeys(title for column in columns for title in column):
+        cells = [column.get(title, 0) for column in columns]
+        if any(cells):
+            table.add_row(title, *(f"{cell:,}" for cell in cells))
     return table
+
+
+def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
+    """Counts by title, those of labels and of further layers too: "entities PER", "chunk: entities NP"."""
+    numbers: dict[str, int] = {}
+    for key, value in counts.items():
+        title = TITLES.get(key, key)
+        if key == "further":
+            each = ((layer, _numbers(own)) for layer, own in value.items())
+            numbers |= {f"{layer}: {title}": number for layer, own in each for title, number in own.items()}
+        elif isinstance(value, dict):
+            numbers |= {f"{title} {name}": number for name, number in value.items()}
+        else:
+            numbers[title] = value
+    return numbers
 
 
 @app.command(short_help="Print one sentence with all its layers.")
 def show(
-    folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)],
-    sentence_id: Annotated[
-        str, typer.Argument(metavar="ID", help="A sentence's id, or its place, such as dev:1.", show_default=False)
-    ],
+    folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
+    sentence_id: Annotated[str, typer.Argument(metavar="ID", help="Of a sentence, or its place (dev:1).")],
 ) -> None:
     """Print one sentence with all its layers."""
-    import difflib
     import re
 
     from mtlprune.cli.display import print_sentence
@@ -527,18 +490,17 @@ def show(
         if not 1 <= number <= len(sentences):
             raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
         return print_sentence(console(), sentences[number - 1], place[1])
-    ids = [known for split in corpus.splits for known in corpus[split].ids()]
-    near = difflib.get_close_matches(sentence_id, ids, 1)
-    like = f"did you mean {near[0]!r}?" if near else f"ids are like {ids[0]!r}, places like {corpus.splits[0]}:1"
+    split = corpus.splits[0]
+    like = f"ids are like {corpus[split].ids()[0]!r}, places like {split}:1"
     raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
 
 
 @app.command(short_help="Write one layer in its scorer's format.")
 def export(
-    folder: Annotated[Path, typer.Argument(help="A corpus made by build.", show_default=False)],
-    split: Annotated[str, typer.Option(help="Such as train, dev or test.", show_default=False)],
-    layer: Annotated[str, typer.Option(help="One of the corpus.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The file to write.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
+    split: Annotated[str, typer.Option(help="Such as train, dev or test.")],
+    layer: Annotated[str, typer.Option(help="One of the corpus.")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
     """Write one layer in its scorer's format; sentences that do not know the layer are left out.
 

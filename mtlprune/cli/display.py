@@ -7,20 +7,27 @@ import contextlib
 import math
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from typing_extensions import Self
 
 from mtlprune.cli.console import console
-from mtlprune.corpora.formats.brackets import stars_from_spans
+from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.errors import printable_lines
 from mtlprune.layers import LAYERS, kind_of, tags_named
@@ -43,39 +50,26 @@ class PlainConsole(Console):
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interruption:
-    """True when called after a signal to stop; a second signal raises KeyboardInterrupt at once.
+@contextlib.contextmanager
+def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
+    """Yield a function that is true after a signal to stop, which the terminal answers; a second signal raises
+    KeyboardInterrupt at once."""
+    signals: list[int] = []
 
-        with Interruption(terminal) as wanted:
-            train(..., stop=wanted)
-
-    Args:
-        terminal: where the first signal is answered.
-    """
-
-    def __init__(self, terminal: Console) -> None:
-        self.terminal = terminal
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __call__(self) -> bool:
-        return self.asked
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
-            self._before = {number: signal.signal(number, self._answer) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _answer(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def answer(number: int, frame: FrameType | None) -> None:
+        if signals:
             raise KeyboardInterrupt
-        self.asked = True
+        signals.append(number)
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        self.terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
+        terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
+
+    caught = SIGNALS if threading.current_thread() is threading.main_thread() else ()  # elsewhere none can be caught
+    before = {number: signal.signal(number, answer) for number in caught}
+    try:
+        yield lambda: bool(signals)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 _TITLES = {"spans": "Entities", "brackets": "Tree", "frames": "Roles"}
@@ -96,8 +90,8 @@ def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
             for span in value:
                 console.print(Text(f"  {span.label}: {_text(sentence, span)}"), soft_wrap=True)
         elif kind == "brackets":
-            lines = format_tree_lines(sentence, value, sentence.get(tags_named(declared) or ""))
-            console.print(Text("\n".join(lines)), soft_wrap=True)
+            bracketed = sentence.bare().with_layers(con=value, pos=sentence.get(tags_named(declared) or ""))
+            console.print(Text("\n".join(tree_lines(format_tree(bracketed)))), soft_wrap=True)
         for predicate in value if kind == "frames" else ():
             what = f"{predicate.roleset or predicate.lemma or '?'}"
             console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {what})"))
@@ -137,41 +131,16 @@ def _word_table(sentence: Sentence) -> Table:
     return table
 
 
-def format_tree_lines(sentence: Sentence, brackets: Sequence[Span], tags: Sequence[str] | None) -> list[str]:
-    """Indented brackets: what fits on a line stays on one."""
-    leaves = [f"({tag} {word})" for tag, word in zip(tags or ("X",) * len(sentence), sentence.words, strict=True)]
-    lines: list[str] = []
-
-    def lay_out(spans: list[Span], start: int, end: int, depth: int) -> None:
-        """The words start to end - 1 and the brackets among them, outermost first."""
-        while start < end:
-            if not spans or spans[0].start > start:
-                lines.append("  " * depth + leaves[start])
-                start += 1
-                continue
-            outer, rest = spans[0], spans[1:]
-            inner = [span for span in rest if span.start < outer.end]  # in pre-order these come first
-            spans = rest[len(inner) :]
-            flat = _one_line(outer, inner, leaves)
-            if len(flat) + 2 * depth <= _TREE_WIDTH:
-                lines.append("  " * depth + flat)
-            else:
-                lines.append("  " * depth + f"({outer.label}")
-                lay_out(inner, outer.start, outer.end, depth + 1)
-                lines[-1] += ")"
-            start = outer.end
-
-    lay_out(list(brackets), 0, len(sentence), 1)
-    return lines
-
-
-def _one_line(outer: Span, inner: list[Span], leaves: list[str]) -> str:
-    parts = leaves[outer.start : outer.end]
-    for span in reversed([outer, *inner]):  # inner brackets first, so that outer ones come to stand around them
-        first, last = span.start - outer.start, span.end - 1 - outer.start
-        parts[first] = f"({span.label} {parts[first]}"
-        parts[last] += ")"
-    return " ".join(parts)
+def tree_lines(tree: str, depth: int = 1) -> list[str]:
+    """Indented lines of a tree in brackets: what fits on a line stays on one."""
+    if tree.count("(") == 1 or len(tree) + 2 * depth <= _TREE_WIDTH:
+        return ["  " * depth + tree]
+    label, _, inner = tree[:-1].partition(" ")
+    depths = accumulate((sign == "(") - (sign == ")") for sign in inner)
+    ends = [place for place, (sign, left) in enumerate(zip(inner, depths, strict=True), 1) if (sign, left) == (")", 0)]
+    children = [inner[start:end].strip() for start, end in pairwise([0, *ends])]
+    lines = ["  " * depth + label, *(line for child in children for line in tree_lines(child, depth + 1))]
+    return [*lines[:-1], f"{lines[-1]})"]
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
@@ -180,8 +149,6 @@ def _one_line(outer: Span, inner: list[Span], leaves: list[str]) -> str:
 if TYPE_CHECKING:
     from mtlprune.config.blocks import TrainConfig
     from mtlprune.training.updates import Event
-
-SMOOTHING = 0.95  # the share of the past in a shown loss
 
 
 @contextlib.contextmanager
@@ -204,43 +171,6 @@ def counted(
         yield lambda words: progress.update(shown, description=words), lambda by=1: progress.advance(shown, by)
 
 
-class Pace:
-    """Smoothed losses of updates, speed and time left."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, float]] = {}  # weighed losses, weights
-        self._last = time.monotonic()
-        self._seconds = self._evaluation_seconds = 0.0
-        self._sentences = self._updates = self._evaluations = 0
-
-    def see(self, event: Event, evaluated: bool) -> None:
-        """Take one update, or an evaluation, in."""
-        now = time.monotonic()
-        passed, self._last = now - self._last, now
-        if evaluated:
-            self._evaluation_seconds += passed
-            self._evaluations += 1
-            return
-        if self._updates or self._evaluations:  # the first one took the loading too
-            self._seconds += passed
-            self._sentences += event.sentences
-        self._updates += 1
-        for task, loss in event.losses.items():
-            total, weight = self._sums.get(task, (0.0, 0.0))
-            self._sums[task] = (SMOOTHING * total + loss, SMOOTHING * weight + 1)
-
-    @property
-    def losses(self) -> str:
-        return in_line({task: total / weight for task, (total, weight) in self._sums.items()})
-
-    def text(self, updates: int, evaluations: int = 0) -> str:
-        """Speed (evaluation does not count) and time left for so many more; the speed is not known before the second
-        update."""
-        speed = f"{self._sentences / self._seconds:.0f} sentences/s, " if self._seconds else ""
-        update, evaluation = self._seconds / max(1, self._updates - 1), self._evaluation_seconds
-        return f"{speed}{clock(update * updates + evaluation / max(1, self._evaluations) * evaluations)} left"
-
-
 def in_line(losses: Mapping[str, float]) -> str:
     """Task and loss, side by side."""
     return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
@@ -257,69 +187,64 @@ class Watch:
     """One short line an evaluation; on a terminal also a bar over all updates, above which these lines scroll by."""
 
     def __init__(self, terminal: Console) -> None:
-        self.terminal, self.pace = terminal, Pace()
+        self.terminal, self.losses = terminal, dict[str, float]()
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             TaskProgressColumn(),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[status]}"),
             console=terminal,
             transient=True,
             disable=not terminal.is_terminal,
+            speed_estimate_period=600,
         )
         self.bar = self.progress.add_task("loading …", total=None, status="")
 
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
+    def move(self, event: Event, description: str, status: str = "") -> None:
+        """Move the bar; each task's last loss stands beside it."""
+        self.losses |= event.losses
+        shown, step = f"loss {in_line(self.losses)}{status}", event.progress.step
+        self.progress.update(self.bar, description=description, completed=step, total=event.total, status=shown)
 
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def _move(self, event: Event, description: str, status: str) -> None:
-        step = event.progress.step
-        self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status)
+    def time_left(self) -> str:
+        """Time left by the speed of the last minutes, "; 2:03 left"; "" where it is not known."""
+        seconds = self.progress.tasks[self.bar].time_remaining
+        return "" if seconds is None else f"; {clock(seconds)} left"
 
 
 class TrainingWatch(Watch):
-    """A line an evaluation of a training; losses, speed, time left, the best score and open heads beside the bar."""
+    """A line an evaluation of a training; losses, time left and the best score beside the bar."""
 
     def __init__(self, terminal: Console, train: TrainConfig) -> None:
         super().__init__(terminal)
-        self.train, self.heads = train, ""
+        self.train = train
 
     def __call__(self, event: Event) -> None:
         step, epoch, best = event.progress.step, event.progress.epoch, event.progress.best.get("joint", {})
-        number, epochs = self.train.evaluations(epoch, step), self.train.epochs
-        self.pace.see(event, event.evaluation is not None)
-        pace = self.pace.text(event.total - step, self.train.evaluations(epochs, event.total) - number)
-        if event.evaluation is not None:
-            dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
-            mark = "  (best so far)" if best.get("epoch") == number else ""
-            if not event.progress.best:
-                mark = "  (cannot be the best: gates are still closing)"
-            heads = f"; {open_heads(event.gates)}" if event.gates else ""
-            when = f"update {step}/{event.total}" if self.train.evaluate_every else f"epoch {epoch}/{epochs}"
-            self.terminal.print(
-                f"{when}: loss {in_line(event.losses)}; dev {dev}; joint "
-                f"{event.evaluation.joint():.2f}{mark}{heads}; {pace}"
-            )
-        if event.gates:
-            self.heads = f"  {open_heads_short(event.gates)}"
-        dev = f"  best dev {best['score']:.2f}" if best else ""
-        status = f"{pace}{dev}  loss {self.pace.losses}{self.heads}"
-        self._move(event, f"epoch {min(epoch + 1, epochs)}/{epochs}", status)
+        epochs = self.train.epochs
+        status = f"  best dev {best['score']:.2f}" if best else ""
+        self.move(event, f"epoch {min(epoch + 1, epochs)}/{epochs}", status)
+        if event.evaluation is None:
+            return
+        dev = "  ".join(f"{task} {score:.2f}" for task, score in event.evaluation.main().items())
+        mark = "  (best so far)" if best.get("epoch") == self.train.evaluations(epoch, step) else ""
+        if not event.progress.best:
+            mark = "  (cannot be the best: gates are still closing)"
+        heads = f"; {open_heads(event.gates)}" if event.gates else ""
+        when = f"update {step}/{event.total}" if self.train.evaluate_every else f"epoch {epoch}/{epochs}"
+        joint = f"joint {event.evaluation.joint():.2f}{mark}{heads}{self.time_left()}"
+        self.terminal.print(f"{when}: loss {in_line(event.losses)}; dev {dev}; {joint}")
 
 
 class PretrainingWatch(Watch):
-    """A line an evaluation of a pretraining; speed, time left without evaluations and losses beside the bar."""
+    """A line an evaluation of a pretraining; time left and losses beside the bar."""
 
     def __call__(self, event: Event) -> None:
         step = event.progress.step
-        self.pace.see(event, event.line is not None)
+        self.move(event, f"update {step}")
         if event.line is not None:
-            self.terminal.print(f"update {step}/{event.total}: {_measured(event.line)}")
-        self._move(event, f"update {step}", f"{self.pace.text(event.total - step)}  {self.pace.losses}")
+            self.terminal.print(f"update {step}/{event.total}: {_measured(event.line)}{self.time_left()}")
 
 
 def _measured(line: Mapping[str, Any]) -> str:
@@ -331,28 +256,13 @@ def _measured(line: Mapping[str, Any]) -> str:
 
 
 def open_heads(gates: Mapping[str, Any]) -> str:
-    """How many heads are open, and how many of a sample are expected to be.
-
-    41 of 72 heads open (expected 43.2) or heads open of 72: pos 41 (expected 43.2), dep 30 (expected 31.0)
-    """
-    counts = {name: f"{count}{_expected(gates, name)}" for name, count in gates["open"].items()}
-    total = number_of_heads(gates)
-    if list(counts) == ["shared"]:
-        return f"{gates['open']['shared']} of {total} heads open{_expected(gates, 'shared')}"
-    return f"heads open of {total}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
-
-
-def open_heads_short(gates: Mapping[str, Any]) -> str:
-    """The same for a line that has little room: heads 41/72 or heads pos 41 dep 30 of 72."""
-    total, opened = number_of_heads(gates), gates["open"]
-    if list(opened) == ["shared"]:
-        return f"heads {opened['shared']}/{total}"
-    return f"heads {' '.join(f'{name} {count}' for name, count in opened.items())} of {total}"
-
-
-def _expected(gates: Mapping[str, Any], name: str) -> str:
-    expected = gates["expected"][name]
-    return "" if math.isclose(expected, gates["open"][name]) else f" (expected {expected:.1f})"
+    """Open heads of each gate set, and how many a sample is expected to open: 41 (expected 43.2) of 72 heads open."""
+    counts = []
+    for name, count in gates["open"].items():
+        expected = gates["expected"][name]
+        sampled = "" if math.isclose(expected, count) else f" (expected {expected:.1f})"
+        counts.append(f"{'' if name == 'shared' else f'{name} '}{count}{sampled}")
+    return f"{', '.join(counts)} of {number_of_heads(gates)} heads open"
 
 
 def number_of_heads(gates: Mapping[str, Any]) -> int:

@@ -4,13 +4,14 @@ mtlprune prune: remove the heads that a run's gates closed, for good."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mtlprune.cli.check import check_run
-from mtlprune.cli.console import Device, console, new_table, say, warn_unfinished
+from mtlprune.cli.console import Analyses, Device, console, new_table, say, warn_unfinished
 from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import RunError, make_room, write_bytes
 
@@ -39,25 +40,17 @@ def head(
     encoder: Annotated[str, typer.Argument(metavar="RUN_OR_ENCODER", help="A run folder, or an encoder by name.")],
     layer: Annotated[int, typer.Argument(help="From 1.")],
     head: Annotated[int, typer.Argument(help="From 1, in the encoder's original numbering.")],
-    probes: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote: what the head knows.")
-    ] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Sentences come from here; else the run's corpus.")
-    ] = None,
-    claims: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="A run with gates: does it claim the head? Repeatable.")
-    ] = None,
+    probes: Annotated[Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.")] = None,
+    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Of sentences (the run's, if not given).")] = None,
+    claims: Annotated[list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates. Repeatable.")] = None,
     gates_of: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Of a run with gates or clones for each task: whose.")
+        str | None, typer.Option(metavar="TASK", help="Whose gates or clones, of a run of several.")
     ] = None,
-    text: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="A sentence of your own, words apart by blanks.")
-    ] = None,
+    text: Annotated[str | None, typer.Option(metavar="WORDS", help="A sentence of your own.")] = None,
     sentences: Annotated[int, typer.Option(min=1, max=24, help="How many sentences.")] = 4,
     split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also a page (.html) or a picture (.svg, .png).")
+        Path | None, typer.Option(metavar="FILE", help="Also a page (.html) or picture (.svg, .png).")
     ] = None,
 ) -> None:
     """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn.
@@ -83,18 +76,12 @@ def head(
     number = _number(subject, layer, head)
     rows, notes = _known(results, subject, layer, head)
     sought, how = _sought(candidates, rows, results)
-    order = list(range(len(candidates)))
-    if text is None and any(sought):  # by what is in the sentence, never by whether the head finds it
-        first = [k for k in order if sought[k]]
-        order = sorted(first, key=lambda k: (-len(sought[k]) / len(candidates[k]), k))[:sentences]
-    weights = dict(zip(order, _attention(subject, layer, number, [candidates[k] for k in order]), strict=True))
-    if text is None and not any(sought):
-        how = "Sentences: those where the head is most decided " if candidates else ""
-        order = sorted(order, key=lambda k: (-weights[k][1:-1, 1:-1].max(-1).mean(), k))[:sentences]
+    order = sorted(range(len(candidates)), key=lambda k: -len(sought[k]) / len(candidates[k]))[:sentences]
+    attention = _attention(subject, layer, number, [candidates[k] for k in order])
     examples = []
-    for k in order:
+    for k, weights in zip(order, attention, strict=True):
         words = (SPECIAL[0], *candidates[k].words, SPECIAL[1])
-        examples.append(card.Example(words, weights[k], sought[k], candidates[k].id if text is None else ""))
+        examples.append(card.Example(words, weights, sought[k], candidates[k].id if text is None else ""))
     if text is None:
         notes.append(f"{how}{seen_in}")
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
@@ -113,15 +100,11 @@ def _subject(name: str, gates_of: str | None) -> Subject:
     from mtlprune.analyses.reading import find_sources
 
     subjects = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
-    alone = len(subjects) == 1
-    if gates_of is None and alone:
+    if gates_of is None and len(subjects) == 1:
         return next(iter(subjects.values()))
-    if alone:
-        raise RunError(f"--gates-of {gates_of}: {name} has no gates or clones of its own for each task; leave it out")
-    if gates_of not in subjects:
-        wrong = f"found {gates_of!r}" if gates_of is not None else "found none"
-        expected = f"expected --gates-of {' or '.join(subjects)}"
-        raise RunError(f"{name} has gates or clones for each task; {expected}, {wrong}")
+    if gates_of not in subjects or len(subjects) == 1:
+        each = f"--gates-of {' or '.join(subjects)}" if len(subjects) > 1 else "no --gates-of, as all tasks share gates"
+        raise RunError(f"{name}: expected {each}, found {gates_of or 'none'}")
     return subjects[gates_of]
 
 
@@ -142,10 +125,8 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
     if place is None:
         return [], "No sentences: name a corpus (--corpus) or give one (--text)."
 
-    stored = load_corpus(place)
-    fit = (sentence for sentence in stored[split] if SHORTEST <= len(sentence) <= LONGEST)
-    different = {sentence.words: sentence for sentence, _ in zip(fit, range(CANDIDATES), strict=False)}
-    candidates = list(different.values())
+    fit = (sentence for sentence in load_corpus(place)[split] if SHORTEST <= len(sentence) <= LONGEST)
+    candidates = list({sentence.words: sentence for sentence in islice(fit, CANDIDATES)}.values())
     where = f"{place.name}, {split}, {SHORTEST} to {LONGEST} words"
     return candidates, f"(of {len(candidates)} sentences: {where})." if candidates else f"No sentence: {where}."
 
@@ -216,21 +197,22 @@ def _sought(
                 for word in range(span.start, span.end)
             }
         sought.append(frozenset(pairs))
-    most = f"{label['task'].upper()} {label['label']}" if label is not None else ""
+    if label is None or not any(sought):
+        return sought, "Sentences: the first " if sentences else ""
+    most = f"{label['task'].upper()} {label['label']}"
     return sought, f"Sentences: those with most {most} by length, found or not "
 
 
-def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Sentence]) -> Iterator:
+def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Sentence]) -> list:
     """(S, S) of each sentence, in order: start token, words, end token."""
     from mtlprune.encoder.observe import observe
 
+    if not sentences:
+        return []
     encoder = subject.encoder
-    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
-    for start in range(0, len(pieces), 32):
-        batch = encoder.collate(pieces[start : start + 32])
-        seen = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, number]
-        for row, words in zip(seen, batch.sizes, strict=True):
-            yield row[: words + 2, : words + 2].double().numpy()
+    batch = encoder.collate(encoder.tokenize_all([sentence.words for sentence in sentences]))
+    seen = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, number]
+    return [row[: size + 2, : size + 2].double().numpy() for row, size in zip(seen, batch.sizes, strict=True)]
 
 
 # -- all heads ---------------------------------------------------------------------------------------------------------
@@ -238,13 +220,9 @@ def _attention(subject: Subject, layer: int, number: int, sentences: Sequence[Se
 
 def heads(
     out: Annotated[Path, typer.Option(metavar="DIR", help="For heads.json, heads.csv and heads.md.")],
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs with gates: who claims which head.")
-    ] = None,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUNS", help="Runs with gates.")] = None,
     probes: Annotated[Path | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote.")] = None,
-    analyses: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
-    ] = None,
+    analyses: Analyses = None,
     of: Annotated[str, typer.Option(metavar="LABEL", help="Encoder to read in probes and analyses.")] = "pretrained",
     permutations: Annotated[int, typer.Option(min=1, help="Of heads within layers.")] = 9999,
     seed: Annotated[int, typer.Option(min=0, help="Of permutations.")] = 0,
@@ -289,11 +267,9 @@ def prune(
     run: Annotated[Path, typer.Argument(help="A run with gates.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The new run folder.")],
     heads: Annotated[
-        int | None, typer.Option(metavar="K", min=0, help="Keep the K most open heads (all open ones, if not given).")
+        int | None, typer.Option(metavar="K", min=0, help="Keep the K most open heads (all, if not given).")
     ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="Where each task has its own gates or clones: whose; DIR serves that task alone.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="Whose gates or clones, where each task has its own.")] = None,
     latency: Annotated[bool, typer.Option(help="Measure the time before and after.")] = True,
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions at least; the fastest counts.")] = 5,
     device: Device = None,

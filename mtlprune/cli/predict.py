@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 
 PLUS = (".conllup", ".cupt")
 FORMS = {**dict.fromkeys((".conllu", ".conll", *PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FORMS |= {".txt": "text", "": "text"}
 """Suffix of a file → the form of its content."""
-OTHER = re.compile(
-    r"\.(json|[tc]sv|tab|io[be]2?|bio|bioes|bilou|bmes|mrg|ptb|prd|parse|props|gold_conll|gold_skel|xml|html?|ya?ml|parquet|arrow|"
-    r"feather|pkl|np[yz]|pt|pdf|rtf|docx?|odt|xlsx?|ods|gz|bz2|xz|zst|zip|tgz|tar|7z|db|sqlite)"
-)
-"""Suffixes of files that are no text, or whose lines are no sentences."""
 LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
@@ -62,7 +58,7 @@ def predict(
     ] = None,
     input_: Annotated[
         Literal["jsonl", "conllu", "text"] | None,
-        typer.Option("--input", help="What the file holds; if not given, its suffix says it.", show_default=False),
+        typer.Option("--input", help="What the file holds; if not given, its suffix says it."),
     ] = None,
     device: Device = None,
     longest_con: Annotated[
@@ -127,9 +123,11 @@ def predict(
 def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) -> str:
     """The form to write in: the one asked for, else by the suffix of the file. Raises RunError for other suffixes."""
     suffix = "" if out is None else out.suffix.lower()
-    if format_ is None and OTHER.fullmatch(suffix):
+    if format_ is None and suffix not in FORMS:
         raise RunError(f"{out}: expected a file .jsonl, .conllu or .txt, found {suffix}; rename it, or give --format")
-    return format_ or ("text" if out is None and on_terminal else FORMS.get(suffix, "jsonl"))
+    if format_ is not None or FORMS[suffix] == "conllu":
+        return format_ or "conllu"
+    return "text" if out is None and on_terminal else "jsonl"
 
 
 def _without_column(folder: RunFolder, kind: str) -> list[str]:
@@ -180,13 +178,12 @@ def _annotator(
 
 def _kind_of_file(file: Path) -> str:
     """Which of the forms a file has by its suffix; text where that says nothing. Raises CorpusError for other data."""
-    suffix = file.suffix.lower()
-    if OTHER.fullmatch(suffix):
+    if file.suffix.lower() not in FORMS:
         raise CorpusError(
-            f"{file}: expected text, CoNLL-U or JSON Lines, found a file {suffix}, whose lines are no sentences; "
-            "`mtlprune data build` reads other forms and `data export` writes CoNLL-U; if it is text, say --input text"
+            f"{file}: expected a file .txt, .conllu or .jsonl, found {file.suffix}; `mtlprune data build` reads other "
+            "forms and `data export` writes CoNLL-U; if its lines are sentences, say --input text"
         )
-    return FORMS.get(suffix, "text")
+    return FORMS[file.suffix.lower()]
 
 
 def _writer(
@@ -303,7 +300,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Such as dev or test.")],
     best: Annotated[str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.")] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="Write LAYER.gold and LAYER.pred for the official scorers here.")
+        Path | None, typer.Option(help="For LAYER.gold and LAYER.pred, for official scorers.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.")] = None,
     device: Device = None,
@@ -348,18 +345,11 @@ def evaluate(
 
 def export(
     run: RunFolderArgument,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder.", show_default=False)],
-    task: Annotated[
-        str | None, typer.Option(help="Where each task has its own gates or clones: whose.", show_default=False)
-    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder.")],
+    task: Annotated[str | None, typer.Option(help="Whose gates or clones, where each task has its own.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Cut closed heads out (then mtlprune loads it).")] = False,
-    head: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="Add a task's linear layer: for token classification.", show_default=False),
-    ] = None,
-    licence: Annotated[
-        str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", show_default=False)
-    ] = None,
+    head: Annotated[str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.")] = None,
+    licence: Annotated[str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.")] = None,
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
 

@@ -28,10 +28,7 @@ PLOTTED: dict[str, tuple[Any, Any]] = {
     "corpus": (Annotated[Path | None, typer.Option(help="Folder of a corpus.")], None),
     "raw": (Annotated[bool, typer.Option("--raw", help="Plot accuracy, not the gain over the best control.")], False),
     "against": (
-        Annotated[
-            str | None,
-            typer.Option(help="Plot beside published numbers: a CSV table; FILE:ENCODER where it has several."),
-        ],
+        Annotated[str | None, typer.Option(help="Plot beside published numbers: a CSV table, or FILE:ENCODER.")],
         None,
     ),
     "maps": (

@@ -27,8 +27,6 @@ MOST, MEMORY = 4, 2 << 30
 """Runs at once, each by one thread, as more make such small batches hardly faster; bytes that each may take."""
 GATE_RATE, GATE_EPOCHS = 0.35, 2
 """Rate and epochs of gates: few updates must do, so the rate is higher than elsewhere (docs/gates.md)."""
-LOOKS = ("gradients", "probes")
-"""Analyses on the page."""
 READ = 300
 """Training sentences by which gradients and probes look at heads."""
 OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "encoder.context", "base")
@@ -94,17 +92,6 @@ def quickstart(
 def look_at_heads(out: Path, runs: Sequence[str], terminal: Console) -> dict[str, Path]:
     """Gradients of the runs and a probe of the encoder as it was pretrained and in the last of them, where they are not
     made yet; returns analysis → its folder."""
-    from mtlprune.analyses.analysis import find
-
-    for name in LOOKS:
-        if not (out / name / f"{name}.json").is_file():
-            terminal.print(f"{find(name).title.lower()}: {len(runs)} runs")
-            look(name, out, runs)
-    return {name: out / name for name in LOOKS}
-
-
-def look(name: str, out: Path, runs: Sequence[str]) -> None:
-    """Make one of LOOKS, and write it. Raises what the analysis raises."""
     import torch
 
     from mtlprune.analyses.analysis import Request, find
@@ -113,14 +100,17 @@ def look(name: str, out: Path, runs: Sequence[str]) -> None:
     from mtlprune.runs.results import write_result
 
     torch.set_num_threads(1)
-    encoder = str(RunFolder(runs[-1]).read_config()["encoder"]["name"])
-    request = {
-        "gradients": Request(runs, out / "corpus", GradientOptions(), "train", READ),
-        "probes": Request(
-            [encoder, runs[-1]], out / "corpus", ProbeOptions(train_sentences=READ, random_encoder=False)
-        ),
-    }[name]
-    write_result(out / name, find(name).measure(request))
+    corpus, encoder = out / "corpus", str(RunFolder(runs[-1]).read_config()["encoder"]["name"])
+    probed = ProbeOptions(train_sentences=READ, random_encoder=False)
+    requests = {
+        "gradients": Request(runs, corpus, GradientOptions(), "train", READ),
+        "probes": Request([encoder, runs[-1]], corpus, probed),
+    }
+    for name, request in requests.items():
+        if not (out / name / f"{name}.json").is_file():
+            terminal.print(f"{find(name).title.lower()}: {len(request.names)} encoders")
+            write_result(out / name, find(name).measure(request))
+    return {name: out / name for name in requests}
 
 
 def corpus_at(path: Path, sizes: dict[str, int], terminal: Console) -> Corpus:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import FontSize, Scale, Title, Width, chosen_formats, say, seen_from_here
+from mtlprune.cli.console import Analyses, FontSize, Scale, Title, Width, chosen_formats, say, seen_from_here
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import make_room, one_writer, remove, write_bytes, write_json, write_text
@@ -27,14 +27,12 @@ def table(
     test: Annotated[bool, typer.Option("--test/--no-test", help="Test differences over sentences.")] = True,
     resamples: Annotated[int, typer.Option(min=1, help="Of the sentences, for each test.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
-    margin: Annotated[
-        float, typer.Option(help="In points: are differences smaller than this? Tested beside whether there are any.")
-    ] = 1.0,
+    margin: Annotated[float, typer.Option(help="Of differences that do not matter, in points.")] = 1.0,
     against: Annotated[
-        str | None, typer.Option(metavar="TITLE", help="Compare columns with the one of this title, not with STL.")
+        str | None, typer.Option(metavar="TITLE", help="Compare with the column of this title, not STL.")
     ] = None,
     majority: Annotated[
-        Path | None, typer.Option(metavar="DATA", help="Add the majority baseline, counted on this corpus.")
+        Path | None, typer.Option(metavar="DATA", help="Add the majority baseline of this corpus.")
     ] = None,
 ) -> None:
     """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.
@@ -151,20 +149,13 @@ if TYPE_CHECKING:
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
-    probes: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune probe wrote. Repeatable.")
-    ] = None,
-    analyses: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")
-    ] = None,
+    probes: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Of mtlprune probe. Repeatable.")] = None,
+    analyses: Analyses = None,
     latency: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="latency.json of mtlprune prune, or the run it made. Repeatable."),
+        list[Path] | None, typer.Option(metavar="FILE", help="latency.json of mtlprune prune. Repeatable.")
     ] = None,
     title: Annotated[str, typer.Option(help="Of the page; else encoder and data.", show_default=False)] = "",
-    split: Annotated[
-        str | None, typer.Option(help="Whose scores; else test where a run is scored on it, else dev.")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="Whose scores; else test, or dev.")] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The corpus with the gold labels, if not where the runs say.")
     ] = None,

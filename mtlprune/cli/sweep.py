@@ -32,29 +32,24 @@ def sweep(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="CELL", help="These cells, or patterns such as 'gates-*'; repeatable.")
+        list[str] | None, typer.Option(metavar="CELL", help="Cells, or patterns such as 'gates-*'.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(metavar="1,2", help="Cells with these seeds.")] = None,
     encoders: Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
-    status: Annotated[
-        bool, typer.Option("--status", help="Show how far cells are: done, running, failed, left; train nothing.")
-    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show how far cells are; train nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as --status.")] = False,
     adopt: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RUN", help="First take in a finished run, or a folder of them; repeatable."),
+        list[Path] | None, typer.Option(metavar="RUN", help="First take in finished runs. Repeatable.")
     ] = None,
     print_commands: Annotated[
-        bool, typer.Option("--print-commands", help="A shell command a cell, in the order of needs; train nothing.")
+        bool, typer.Option("--print-commands", help="Print a shell command a cell; train nothing.")
     ] = False,
     launcher: Annotated[
-        str | None,
-        typer.Option(metavar="slurm", help="Hand the cells to a cluster (extra slurm), and do not wait for them."),
+        str | None, typer.Option(metavar="slurm", help="Hand the cells to a cluster (extra slurm).")
     ] = None,
     submit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="For --launcher, such as timeout_min=60 gpus_per_node=1; repeatable."),
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For --launcher, such as timeout_min=60.")
     ] = None,
 ) -> None:
     """Run what is missing of a sweep; the same command again continues where it stopped.
@@ -180,7 +175,7 @@ def _counted(standing: Mapping[str, State]) -> str:
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     """Do cells, ``jobs`` at once, saying what becomes of each; ends the process with 1 where some failed, with 130
     where it was stopped."""
-    from mtlprune.cli.display import Interruption
+    from mtlprune.cli.display import interruption
     from mtlprune.sweeps.pool import Pool
 
     def watch(event: str, cell: Cell, note: str) -> None:
@@ -189,7 +184,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         terminal.print(f"{cell.name}: {event}{f': {note}' if note else ''}")
 
     hint = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
-    with Interruption(terminal) as stop:
+    with interruption(terminal) as stop:
         pool = Pool(cells, jobs, watch, stop)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
         shared = f"{' or '.join(map(str, threads or [pool.threads]))} threads"

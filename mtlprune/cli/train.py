@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.check import check_settings, start_and_freeze
+from mtlprune.cli.check import check_settings, start_and_pruning
 from mtlprune.cli.console import Overrides, Scale, console, new_table, rank, say, shown_log
 from mtlprune.config import ConfigError
 from mtlprune.io.files import RunError, json_text, make_room, write_bytes
@@ -35,11 +35,7 @@ def train(
     overrides: Overrides = None,
     out: Out = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Train a run for each seed, one after another; --out is then the folder that holds them.",
-        ),
+        str | None, typer.Option(metavar="N,N,...", help="A run for each seed; --out then holds them.")
     ] = None,
 ) -> None:
     """Train a run; the same command again continues where it stopped.
@@ -84,8 +80,8 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     from mtlprune.training.loop import train as train_model
 
     done_before = finished(folder) is not None
-    begins = start_and_freeze(config)
-    terminal.print(f"run {folder.path}: {', '.join(config.tasks)}{'; ' if begins else ''}{begins}{_pruning(config)}")
+    begins = "; ".join(filter(None, [", ".join(config.tasks), start_and_pruning(config)]))
+    terminal.print(f"run {folder.path}: {begins}")
     watch = TrainingWatch(terminal, config.train)
     progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
@@ -96,11 +92,11 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
 
 def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.display import Interruption
+    from mtlprune.cli.display import interruption
 
     hint = f"the same command continues: {command()}"
     try:
-        with shown_log(terminal), Interruption(terminal) as stop, watch:
+        with shown_log(terminal), interruption(terminal) as stop, watch.progress:
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {hint}")
@@ -118,16 +114,6 @@ def command() -> str:
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         words = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "N"), "-m", *words]
     return shlex.join(words)
-
-
-def _pruning(config: Config) -> str:
-    settings = config.pruning
-    if settings.method == "none":
-        return ""
-    words: list[str] = [settings.method]
-    if settings.method == "gates":
-        words = ["gates", f"penalty {settings.penalty}", *(["one set a task"] if settings.sets == "per_task" else [])]
-    return f"; pruning: {', '.join(words)}{f', {settings.keep} heads' if settings.keep is not None else ''}"
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:
@@ -156,19 +142,12 @@ def _best_table(config: Config, folder: RunFolder) -> object:
 
 
 def pretrain(
-    config: Annotated[
-        str, typer.Argument(help="A YAML file, such as experiments/syntax/base.yaml; to plot, a folder it made.")
-    ],
+    config: Annotated[str, typer.Argument(help="A YAML file; to plot, a folder it made.")],
     overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's; to plot, folders."),
+        list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings; to plot, folders.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run folder (runs/NAME-DIGEST, if not given), or that of plots.")
-    ] = None,
-    plot: Annotated[
-        bool, typer.Option("--plot", help="Draw and tabulate pretrainings with their breaks; train nothing.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help="The run folder, or that of plots.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw and tabulate pretrainings; train nothing.")] = False,
     scale: Scale = 2,
 ) -> None:
     """Pretrain a masked language model; the same command again continues where it stopped.
@@ -218,14 +197,14 @@ def _plot(runs: list[Path], out: Path | None, scale: int) -> None:
         raise RunError("pretrain --plot: expected --out DIR, a folder for figure, table and breaks")
     logs = read_pretrainings(runs)
     spec, text = chart(logs), markdown(logs)
-    made = {
+    files = {
         "pretraining.png": render(spec, "png", Style(scale=scale)),
         "pretraining.svg": render(spec, "svg"),
         "pretraining.md": text.encode(),
         "pretraining.json": json_text(summary(logs)).encode(),
     }
     make_room(out)
-    for name, content in made.items():
+    for name, content in files.items():
         write_bytes(out / name, content)
     say(text)
-    say(f"{', '.join(made)} in {out}")
+    say(f"{', '.join(files)} in {out}")

@@ -1,28 +1,23 @@
 """Whatever is wrong with a file of a run, or hostile in names: one sentence, and nothing that steers or marks up."""
 
-import functools
 import json
-import operator
 import resource
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import gcd
 from pathlib import Path
-from threading import Barrier
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import yaml
 from report_runs import gold_sentences, write_study_run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mtlprune.config.config import load_config
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.corpora.store import save_corpus
 from mtlprune.errors import printable_lines
 from mtlprune.io.files import SUMS, write_sums
 from mtlprune.runs.folder import RESULTS, RunFolder
@@ -56,50 +51,10 @@ TEXTS = (
 WHOLE: dict[str, Callable[[bytes], bytes]] = {
     "bytes": lambda content: b"\xff" + content,
     "deep": lambda content: b"[" * 100_000 + b"\n",
-    "empty": lambda content: b"",
     "half": lambda content: content[: len(content) // 2],
     "list": lambda content: b"[]\n",
-    "number": lambda content: b"3\n",
-    "digits": lambda content: b"9" * 5000 + b"\n",
     "surrogate": lambda content: b'{"a": "\\ud800"}\n',
 }
-VALUES: dict[str, Any] = {
-    "gone": None,  # its key is taken out
-    "text": "x",
-    "nan": float("nan"),
-    "huge": 10**30,
-    "below": -1,
-    "truth": True,
-    "nothing": None,
-    "list": [],
-    "mapping": {},
-}
-
-
-def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of each key, and of the first item of each list."""
-    items = tree.items() if isinstance(tree, dict) else list(enumerate(tree))[:1] if isinstance(tree, list) else ()
-    for key, value in items:
-        yield (*path, key)
-        yield from leaves(value, (*path, key))
-
-
-def parsed(content: bytes, name: str) -> tuple[Any, bytes]:
-    """What a file holds, or the first line of a log; and the lines after it."""
-    first, _, rest = content.partition(b"\n") if name.endswith("jsonl") else (content, b"", b"")
-    return yaml.safe_load(first) if name.endswith("yaml") else json.loads(first), rest
-
-
-def changed(content: bytes, name: str, where: tuple[Any, ...], kind: str) -> bytes:
-    """The file with one of its values (of its first line, in a log) replaced."""
-    tree, rest = parsed(content, name)
-    inner = functools.reduce(operator.getitem, where[:-1], tree)
-    if kind == "gone":
-        del inner[where[-1]]
-    else:
-        inner[where[-1]] = VALUES[kind]
-    text = yaml.safe_dump(tree) if name.endswith("yaml") else json.dumps(tree)
-    return text.encode() + (b"\n" + rest if rest else b"")
 
 
 class Broken:
@@ -153,13 +108,6 @@ def broken(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path)
     return Broken(place.finished, place.begin, lab.corpus, tmp_path, mtlprune)
 
 
-@pytest.fixture
-def stopped(place: Place, lab: Any, mtlprune: Callable[..., Any], tmp_path: Path) -> Broken:
-    """Of a run that trains on, whose logs and best scores no SHA-256 knows yet."""
-    (tmp_path / "on").mkdir()
-    return Broken(place.stopped, place.begin, lab.corpus, tmp_path / "on", mtlprune)
-
-
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
 def test_files_that_are_broken_as_a_whole(broken, every):
     """Each file before each command, each way on each file and before each command; or one in ``every`` of these."""
@@ -172,56 +120,17 @@ def test_files_that_are_broken_as_a_whole(broken, every):
             broken.check(file, None if what == "missing" else WHOLE[what](path.read_bytes()), command, what, names)
 
 
-@pytest.mark.parametrize("every", [19, pytest.param(1, marks=pytest.mark.slow)])
-def test_values_of_another_kind_where_no_hash_is_known(broken, stopped, every):
-    """Each value of each file, each way somewhere, each way before each command; or one in ``every`` of these."""
-    kinds, commands, cases = list(VALUES), list(broken.commands), []
-    assert gcd(len(kinds), len(commands)) == 1
-    for one, files in ((broken, ["manifest.json"]), (stopped, TEXTS[:3] + TEXTS[4:6])):
-        for file in files:
-            paths = list(leaves(parsed((one.whole / file).read_bytes(), file)[0]))
-            cases += [(one, file, paths[n % len(paths)]) for n in range(max(len(paths), len(kinds)))]
-    assert len(cases) > 250
-    for number, (one, file, path) in list(enumerate(cases))[::every]:
-        kind, what = kinds[number % len(kinds)], ".".join(map(str, path))
-        content = changed((one.whole / file).read_bytes(), file, path, kind)
-        one.check(file, content, commands[number % len(commands)], f"{what} {kind}", str(one.run))
-
-
-def exchanged(content: bytes) -> bytes:
-    """gates.jsonl with the first open and the first closed gate of every line exchanged."""
-    lines = [json.loads(line) for line in content.splitlines()]
-    for line in lines:
-        for rows in line["gates"].values():
-            flat = [value for row in rows for value in row]
-            high, low = flat.index(max(flat)), flat.index(min(flat))
-            assert flat[high] - flat[low] > 1e-3
-            flat[high], flat[low] = flat[low], flat[high]
-            rows[:] = [flat[place : place + len(rows[0])] for place in range(0, len(flat), len(rows[0]))]
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
-
-
-def one_more(tree: Any) -> Any:
-    """The same with whole numbers one higher, and others 99."""
-    if isinstance(tree, dict):
-        return {key: one_more(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [one_more(value) for value in tree]
-    return tree + 1 if isinstance(tree, int) else 99.0 if isinstance(tree, float) else tree
-
-
-def with_json(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
-    return lambda content: json.dumps(change(json.loads(content))).encode()
+def digits_changed(content: bytes) -> bytes:
+    """The same with other numbers."""
+    return content.translate(bytes.maketrans(b"12345678", b"23456789"))
 
 
 EVIDENCE: dict[str, Callable[[bytes], bytes]] = {
     "config.yaml": lambda content: content.replace(b"seed: 1", b"seed: 2"),
-    "best.json": with_json(lambda best: best | {"joint": best["joint"] | {"score": 99.0}}),
-    "vocabulary.json": with_json(lambda known: known | {"pos": {key: own[::-1] for key, own in known["pos"].items()}}),
-    "metrics.jsonl": lambda content: content.replace(b'"joint": ', b'"joint": 1'),
-    "gates.jsonl": exchanged,
-    "scores/dev.json": with_json(one_more),
-    "counts/dev.json": with_json(one_more),
+    "vocabulary.json": lambda content: content.replace(b"N", b"M"),
+    **dict.fromkeys(
+        ("best.json", "metrics.jsonl", "gates.jsonl", "scores/dev.json", "counts/dev.json"), digits_changed
+    ),
     "predictions/dev.jsonl": lambda content: content.replace(b'"pos": ["', b'"pos": ["X'),
 }
 """Changes after which a file is as valid as before, but no longer what the run found."""
@@ -261,32 +170,13 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
     assert broken.call(*table) == before
 
 
-def test_parallel_evaluations_of_two_splits_leave_both_checksums(broken):
-    folder, both = RunFolder(broken.run), Barrier(2)
-    scores = folder.read_scores("dev")
-    gold = {split: list(load_corpus(Path(folder.read_config()["data"]["path"]))[split]) for split in ("dev", "test")}
-
-    def write(split: str) -> None:
-        both.wait(60)
-        for _ in range(20):
-            folder.write_results(split, scores, [s.id for s in gold[split]], {}, gold[split])
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(write, ("dev", "test")))
-    assert all(folder.read_predictions(split) for split in gold)
-    assert {"scores/dev.json", "scores/test.json"} < folder.read_manifest()["files"].keys()
-
-
 CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "epoch 99": lambda progress: progress.update(epoch=99),
-    "no update": lambda progress: progress.pop("update"),
-    "epoch in words": lambda progress: progress.update(epoch="two"),
     "best of nothing": lambda progress: progress.update(best={"joint": {}}),
-    "sums in words": lambda progress: progress.update(losses={"pos": ["x"]}),
 }
 
 
-@pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "half", "no metadata", "deep"])
+@pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "half", "no metadata"])
 def test_a_checkpoint_that_is_none(what, place, lab, mtlprune, tmp_path):
     broken = Broken(place.stopped, place.begin, lab.corpus, tmp_path, mtlprune)
     path = broken.run / "checkpoint.safetensors"
@@ -298,14 +188,13 @@ def test_a_checkpoint_that_is_none(what, place, lab, mtlprune, tmp_path):
     if what == "nan":
         name = next(name for name in tensors if name.startswith("optimizer"))
         tensors[name] = torch.full_like(tensors[name], float("nan"))
-    metadata = {"progress": "[" * 10**5 if what == "deep" else json.dumps(progress)}
-    save_file(tensors, path, None if what == "no metadata" else metadata)
+    save_file(tensors, path, None if what == "no metadata" else {"progress": json.dumps(progress)})
     content = whole[: len(whole) // 2] if what == "half" else path.read_bytes()
     assert broken.check(path.name, content, "train", what, str(path)) == 2
     assert broken.check(path.name, whole, "train", "whole", "") == 0
 
 
-@pytest.mark.parametrize("what", ["nan", "half", "empty", "others"])
+@pytest.mark.parametrize("what", ["nan", "half", "others"])
 def test_weights_that_are_none(what, broken):
     (path,) = (broken.run / "weights").glob("*.safetensors")
     tensors = load_file(path)
@@ -313,7 +202,7 @@ def test_weights_that_are_none(what, broken):
     tensors[name][..., 0] = float("nan")
     save_file({"others": torch.ones(2)} if what == "others" else tensors, path)
     content = path.read_bytes()
-    content = {"half": content[: len(content) // 2], "empty": b""}.get(what, content)
+    content = content[: len(content) // 2] if what == "half" else content
     for command in ("evaluate", "prune"):
         assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
 

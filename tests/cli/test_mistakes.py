@@ -42,9 +42,7 @@ REFUSALS = [
     (errno.EMFILE, "ulimit -n", 'on an `Err` value: Os { code: 24, kind: Uncategorized, message: "Too many" }'),
     (errno.EMFILE, "ulimit -n", "Failed to retrieve conversion result: oneshot canceled"),
     (errno.EAGAIN, "ulimit -u", "can't start new thread"),
-    (errno.ENFILE, "ulimit -n", None),
     (errno.EIO, "Input/output", "unable to mmap 9 bytes from file <some/file (5)>: Input/output error (5)"),
-    (errno.EDQUOT, "make room", None),
     (errno.EACCES, "change its rights", "Permission denied (os error 13)"),
 ]
 
@@ -73,74 +71,23 @@ def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkey
     assert exit_code(defect) is exit_code(RuntimeError("expected: a shape (2)")) is None
 
 
-LIMITED = """
-import os, resource, sys
-from mtlprune.cli import main
-{imports}
-resource.setrlimit(resource.{limit}, ({value},) * 2)
-main()
-"""
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("limit", "value", "imports", "words", "said"),
-    [
-        ("RLIMIT_FSIZE", "4096", "", "export {run} --out {out}", "File too large; raise"),
-        ("RLIMIT_NOFILE", "len(os.listdir('/proc/self/fd')) + 1", "import vl_convert, mtlprune.cli.show",
-         "maps {run} --out {out}", "Too many open files; raise"),
-    ],
-)  # fmt: skip
-def test_a_limit_of_the_system_ends_a_command_in_words(masked, tmp_path, limit, value, imports, words, said):
-    out = tmp_path / "new"
-    code = LIMITED.format(limit=limit, value=value, imports=imports)
-    command = [sys.executable, "-c", code, *words.format(run=masked, out=out).split()]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    last = answer.stderr.splitlines()[-1]
-    assert (answer.returncode, "Traceback" in answer.stderr) == (2, False), answer.stderr
-    assert last.startswith("mtlprune: ") and said in last
-    assert not out.exists() or not any(out.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"RANK": "x"}, "RANK: expected a whole number, found 'x'"),
-        ({"RANK": "0", "WORLD_SIZE": "2.5"}, "WORLD_SIZE: expected a whole number, found '2.5'"),
-        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK: expected a whole number, found '-1'"),
-        ({"RANK": "1"}, "RANK: expected a number below WORLD_SIZE, which is 1, found 1"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: expected a number below WORLD_SIZE, which is 2, found 2"),
-        ({"WORLD_SIZE": "0"}, "RANK: expected a number below WORLD_SIZE"),
         ({"WORLD_SIZE": "2"}, "RANK: expected one, as WORLD_SIZE is 2, found none"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR: expected one"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "MASTER_PORT: expected one"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": "1"}, "MASTER_ADDR: expected one"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "x"}, "MASTER_PORT: expected a whole"),
-        ({"LOCAL_RANK": ""}, "LOCAL_RANK: expected a whole number, found ''"),
     ],
 )
-def test_a_launcher_that_says_half_is_refused(variables, said, mtlprune, lab, monkeypatch, tmp_path):
+def test_a_launcher_that_says_half_is_refused(variables, message, mtlprune, lab, monkeypatch, tmp_path):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     assert launched() == (0, 1, 0)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(said)
+    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(message)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (("status", "sweep.yaml"), "`mtlprune sweep --status`"),
-        (("plot", "probes", "found", "--out", "plots"), "`mtlprune probe --plot`"),
-        (("heads", "run", "--table"), "use the same command without --table"),
-        (("heads", "run", "--gradients=joint"), "`mtlprune analyze gradients RUN"),
-        (("heads", "run", 2, 3, "--text", "a b"), "`mtlprune head RUN LAYER HEAD`"),
-    ],
-)
-def test_an_old_command_names_the_new_one(mtlprune, old, new):
-    mtlprune(*old).refuses(new)
 
 
 def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
@@ -182,7 +129,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
     ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
     ("heads --out new", "nothing to join"),
-    ("heads --analyses . --out new", "holds none of"),
     (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
     (f"head encoder 1 1 {TEXT} --out new.pdf", "--out: expected a file .html, .svg, .png"),
     (f"head encoder 1 1 {TEXT} --probes five", "2 × 5 heads"),
@@ -197,26 +143,17 @@ MISTAKES: list[tuple[str, str]] = [
     ("pretrain small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("pretrain --plot corpus --out new", "expected the folder of a pretraining"),
     ("pretrain small.yaml model.positions=8 --out new", "fits into 8 tokens"),
-    ("pretrain small.yaml watch.blimp=nowhere --out new", "data_scripts/blimp.py"),
     ("pretrain small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
-    ("pretrain small.yaml model.hidden=10 model.heads=4 --out new", "cannot be shared out among 4 heads"),
-    ("pretrain small.yaml watch.first=20000 --out new", "beyond the end"),
     ("check tiny.yaml syntax.release=5", "release has no effect with strength: 0"),
-    ("check tiny.yaml syntax.strength=1 syntax.heads=L3H7", "expected heads such as 3-7"),
     ("analyze breaks two.jsonl", "at least 3 points, and none of the 1 curves has more than 2"),
-    ("analyze breaks few.jsonl", "line 1: expected an object with a number step"),
-    ("evaluate corpus --split test", "is no run folder (it has no config.yaml); `mtlprune train` makes one"),
+    ("analyze breaks empty.jsonl", "line 1: expected an object with a number step"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
     ("predict run empty.txt", "empty.txt: expected one sentence a line, found none"),
-    ("predict run t.conllu", "t.conllu, line 1: "),
     ("prune masked --out new --heads 9", "--heads 9: expected at most 8 heads"),
-    ("prune run --out new", "is a run without gates"),
     ("prune masked --out new --task pos", "it has one gate set that all tasks share; leave --task out"),
     ("prune masked --out corpus", "is not empty; name a new folder"),
     ("prune own --out new", "expected --task with one of pos, ner"),
-    ("export fused --out new", "encoder.fusion: gate"),
-    ("export words --out new", "without context"),
     ("export pos --remove --out new", "has no gates, so no head of it is closed"),
     ("export pos --head pos --out new", "expected a run with encoder.pooling: first"),
     ("export masked --head dep --out new", "the decoder of dep is more than a linear layer"),
@@ -229,18 +166,11 @@ MISTAKES: list[tuple[str, str]] = [
     ("quickstart train.device=meta --out new", "cannot be used here"),
     ("sweep sweep.yaml --out new --seeds x", "--seeds: expected whole numbers"),
     ("sweep sweep.yaml --out new --seeds 7", "has no cell with seed 7; found 1"),
-    ("sweep sweep.yaml --out new --submit timeout_min=1", "--submit is for a cluster"),
     ("sweep sweep.yaml --out new --adopt nowhere", "nowhere is no run folder, and holds none"),
     ("train tiny.yaml train.device=cuda:77", "the device cuda:77 (train.device, --device) cannot"),
-    ("train tiny.yaml train.device=nowhere --out new", "train.device"),
-    ("train tiny.yaml 'data.path=\"\\0\"' --out new", ""),
-    ("train tiny.yaml train.epochs=.nan --out new", "train.epochs"),
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
-    ("train tiny.yaml --seeds 1,x --out new", "found '1,x'"),
     ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),
     ("train tiny.yaml pruning.method=random pruning.keep=9 --out new", "at most the encoder's 8 heads (2 layers × 4)"),
-    ("check tiny.yaml pruning=topk", "keep: expected how many heads to keep (needed with method: topk)"),
-    ("check tiny.yaml encoder.context=false pruning=gates", "an encoder without context"),
     ("check tiny.yaml encoder.name=family encoder.random=true pruning=gates", "'megatron-bert'"),
     ("check tiny.yaml train.freeze=decoders", "give train.start, a finished run"),
     ("train tiny.yaml train.start=unfinished --out new", "train.start: expected a finished run"),
@@ -254,23 +184,17 @@ MISTAKES: list[tuple[str, str]] = [
     (f"{STABLE} pruning.importance_of=run pruning.halves=7", "multiple of 2"),
     ("check tiny.yaml pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
-    ("data build wsj --out new", "expected a format or a corpus out of conllu, columns, brackets, "),
     ("data merge corpus corpus --out new", "found one of corpus named twice"),
     ("data merge corpus . --out new", "expected a corpus made by 'mtlprune data build'"),
     ("data build grammar --out corpus", "expected a folder yet to be made, found one"),
     ("data build grammar --out gates --overwrite", "only a corpus is ever overwritten"),
-    (f"data build grammar --train {'9' * 5000} --out new", ""),
-    ("data build grammar --train 0 --dev 0 --test 0 --out new", ""),
-    ("data build ewt5 --sources nowhere --out new", ""),
     ("data show corpus nobody", "expected the id of a sentence, found 'nobody'; ids are like"),
     ("data build conllu --out new", "expected files, found none; name them with --train, --dev and --test"),
     ("data build conllu good.conllu --train good.conllu --out new", "found good.conllu beside --train; put patterns"),
     ("data build conllu --train good.conllu --pos tag --out new", "from the column xpos or upos, or from a feature"),
-    ("data build conllu --train good.conllu --pos xpos --out new", "expected xpos at some word, found it at none"),
     ("data build conllu --train good.conllu --dev empty.txt --out new", "empty.txt: expected sentences, found none"),
     ("data build columns --train few.txt --out new", "--columns is missing; say what each column of the files holds"),
     ("data build jsonl --train empty.jsonl --out new", "empty.jsonl, line 2: sentence 't', words: word 1 is ''"),
-    ("data build jsonl --train few.jsonl --out new", "few.jsonl, line 2: unexpected content: in pos: expected one tag"),
     *((f"analyze {name} encoder --split nowhere --corpus corpus --out new", "found 'nowhere'") for name in ANALYSES),
     *((f"analyze {name} none --corpus corpus --out new", "none is no run either") for name in ANALYSES),
     ("analyze dissect encoder --tasks pos,chess --corpus corpus --out new", "found chess"),
@@ -299,7 +223,6 @@ FILES = {
     "empty.txt": " \n\n",
     "few.txt": "a O\n",
     "empty.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a", ""]}\n',
-    "few.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a"], "pos": ["X", "Y"]}\n',
 }
 
 
@@ -313,16 +236,13 @@ def changed(source: Path, out: Path, file: str, change: Callable[[Any], object])
 
 @pytest.fixture(scope="module")
 def workplace(
-    mtlprune, lab, train, trained, single, masked, own_gates, linear_gates, pretraining, tiny_encoder, tmp_path_factory
+    mtlprune, lab, trained, single, masked, own_gates, linear_gates, pretraining, tiny_encoder, tmp_path_factory
 ):
     """A folder with everything that commands ask for, right and wrong."""
     root = tmp_path_factory.mktemp("mistakes")
-    short = ("tasks=pos", "train.epochs=1")
     links = {"tiny.yaml": lab.config, "corpus": lab.corpus, "run": trained, "pos": single, "masked": masked}
     links |= {"own": own_gates, "linear": linear_gates, "encoder": tiny_encoder("bert"), "small.yaml": pretraining}
     links |= {"roberta": tiny_encoder("roberta")}
-    links |= {"fused": train("fused", *short, "encoder.fusion=gate")}
-    links |= {"words": train("words", *short, "encoder.context=false")}
     for name, target in links.items():
         (root / name).symlink_to(target)
     for name, text in FILES.items():
@@ -353,8 +273,8 @@ def workplace(
     return root
 
 
-@pytest.mark.parametrize(("words", "said"), MISTAKES, ids=lambda text: text[:60])
-def test_a_mistake_is_one_sentence_and_nothing_is_written(words, said, mtlprune, workplace, monkeypatch):
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=lambda text: text[:60])
+def test_a_mistake_is_one_sentence_and_nothing_is_written(words, message, mtlprune, workplace, monkeypatch):
     def standing() -> dict[str, int]:
         walked = os.walk(workplace, followlinks=True)
         return {f"{at}/{name}": Path(at, name).stat().st_size for at, _, names in walked for name in names}
@@ -362,8 +282,8 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(words, said, mtlprune,
     monkeypatch.chdir(workplace)
     before = standing()
     answer = mtlprune(*shlex.split(words.format(root=ROOT)))
-    assert (answer.code, said in answer.err, "Traceback" in answer.err) == (2, True, False), answer
+    assert (answer.code, message in answer.err, "Traceback" in answer.err) == (2, True, False), answer
     assert answer.out == "" or "train" in words.split()[0], answer.out  # training says first what it is about to do
     *notes, last = answer.err.splitlines()
-    assert not said or (last.startswith("mtlprune: ") and len(notes) < 2 and len(last) < 1500), answer
+    assert not message or (last.startswith("mtlprune: ") and len(notes) < 2 and len(last) < 1500), answer
     assert standing() == before

@@ -3,7 +3,7 @@
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from gated_runs import forget_hashes
 from safetensors.torch import load_file, save_file
 
 import mtlprune as package
-from mtlprune.config.config import load_config
-from mtlprune.corpora.export import export, write_scorer_files
+from mtlprune.corpora.export import export
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.formats.jsonl import from_json
@@ -22,9 +21,8 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.evaluation.scores import score
 from mtlprune.io.files import file_sha256
 from mtlprune.runs.folder import RunFolder
-from mtlprune.sentence import LAYERS, Predicate, Sentence, Span
+from mtlprune.sentence import LAYERS
 from mtlprune.training import evaluation as scoring
-from mtlprune.training.loop import train
 
 TEXT = "\ufeffThe dog sees a man .\r\n\r\n  Ann   sleeps \r\n"
 
@@ -41,11 +39,11 @@ def jsonl(text: str) -> list[dict[str, Any]]:
 
 def test_text_becomes_json_lines_and_sentences_of_python(mtlprune, trained, text):
     answer = mtlprune("predict", trained, text).done()
-    found = [from_json(tree) for tree in jsonl(answer.out)]
-    assert [s.id for s in found] == ["t-1", "t-3"]
-    assert [s.words for s in found] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
+    sentences = [from_json(tree) for tree in jsonl(answer.out)]
+    assert [s.id for s in sentences] == ["t-1", "t-3"]
+    assert [s.words for s in sentences] == [("The", "dog", "sees", "a", "man", "."), ("Ann", "sleeps")]
     parsed = package.load(trained).parse("The dog sees a man .", ["Ann", "sleeps"])
-    assert [replace(s, id="") for s in parsed] == [replace(s, id="") for s in found]
+    assert [replace(s, id="") for s in parsed] == [replace(s, id="") for s in sentences]
     assert all(s.validate().layers() == tuple(LAYERS) for s in parsed)
     assert list(package.load(str(trained), task="srl").tasks) == list(LAYERS)
 
@@ -89,8 +87,8 @@ def test_conllu_is_kept_but_for_what_is_predicted(mtlprune, trained, tmp_path):
     (tmp_path / "in.conllu").write_text(WORN)
     answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()
     assert answer.err.startswith("left out: con, srl; CoNLL-U has no place for them, jsonl has\n")
-    found = package.load(trained).parse(["Ann", "sees", "her"], ["Nobody"])
-    rows = iter([(s, place) for s in found for place in range(len(s))])
+    predicted = package.load(trained).parse(["Ann", "sees", "her"], ["Nobody"])
+    rows = iter([(s, place) for s in predicted for place in range(len(s))])
     expected = []
     for line in WORN.split("\n"):
         row = line.split("\t")
@@ -102,8 +100,8 @@ def test_conllu_is_kept_but_for_what_is_predicted(mtlprune, trained, tmp_path):
             row[4], row[6:] = sentence.pos[place], [head, relation, "_", misc]
         expected.append("\t".join(row))
     assert (tmp_path / "out.conllu").read_text() == "\n".join(expected)
-    again = mtlprune("predict", trained, tmp_path / "out.conllu", "--out", tmp_path / "again.conllu").done()
-    assert again.out and (tmp_path / "again.conllu").read_text() == "\n".join(expected)
+    answer = mtlprune("predict", trained, tmp_path / "out.conllu", "--out", tmp_path / "again.conllu").done()
+    assert answer.out and (tmp_path / "again.conllu").read_text() == "\n".join(expected)
     [_, read, *_] = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "jsonl").out.split("\n")
     assert json.loads(read)["words"] == ["Nobody"] and json.loads(read)["id"] == "1"
 
@@ -150,18 +148,13 @@ def test_what_a_file_holds_is_known_or_said(words, content, name, mtlprune, sing
 
 
 REFUSED = [
-    *((f"t{suffix}", "Ann", f"found a file {suffix}, whose lines") for suffix in (".tsv", ".json", ".mrg", ".parquet")),
+    *((f"t{suffix}", "Ann", f"found {suffix}; ") for suffix in (".tsv", ".json", ".mrg", ".parquet")),
     ("t.txt", LINE, "t.txt, line 1: expected text, found what looks like jsonl; say --input jsonl, or"),
     ("t.txt", "\n[\n" + LINE, "t.txt, line 2: expected text, found what looks like jsonl"),
     ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; say --input conllu, or"),
     ("t", "# sent_id = 1\n" + ROWS, "t, line 1: expected text, found what looks like conllu"),
     ("t.jsonl", "\n{}\n", "t.jsonl, line 2: unexpected content"),
-    ("t.jsonl", "[1]\n", "t.jsonl, line 1: unexpected content"),
     ("t.jsonl", '{"id": "a", "words": ["a", " "]}', "t.jsonl, line 1: sentence 'a', words: word 1 is ' '"),
-    ("t.jsonl", "{", "t.jsonl, line 1"),
-    ("t.conllu", ROWS.replace("2", "9" * 5000), "t.conllu, line 2: expected a number such as 8, 8-9 or 8.1"),
-    ("t.conllu", ROWS.replace("2", "\u0662"), "t.conllu, line 2: expected a number such as 8, 8-9 or 8.1"),
-    ("t.conllu", ROWS.replace("sees\u00a0her", ""), "t.conllu, line 2: expected a value in the column form"),
     ("t.conllu", ROWS.replace("\t_\n", "\n", 1), "t.conllu, line 1: expected 10 columns between tabs, found 9"),
     (
         "--format conllu t.jsonl",
@@ -172,13 +165,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "content", "said"), REFUSED, ids=[f"{w}: {s[:50]}" for w, _, s in REFUSED])
-def test_what_is_no_text_is_refused_in_words(words, content, said, mtlprune, single, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("words", "content", "message"), REFUSED, ids=[f"{w}: {s[:50]}" for w, _, s in REFUSED])
+def test_what_is_no_text_is_refused_in_words(words, content, message, mtlprune, single, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     *options, file = words.split()
     (tmp_path / file).write_text(content, encoding="utf-8")
     answer = mtlprune("predict", single, *options, file)
-    assert (answer.code, said in answer.err, "Traceback" in answer.err) == (2, True, False), answer
+    assert (answer.code, message in answer.err, "Traceback" in answer.err) == (2, True, False), answer
 
 
 def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):
@@ -213,16 +206,6 @@ def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained,
     assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
 
 
-def test_a_bad_sentence_of_conllu_is_skipped_whole(mtlprune, trained, tmp_path):
-    rows = [b"1\tAnn" + 8 * b"\t_", b"2\tcaf\xe9" + 8 * b"\t_", b"2\tsleeps" + 8 * b"\t_"]
-    (tmp_path / "t.conllu").write_bytes(b"\n".join([rows[0], rows[1], b"", rows[0], rows[2], b"", rows[2], b"", b""]))
-    bad = mtlprune("predict", trained, tmp_path / "t.conllu")
-    assert bad.code == 2 and "t.conllu, line 2: expected UTF-8" in bad.err
-    answer = mtlprune("predict", trained, tmp_path / "t.conllu", "--skip-bad", "--format", "jsonl")
-    assert [tree["words"] for tree in jsonl(answer.out)] == [["Ann", "sleeps"]]
-    assert "line 2: " in answer.err and "line 7: " in answer.err and "2 bad lines" in answer.err
-
-
 def test_evaluating_dev_again_gives_what_training_found(mtlprune, trained, tmp_path):
     folder = Path(shutil.copytree(trained, tmp_path / "run"))
     before = (folder / "scores/dev.json").read_text()
@@ -249,20 +232,6 @@ def test_results_of_other_weights_or_data_have_their_own_names(mtlprune, trained
     mark = load_corpus(tmp_path / "g").fingerprint[:8]
     assert RunFolder(folder).splits() == ["dev", f"dev.on-grammar-{mark}", "test", "test.best-ner"]
     assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
-
-
-def test_scorer_files_fit_predictions_to_gold(tmp_path):
-    words, folder = ("Ann", "wants", "to", "go"), tmp_path / "new" / "folder"
-    tags, wants = ("NNP", "VBZ", "TO", "VB"), Predicate(1, None, (), "want")
-    gold = [Sentence("a", words, tags, con=(Span(0, 4, "S"),), srl=(wants,)), Sentence("b", words)]
-    first = Sentence("a", words, ("NN",) * 4, con=(Span(1, 4, "VP"),), srl=(Predicate(1), Predicate(3)))
-    predicted = [first, replace(first, id="b", con=(), srl=())]
-    assert write_scorer_files(gold, predicted, folder) == {"pos": 1, "con": 1, "srl": 1}
-    assert (folder / "con.pred").read_text() == "(TOP (NNP Ann) (VP (VBZ wants) (TO to) (VB go)))\n"
-    lemmas = [line.split()[:1] for line in (folder / "srl.pred").read_text().splitlines()]
-    assert lemmas == [["-"], ["want"], ["-"], ["go"], []]
-    [read] = read_conllu(folder / "pos.pred")
-    assert read.pos == ("NN",) * 4 and read.dep is None
 
 
 def replace_best(folder: RunFolder) -> None:
@@ -300,21 +269,6 @@ def test_results_are_of_the_weights_that_best_names(moment, trained, tmp_path, m
     result, _, _ = scoring.evaluate_run(folder, "test")
     assert not waiting
     monkeypatch.undo()
-    again, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
+    repeated, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
     assert folder.read_scores("test") == RunFolder(tmp_path / "copy").read_scores("test")
-    assert result.scores == again.scores != RunFolder(trained).read_scores("test")
-
-
-def test_results_are_not_written_once_training_named_better_weights(lab, tmp_path, monkeypatch):
-    """Between every two steps of training, who evaluated the best weights of before is turned away."""
-    folder, seen, original = RunFolder(tmp_path / "run"), [], RunFolder.forget_results
-
-    def forget(self: RunFolder, keys: Iterable[str]) -> None:
-        if seen and keys:
-            assert not folder.write_results("test", {}, [], {}, [], seen[-1])
-        original(self, keys)
-        seen.append(folder.read_best())
-
-    monkeypatch.setattr(RunFolder, "forget_results", forget)
-    train(load_config(lab.config, ["tasks=pos", "train.epochs=4"]), folder)
-    assert len({entry["joint"]["epoch"] for entry in seen}) > 1 and "test" not in folder.splits()
+    assert result.scores == repeated.scores != RunFolder(trained).read_scores("test")

@@ -154,8 +154,8 @@ def test_a_damaged_cell_fails_alone(mtlprune, swept, tmp_path, file):
         DAMAGE[file](path)
     only = ("--out", tmp_path / "out", "--only", "none-*,static-*")
     assert "2 cells: 1 done, 1 failed" in mtlprune("sweep", swept.file, "--status", *only).done().out
-    again = mtlprune("sweep", swept.file, *only)
-    assert again.code == 1 and "failed: static-pos-1: " in again.out and str(bad) in again.out
+    answer = mtlprune("sweep", swept.file, *only)
+    assert answer.code == 1 and "failed: static-pos-1: " in answer.out and str(bad) in answer.out
     assert found_runs(tmp_path / "out") == [good]
     table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", "latex").done()
     assert "cell static-pos-1 is left out: " in table.out

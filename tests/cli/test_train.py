@@ -14,7 +14,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import mtlprune as library
-from mtlprune.cli.display import Interruption
+from mtlprune.cli.display import interruption
 from mtlprune.corpora.formats.jsonl import read_sentences
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs.folder import RunError, RunFolder
@@ -44,8 +44,8 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_
     losses = RunFolder(folder).read_metrics()[0]["loss"]
     assert f"epoch 1/1: loss pos {losses['pos']:.3f}  ner {losses['ner']:.3f}; dev" in first.out
     assert "strict span F1" in first.out and "\x1b" not in first.out  # neither bars nor colours where nobody looks
-    again = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1").done()
-    assert "was finished already" in again.out and "strict span F1" in again.out
+    answer = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1").done()
+    assert "was finished already" in answer.out and "strict span F1" in answer.out
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
 
 
@@ -60,14 +60,14 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if line.startswith("epoch 1/2"):
             process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, said
-    assert "Ctrl-C: stopping after this update" in said
-    assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in said
+    assert process.wait(60) == 130, output
+    assert "Ctrl-C: stopping after this update" in output
+    assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in output
     assert (tmp_path / "run/checkpoint.safetensors").is_file()
     answer = mtlprune(*command).done()
     assert "going on after epoch 1, update" in answer.out
@@ -78,7 +78,7 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_
 def test_the_first_signal_asks_and_the_second_aborts():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for number in (signal.SIGINT, signal.SIGTERM):
-        with Interruption(Console(quiet=True)) as wanted:
+        with interruption(Console(quiet=True)) as wanted:
             assert not wanted()
             signal.raise_signal(number)
             assert wanted()
@@ -105,18 +105,18 @@ def gated(train: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "output"),
     [
         ("gates pruning.penalty=target pruning.keep=4 pruning.rate=0.1", "0.1 is small for 6 updates; the gates may"),
         (f"importance {RANKED} train.start={{trained}}", "starts from {trained}, its best"),
         (f"stable {RANKED}", "at most 0.6 false claims"),
-        (f"stable {RANKED} pruning.selector=topk", "those that gates leave open under the loss of {trained}"),
+        (f"stable {RANKED} pruning.selector=topk", "heads are chosen by the loss of {trained}"),
     ],
 )
-def test_check_says_what_pruning_will_do(overrides, said, mtlprune, lab, trained):
+def test_check_says_what_pruning_will_do(overrides, output, mtlprune, lab, trained):
     words = f"pruning.method={overrides}".format(trained=trained).split()
     answer = mtlprune("check", lab.config, *words).done()
-    assert said.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
+    assert output.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
 
 
 def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
@@ -128,8 +128,8 @@ def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
     mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl").done()
-    found, expected = list(read_sentences(tmp_path / "one.jsonl")), RunFolder(gated).read_predictions("dev")
-    assert [(s.pos, s.dep) for s in found] == [(s.pos, s.dep) for s in expected]
+    predicted, expected = list(read_sentences(tmp_path / "one.jsonl")), RunFolder(gated).read_predictions("dev")
+    assert [(s.pos, s.dep) for s in predicted] == [(s.pos, s.dep) for s in expected]
     opened = Path(shutil.copytree(gated, tmp_path / "opened"))
     for path in (opened / "weights").iterdir():
         tensors = load_file(path)
@@ -154,8 +154,8 @@ def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path, single):
     mtlprune("train", lab.config, *SETTINGS, "train.seed=2", "--out", alone).done()
     for file in ("metrics.jsonl", "gates.jsonl"):
         assert (alone / file).read_bytes() == (out / "seed-2" / file).read_bytes()
-    again = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
-    assert again.out.count("was finished already") == 2
+    answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
+    assert answer.out.count("was finished already") == 2
     (out / "notes").mkdir()
     frame = library.read_runs(out / "*", alone)
     assert library.read_runs(out).equals(frame[frame["run"] != str(alone)])
