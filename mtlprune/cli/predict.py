@@ -352,7 +352,6 @@ def export(
     task: Annotated[
         str | None, typer.Option(help="Where each task has its own gates or clones: whose.", show_default=False)
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Cut closed heads out (then mtlprune loads it).")] = False,
     head: Annotated[
         str | None,
         typer.Option(metavar="TASK", help="Add a task's linear layer: for token classification.", show_default=False),
@@ -370,11 +369,11 @@ def export(
     from mtlprune.training.pruning.head_removal import appearing
 
     terminal = console()
-    asked = exporting.request(run, task, head, remove, licence)
+    asked = exporting.request(run, task, head, licence)
     with appearing(out) as folder:
         warn_unfinished(asked.run, terminal)
         exported = exporting.export(asked, folder.path)
-        write_text(folder.path / "README.md", model_card(asked, exported))
+        write_text(folder.path / "README.md", model_card(exported))
     terminal.print(exporting.account(exported))
     terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
     if exported.compared:

@@ -67,7 +67,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seque
         if not torch.equal(rows[layer], rows[first]):
             raise EncoderError(
                 f"layers {first + 1} and {layer + 1} share their weights, but their gates differ, so gates cannot be "
-                "folded into weights; expected equal gates in such layers, or export with --remove"
+                "folded into weights; expected equal gates in such layers; `mtlprune prune` keeps them in the model"
             )
     for output, row in dict(zip(outputs, rows, strict=True)).items():
         if len(row):
@@ -87,8 +87,8 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     """
     if heads.layer_gates:
         raise EncoderError(
-            "layers that share their weights have different gates, so heads cannot be put back as closed ones; export "
-            "with --remove"
+            "layers that share their weights have different gates, so heads cannot be put back as closed ones; take "
+            "the pruned run's encoder/ as it is"
         )
     config, family = transformer.config, family_of(transformer)
     whole = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)

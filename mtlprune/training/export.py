@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import ModelCardData
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
 from transformers import __version__ as transformers_version
@@ -19,10 +19,10 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
 from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
-from mtlprune.encoder.gates import OPEN, Gates
+from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder, input_embeddings
-from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
+from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.errors import printable
 from mtlprune.evaluation.scores import main_score, name_of
@@ -43,12 +43,8 @@ class ExportRequest:
     """An export that is asked for, checked as far as can be without the weights.
 
     Attributes:
-        run: the run.
-        config: its settings.
-        gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
-        clones: the task whose clones of heads go into the weights; None where there are none.
+        gate_set, clones: whose gates ("shared" or a task) and clones go into the weights; None where there are none.
         head: the task whose linear layer goes along.
-        remove: closed heads are cut out, not set to zero.
         licence: of the whole, an identifier of the hub.
     """
 
@@ -57,7 +53,6 @@ class ExportRequest:
     gate_set: str | None
     clones: str | None
     head: str | None
-    remove: bool
     licence: str | None
 
 
@@ -67,9 +62,7 @@ class Exported:
 
     Attributes:
         gates: (L, A) float32; None where the run has none.
-        clones: the task whose clones are in the weights.
-        heads: what is left, where heads were removed, now or by `mtlprune prune`; else None.
-        whole: whether all heads are in the weights, removed ones as closed ones.
+        heads: those that are left, where `mtlprune prune` removed some; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
@@ -78,10 +71,9 @@ class Exported:
         compared: words whose labels were compared with the run's.
     """
 
+    request: ExportRequest
     gates: Tensor | None
-    clones: str | None
     heads: KeptHeads | None
-    whole: bool
     difference: float
     limit: int | None
     reads_texts: bool
@@ -90,7 +82,7 @@ class Exported:
     compared: int
 
 
-def request(run: str | Path, task: str | None, head: str | None, remove: bool, licence: str | None) -> ExportRequest:
+def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
     """Check what is asked for. Nothing is written.
 
     Raises:
@@ -107,7 +99,7 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
             "transformers does; expected fusion: none"
         )
     if head is not None:
-        _check_head(config, path, head, remove)
+        _check_head(config, path, head)
     own, clones = task or head, None
     gates: str | None = None if pruning.method == "none" else pruning.sets
     if config.treatment.clone is not None:
@@ -118,7 +110,7 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
         if task is not None:
             gates_there = "no gates" if gates is None else "one gate set that all tasks share"
             raise RunError(f"{path} has {gates_there}; leave --task out")
-        return ExportRequest(folder, config, gates, None, head, remove, licence)
+        return ExportRequest(folder, config, gates, None, head, licence)
     if own is None:
         raise RunError(
             f"{path} has {each} for each task, and weights hold one; expected --task with one of "
@@ -127,10 +119,10 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
     if task is not None and (task not in config.tasks or head not in (None, task)):
         expected = head or f"one of {', '.join(config.tasks)}"
         raise RunError(f"{path} has {each} for each task; expected --task {expected}, found {task}")
-    return ExportRequest(folder, config, gate_set, clones, head, remove, licence)
+    return ExportRequest(folder, config, gate_set, clones, head, licence)
 
 
-def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
+def _check_head(config: Config, path: Path, head: str) -> None:
     if head not in config.tasks:
         raise RunError(f"{path} has no task {head!r} for --head; it has {', '.join(config.tasks)}")
     if config.decoder(head).linear is Task.linear:
@@ -138,8 +130,6 @@ def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
             f"--head: the decoder of {head} is more than a linear layer on each word; expected a task of tags (type "
             "pos), or one of spans (type bio)"
         )
-    if remove:
-        raise RunError("--head needs a model that transformers load by themselves, so it cannot go with --remove")
     if config.encoder.pooling != "first":
         raise RunError(
             f"--head: {path} reads words as the mean of their sub-words, but models of transformers label each "
@@ -152,14 +142,13 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
 
     Raises:
         RunError: what was read back does not compute what the run computes, or labels words otherwise.
-        EncoderError: gates that no weights can hold, heads that cannot be removed.
+        EncoderError: gates that no weights can hold.
     """
     model = MultiTaskModel.load(asked.run.path)
     encoder, transformer = model.encoder, cast(PreTrainedModel, model.encoder.transformer)
     gates = None
     if asked.gate_set is not None:
         gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
-        gates = gates * (gates > OPEN) if asked.remove else gates
     task: Any = model.tasks[asked.head] if asked.head is not None else None
     linear = task.linear() if task is not None else None
     known = linear is not None and (asked.run.path / "predictions" / "dev.jsonl").is_file()
@@ -176,22 +165,17 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         model.fold_clones(asked.clones)
     if gates is not None:
         fold_means(encoder, gates)
-    heads = _removed(asked, model, gates) if asked.remove else encoder.head_map
-    if not asked.remove:
-        if gates is not None:
-            fold_gates(transformer, gates, encoder.places.kept)
-        if heads is not None:
-            transformer = with_all_heads(transformer, heads)
+        fold_gates(transformer, gates, encoder.places.kept)
+    if encoder.head_map is not None:
+        transformer = with_all_heads(transformer, encoder.head_map)
     whole = transformer if linear is None else with_classifier(transformer, *linear)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
     with quiet():
         tokenizer, reads_texts = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
-        if heads is not None and asked.remove:
-            save_pruned(whole, heads, folder)
-        else:
-            whole.save_pretrained(folder)
-        model_again = _read_back(folder, asked)
+        whole.save_pretrained(folder)
+        kind = AutoModelForTokenClassification if asked.head else AutoModel
+        model_again = kind.from_pretrained(folder, trust_remote_code=False).eval()
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         after = states(model_again, encoder.limit, None)
     difference = float((before - after).abs().max() / before.abs().max())
@@ -204,30 +188,22 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
     reading["room"] = encoder.frame.capacity
     for words, wanted in zip(sentences, labels, strict=True):
-        found = [label for label, _ in label_words(words, tokenizer_again, model_again, **reading)]
-        if found != wanted:
+        given = [label for label, _ in label_words(words, tokenizer_again, model_again, **reading)]
+        if given != wanted:
             raise RunError(
-                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(found)}, the run as "
+                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(given)}, the run as "
                 f"{' '.join(wanted)}; nothing is written. This is a defect: please report it with the encoder's name"
             )
     pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
     compared = sum(map(len, sentences))
-    about = difference, encoder.limit, reads_texts, pooler, reading if linear else None, compared
-    return Exported(gates, asked.clones, heads, not asked.remove, *about)
+    shown = reading if linear else None
+    return Exported(asked, gates, encoder.head_map, difference, encoder.limit, reads_texts, pooler, shown, compared)
 
 
 @torch.no_grad()
 def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[str]) -> list[str]:
     best = linear[0](encoder(encoder.collate([encoder.tokenize(words)])).words).argmax(-1)
     return [linear[1][place] for place in best.tolist()]
-
-
-def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:
-    encoder = model.encoder
-    if gates is None and encoder.head_map is None:
-        raise RunError(f"--remove: {asked.run.path} has no gates, so no head of it is closed; leave --remove out")
-    everything = torch.ones(encoder.places.layers, encoder.places.heads) if gates is None else gates
-    return remove_heads(cast(PreTrainedModel, encoder.transformer), everything, encoder.places.kept)
 
 
 @torch.no_grad()
@@ -242,35 +218,23 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
     return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
 
-def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
-    """The model as a reader of the model card loads it."""
-    if asked.remove:
-        return load_pruned(folder)
-    kind = AutoModelForTokenClassification if asked.head else AutoModel
-    return kind.from_pretrained(folder, trust_remote_code=False).eval()
-
-
-def account(found: Exported) -> str:
+def account(exported: Exported) -> str:
     """The fate of clones and gates, in sentences."""
-    clones = f"The clones of heads of {found.clones} are in the weights. " if found.clones is not None else ""
-    return clones + _account_of_gates(found)
-
-
-def _account_of_gates(found: Exported) -> str:
-    if found.heads is not None:
-        others = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
-        of = len(found.heads.kept) * found.heads.heads
-        return f"{found.heads.count} of {of} heads are left, gates are folded into the weights{others}."
-    if found.gates is None:
-        return "The run has no gates: every head is as it was trained."
-    closed, folded = (int(some.sum()) for some in (found.gates == 0, (found.gates > 0) & (found.gates < 1)))
+    clones, gates, heads = exported.request.clones, exported.gates, exported.heads
+    clone = f"The clones of heads of {clones} are in the weights. " if clones is not None else ""
+    if heads is not None:
+        return (
+            f"{clone}{heads.count} of {len(heads.kept) * heads.heads} heads are left, gates are folded into the "
+            "weights; closed ones are columns of zeros in the attention output projections."
+        )
+    if gates is None:
+        return f"{clone}The run has no gates: every head is as it was trained."
+    closed, folded = (int(some.sum()) for some in (gates == 0, (gates > 0) & (gates < 1)))
     return (
-        f"Gates are folded into the attention output projections: {closed} of {found.gates.numel()} heads are closed "
+        f"{clone}Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed "
         f"(their columns are 0), {folded} are scaled down."
     )
 
-
-# -- model card --------------------------------------------------------------------------------------------------------
 
 PLAIN = """from transformers import AutoModel, AutoTokenizer
 
@@ -296,11 +260,6 @@ spans = join_tags([tag for tag, _ in labels])"""
 BLANK = "Texts have to begin with a blank, as every word in a text does. "
 PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
 labels sub-words that were not trained. """
-REMOVED = """from mtlprune.encoder.removal import load_pruned
-
-folder = "."  # or what huggingface_hub.snapshot_download gives
-model = load_pruned(folder)  # transformers alone refuse layers with different numbers of heads"""
-
 CARD = """---
 {facts}
 ---
@@ -338,8 +297,9 @@ Of the run with its decoders{decoders}, in percent.
 """
 
 
-def model_card(asked: ExportRequest, found: Exported) -> str:
+def model_card(exported: Exported) -> str:
     """The text of README.md. Raises RunError: scores of the run are damaged."""
+    asked = exported.request
     config, manifest = asked.config, asked.run.read_manifest()
     start, part, data = config.train.start, config.encoder, manifest["data"].get("name") or Path(config.data.path).name
     name = manifest["pruned"]["config"]["encoder"]["name"] if "pruned" in manifest else part.name
@@ -352,7 +312,6 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         library_name="transformers",
         pipeline_tag="token-classification" if asked.head else "feature-extraction",
         tags=["mtlprune"],
-        **_results(asked, data, scores),
     )
     shown = f"{'random weights in the shape of ' if part.random else ''}{hub or Path(name).name}"
     return CARD.format(
@@ -364,12 +323,12 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         data=_markdown(data),
         seed=config.train.seed,
         start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
-        loader=_loader(asked, found),
+        loader=_loader(exported),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
-        limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
-        texts=PIPELINE if asked.head else "" if found.reads_texts else BLANK,
+        limit=f"At most {exported.limit} sub-words are seen at once. " if exported.limit else "",
+        texts=PIPELINE if asked.head else "" if exported.reads_texts else BLANK,
         transformers=transformers_version,
-        heads=account(found),
+        heads=account(exported),
         decoders="" if asked.head else ", which are not part of this folder",
         scores="\n".join(f"| {split} | {task} | {name} | {value:.2f} |" for split, task, name, value in scores),
         licence=_markdown(asked.licence or "not stated yet"),
@@ -383,14 +342,13 @@ def _markdown(text: str) -> str:
     return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
 
 
-def _loader(asked: ExportRequest, found: Exported) -> str:
-    if not found.whole:
-        return REMOVED
+def _loader(exported: Exported) -> str:
+    asked = exported.request
     if asked.head is None:
-        return PLAIN.format(pooler=", add_pooling_layer=False" if found.pooler else "")
+        return PLAIN.format(pooler=", add_pooling_layer=False" if exported.pooler else "")
     spans = asked.config.decoder(asked.head).kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
-    reading = ", ".join(f"{name}={value!r}" for name, value in (found.reading or {}).items())
+    reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
     return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
 
 
@@ -403,24 +361,6 @@ def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
         for task, values in asked.run.read_scores(split).items():
             main = main_score(task, decoders)
             yield split, task, name_of(task, main, decoders), values[main]
-
-
-def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
-    """Scores of the task that goes along, as the hub shows them."""
-    results = [
-        EvalResult(
-            task_type="token-classification",
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split=split,
-            metric_type="f1" if name.endswith("F1") else "accuracy",
-            metric_name=name,
-            metric_value=round(value / 100, 4),
-        )
-        for split, task, name, value in scores
-        if task == asked.head
-    ]
-    return {"model_name": asked.config.name, "eval_results": results} if results else {}
 
 
 def _licence_of_data(asked: ExportRequest) -> str | None:

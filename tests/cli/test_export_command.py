@@ -14,7 +14,7 @@ import torch
 from gated_runs import forget_hashes
 from huggingface_hub import ModelCard
 from tiny import HEADS
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -203,19 +203,10 @@ def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     assert again.head_map is None
 
 
-def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):
-    wanted = states(masked, SHARED)
-    out = exported(mtlprune, tmp_path / "removed", masked, "--remove")
-    assert KeptHeads.read(out).count == 3
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    compare({**as_the_card_says(out), "tokenizer": tokenizer}, wanted)
-    with pytest.raises(RuntimeError, match="size"), quiet():
-        AutoModel.from_pretrained(out)
+def test_heads_removed_are_put_back(mtlprune, masked, pruned, tmp_path):
     back = exported(mtlprune, tmp_path / "back", pruned)
-    compare(as_the_card_says(back), wanted)
+    compare(as_the_card_says(back), states(masked, SHARED))
     assert "3 of 8 heads are left" in (back / "README.md").read_text(encoding="utf-8")
-    cut = exported(mtlprune, tmp_path / "cut", pruned, "--remove")
-    compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
 @pytest.mark.slow
@@ -223,8 +214,7 @@ def test_means_of_closed_heads_go_along(mtlprune, train, tmp_path):
     """The command compares what it wrote with the run, whose closed heads contribute their means."""
     settings = ("pruning.method=random", "pruning.keep=3", "pruning.closed=mean", "train.epochs=1")
     run = train("means", "tasks=pos", *settings)
-    for options in ((), ("--remove",)):
-        exported(mtlprune, tmp_path / f"out{len(options)}", run, *options)
+    exported(mtlprune, tmp_path / "out", run)
     mtlprune("prune", run, "--out", tmp_path / "pruned", "--no-latency").done()
     before, after = (RunFolder(path).read_scores("dev") for path in (run, tmp_path / "pruned"))
     assert before == after
@@ -277,6 +267,3 @@ def test_the_cards_code_labels_words_as_the_run_does(
         else:
             assert names["join_tags"]([label for label, _ in labels]) == list(map(tuple, sentence.ner))
     assert any(sentence.get(task) for sentence in predicted)
-    score = RunFolder(run).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
-    [result] = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
-    assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
