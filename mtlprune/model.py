@@ -321,5 +321,5 @@ def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[Any]:
-    """bf16 or fp16 autocast, or nothing for fp32."""
+    """bf16 autocast, or nothing for fp32."""
     return torch.autocast(device.type, precision, enabled=precision != torch.float32)

@@ -26,7 +26,7 @@ def bench(
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
-    """Measure STL, MTL, sampled mixing and evaluation as multiples of the bare encoder, interleaved in one run.
+    """Measure STL, MTL and evaluation as multiples of the bare encoder, interleaved in one run.
 
     Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
     evaluation give a finished run.
@@ -51,7 +51,7 @@ def bench(
 
 
 def _table(result: Measured, title: str) -> Table:
-    """Seconds, sentences a second and ratios of steps, of epochs and of evaluation."""
+    """Seconds, sentences a second and ratios of steps and of evaluation."""
     settings = ", ".join(f"{key} {value}" for key, value in result.settings.items())
     table = new_table(f"{title}: {settings}", "", ">seconds", ">sentences/s", ">ratio")
     ratios = result.ratios()
@@ -59,9 +59,6 @@ def _table(result: Measured, title: str) -> Table:
         table.add_row(kind, f"{seconds:.2f}", f"{result.sentences / seconds:.0f}", f"{ratios[kind]:.3f}")
     for kind in (kind for kind in ratios if kind.endswith("gated / ungated")):
         table.add_row(kind, "", "", f"{ratios[kind]:.3f}")
-    table.add_section()
-    for kind, seconds in (("joint epoch", result.joint_epoch), ("sampled epoch", result.sampled_epoch)):
-        table.add_row(f"{kind}, estimated from steps", f"{seconds:.1f}", "", f"{seconds / result.joint_epoch:.3f}")
     table.add_section()
     for kind, seconds in (("bare forward over dev", result.bare_forward), ("evaluation, all tasks", result.evaluation)):
         ratio = seconds / result.bare_forward

@@ -120,8 +120,8 @@ class TrainConfig(Block):
     """Stop after so many evaluations without a better dev score (never, if not given)."""
     evaluate_every: int | None = Field(default=None, ge=1)
     """Score dev after so many updates each, and at the end (after every epoch, if not given)."""
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
-    """auto takes bf16 autocast where the hardware has it. fp16 is for GPUs without; losses are scaled to fit it."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """auto takes bf16 autocast where the hardware has it."""
     device: str = "auto"
     """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)
@@ -365,8 +365,6 @@ class DistilConfig(Block):
     """Task → a finished run of it on the same data; tasks that are not named learn from gold alone."""
     rise: float = Field(default=1.0, gt=0, le=1)
     """Share of the updates over which λ, the weight of gold, rises from 0 to 1."""
-    cache: str | None = None
-    """Folder for the teachers' scores, to be shared by runs (the run folder's own, if not given)."""
 
 
 class DispatchConfig(Block):

@@ -233,10 +233,6 @@ class Config(Block):
             for other in excluded if name in own else ():
                 if self._asks_for(other):
                     raise ValueError(f"treatment.{name} does not go with {other}; leave one of them out")
-        if given.project is not None and given.project.method == "fairgrad" and self.train.precision == "fp16":
-            raise ValueError(
-                "treatment.project: fairgrad depends on how large losses are, which fp16 scales; take bf16"
-            )
         if given.project is not None and not joint:
             raise ValueError("treatment.project: with one task a batch (train.mixing: sampled) no gradients meet")
         named = {

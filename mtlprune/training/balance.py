@@ -53,8 +53,8 @@ class Balance(Callback):
         known = {} if self.mode in ("none", "fixed") else numbers(losses.values)  # the others need them now
         losses.tasks = self.weigh(losses.tasks, known, self.epoch)
 
-    def after_step(self, stepped: bool) -> None:
-        if stepped and self.mode == "famo":
+    def after_step(self) -> None:
+        if self.mode == "famo":
             self.after(self.losses_again())
 
     def weigh(self, losses: Mapping[str, Tensor], values: Mapping[str, float], epoch: int = 0) -> dict[str, Tensor]:

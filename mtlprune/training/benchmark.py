@@ -43,10 +43,6 @@ class Measured:
     settings: dict[str, Any]
     sentences: int
     steps: dict[str, float] = field(default_factory=dict)
-    sampled_epoch: float = 0.0
-    """Estimated: its draws, each at the mean cost of its task's step."""
-    joint_epoch: float = 0.0
-    """Estimated: its batches, each at the mean cost of a joint step."""
     dev_sentences: int = 0
     bare_forward: float = 0.0
     evaluation: float = 0.0
@@ -61,7 +57,6 @@ class Measured:
         return {
             **steps,
             **{f"{plain}: gated / ungated": steps[kind] / steps[plain] for kind, plain in gated},
-            "sampled epoch / joint epoch": self.sampled_epoch / self.joint_epoch,
             "evaluation, all tasks / bare forward": self.evaluation / self.bare_forward,
         }
 
@@ -77,7 +72,7 @@ def measure(
     """Measure a configuration.
 
     Args:
-        config: encoder, corpus, tasks and batch budget; mixing and epochs do not matter.
+        config: encoder, corpus, tasks and batch budget.
         batches: training batches, evenly taken from the first epoch's.
         rounds: repetitions; the fastest counts.
         memory: also train in a fresh process and report its peak memory.
@@ -91,7 +86,7 @@ def measure(
     peak = peak_memory(config, batches) if memory else 0  # before this process holds a model, too
     run, precision = make_run(config, trained)
     settings = run.config.train
-    plan, chosen = joint_batches(run, batches)
+    chosen = joint_batches(run, batches)
     steppers = {"bare encoder": Stepper(run, (), precision)}
     for task in config.tasks:
         steppers[f"STL {task}"] = Stepper(run, (task,), precision)
@@ -108,42 +103,26 @@ def measure(
         memory=peak,
     )
     result.steps = seconds_of(steppers, chosen, rounds, on_batch)
-    result.joint_epoch = result.steps[joint] / len(chosen) * len(plan)
-    result.sampled_epoch = sampled_epoch(run, result.steps, len(chosen))
     measure_evaluation(run, precision, rounds, result, on_batch)
     return result
 
 
-def joint_batches(run: Run, batches: int) -> tuple[list[mixing.MiniBatch], list[mixing.MiniBatch]]:
-    """The first epoch's batches of all tasks, and some of them that hold the layers of all, from long to short.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    plan = first_epoch(run, "joint")
-    chosen = evenly([batch for batch in plan if serves_all(run, batch)], batches, run.lengths)
-    if not chosen:
+def joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
+    """Some of the first epoch's batches that hold the layers of all tasks, from long to short. Raises ConfigError."""
+    known = run.known.values()
+    serving = [batch for batch in first_epoch(run) if all(any(has[row] for row in batch.rows) for has in known)]
+    if not serving:
         raise ConfigError(
             f"{run.config.data.path}: no batch holds the layers of all of {', '.join(run.config.tasks)}, so their "
             "steps cannot be compared; measure fewer tasks, or larger batches"
         )
-    return plan, chosen
+    return evenly(serving, batches, run.lengths)
 
 
-def sampled_epoch(run: Run, steps: dict[str, float], measured: int) -> float:
-    """Seconds of a sampled epoch: its draws, each at the mean cost of its task's step."""
-    return sum(steps[f"STL {batch.tasks[0]}"] / measured for batch in first_epoch(run, "sampled"))
-
-
-def first_epoch(run: Run, kind: str) -> list[mixing.MiniBatch]:
-    """Its shuffled batches under a mixing."""
-    settings = run.config.train.model_copy(update={"mixing": kind, "accumulate": 1, "shuffle": True})
+def first_epoch(run: Run) -> list[mixing.MiniBatch]:
+    """Its shuffled batches of all tasks."""
+    settings = run.config.train.model_copy(update={"mixing": "joint", "accumulate": 1, "shuffle": True})
     return [batch for [batch] in mixing.plan(settings, run.lengths, run.known, epoch_generator(1, 0))]
-
-
-def serves_all(run: Run, batch: mixing.MiniBatch) -> bool:
-    """True where the batch has a sentence with the layer of every task."""
-    return all(any(has[row] for row in batch.rows) for has in run.known.values())
 
 
 def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dtype]:
@@ -253,7 +232,7 @@ def peak_memory(config: Config, batches: int) -> int:
 
 def _train_alone(tree: dict[str, Any], batches: int) -> int:
     run, precision = make_run(Config.model_validate(tree))
-    plan = first_epoch(run, "joint")
+    plan = first_epoch(run)
     longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
     stepper = Stepper(run, run.config.tasks, precision)
     for batch in [longest, *evenly(plan, batches, run.lengths)]:

@@ -81,5 +81,5 @@ class Callback:
             tasks: that took part in the update, among other names.
         """
 
-    def after_step(self, stepped: bool) -> None:
-        """The update ends; ``stepped`` is False where an overflow in fp16 left it out."""
+    def after_step(self) -> None:
+        """The update ends."""

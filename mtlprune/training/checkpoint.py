@@ -44,8 +44,6 @@ class Progress:
     """The state of the loss balance."""
     penalty: dict[str, dict[str, float]] = field(default_factory=dict)
     """The state of the penalty on the gates."""
-    scale: dict[str, float] = field(default_factory=dict)
-    """The state of the scale of losses in fp16."""
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → sum and number of its losses since the last evaluation."""
     seconds: float = 0.0

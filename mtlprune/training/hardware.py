@@ -62,8 +62,8 @@ def choose_threads(wanted: int | None) -> int:
 
 
 def dtype(precision: str) -> torch.dtype:
-    """bf16, fp16 or fp32 as a torch dtype."""
-    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
+    """bf16 or fp32 as a torch dtype."""
+    return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
 def settle(threads: int | None) -> None:

@@ -108,9 +108,9 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGrou
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     elif group.leads:
-        precision = config.train.precision.replace("fp16", "fp32")  # nothing scales the derivatives by which it chooses
-        begin_treatments(run, folder, hardware.dtype(precision))
-        fix_heads(run, folder, hardware.dtype(precision))
+        precision = hardware.dtype(config.train.precision)
+        begin_treatments(run, folder, precision)
+        fix_heads(run, folder, precision)
     if group.leads:
         take_up(folder, progress)
     return Trainer(run, folder, optimizer, progress, group=group)
@@ -143,8 +143,6 @@ class Trainer(Updates):
             self.restore(updates)
         self.treatments = treatment_callbacks(run, folder, self.total, group)
         self.callbacks = self.make_callbacks()
-        # treatments may take several backward passes, which the overlapping sum knows nothing of
-        self.overlapping = None if self.treatments else group.overlapping(self.model)
         wanted = [kind for name, kind in TRACKERS.items() if group.leads and getattr(config.train, name)]
         self.trackers = [kind(config, folder.path, progress.step) for kind in wanted]
 
@@ -163,8 +161,6 @@ class Trainer(Updates):
         """Stand where the checkpoint was written. Raises ValueError where it cannot be of this run."""
         progress = self.progress
         self.balance.restore(progress.balance)
-        if progress.scale:
-            self.scaler.load_state_dict(progress.scale)
         if self.penalty is not None:
             self.penalty.penalty.restore(progress.penalty)
         done = sum(updates[: progress.epoch]) + progress.update
@@ -191,13 +187,12 @@ class Trainer(Updates):
     ) -> tuple[dict[str, float], int]:
         losses, sentences = super().update(mini_batches, following)
         for tracker in self.trackers:
-            tracker.scalars(self.progress.step + 1, {f"loss/{task}": loss for task, loss in losses.items()})
+            tracker.log(self.progress.step + 1, {f"loss/{task}": loss for task, loss in losses.items()}, {})
         return losses, sentences
 
     def evaluation(self, updates: int) -> None:
         progress, settings = self.progress, self.config.train
         number = settings.evaluations(progress.epoch, progress.step)
-        self.group.check_same(self.model)
         evaluation = evaluate(self.model, self.dev, self.precision, self.group)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
@@ -280,7 +275,6 @@ class Trainer(Updates):
     def note(self) -> None:
         super().note()
         self.progress.balance = self.balance.state()
-        self.progress.scale = self.scaler.state_dict()
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
 

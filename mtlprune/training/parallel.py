@@ -1,8 +1,8 @@
 """One run on several processes, as `torchrun` starts them: each takes a share of every mini-batch, all take one step.
 
 each process    the same mini-batch, tasks and rates; forward and backward of its own sentences
-all together    sum and number of every loss term → the loss of the whole batch; sum of the gradients, bucket by bucket
-                while the backward pass goes on (`DistributedDataParallel`); under a treatment in one sum after it
+all together    sum and number of every loss term → the loss of the whole batch; sum of the gradients after the last
+                backward pass
 each process    clip, penalty, step: on equal numbers, so weights stay equal and are never sent
 process 0       owns the folder, writes and speaks
 
@@ -16,15 +16,12 @@ Numbers and messages go by gloo, gradients by gloo from CPUs and by NCCL from GP
 import contextlib
 import datetime
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from mtlprune.encoder.gates import Gates
 from mtlprune.errors import MtlpruneError, launched
@@ -90,8 +87,6 @@ class ProcessGroup:
             )
         torch.cuda.set_device(self.local)
 
-    # -- an update ---------------------------------------------------------------------------------------------------
-
     def share(self, mini_batch: MiniBatch) -> MiniBatch:
         """This process's sentences of a mini-batch; none where there are more processes than sentences."""
         return mini_batch._replace(rows=mini_batch.rows[self.rank :: self.size])
@@ -138,10 +133,6 @@ class ProcessGroup:
         }
         return parts, values
 
-    def overlapping(self, model: nn.Module) -> "OverlappedSum | None":
-        """Sums gradients during the backward pass, where there are several processes."""
-        return OverlappedSum(model) if self.grouped else None
-
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Replace gradients by their sums over the processes; what has none anywhere keeps none, so that it neither
         steps nor decays.
@@ -166,8 +157,6 @@ class ProcessGroup:
         if self.grouped:
             self._call(dist.all_reduce, tensor)
         return tensor
-
-    # -- agreement ---------------------------------------------------------------------------------------------------
 
     def any(self, asked: bool) -> bool:
         """True where any process answers yes."""
@@ -220,39 +209,12 @@ class ProcessGroup:
             for tensor in model.state_dict().values():
                 self._call(dist.broadcast, tensor, 0)
 
-    def check_same(self, model: nn.Module) -> None:
-        """Raises ProcessGroupError where weights or gates are no longer equal in all processes."""
-        if not self.grouped:
-            return
-        sums = torch.tensor(
-            read([tensor.double().sum() for tensor in model.state_dict().values()]), dtype=torch.float64
-        )
-        ends = torch.cat([sums, -sums])
-        self._call(dist.all_reduce, ends, dist.ReduceOp.MAX)
-        most, least = ends[: len(sums)], -ends[len(sums) :]
-        if not torch.equal(most, least):
-            name = list(model.state_dict())[int((most != least).nonzero()[0])]
-            raise ProcessGroupError(
-                f"the weights of the {self.size} processes have drifted apart ({name}); the last checkpoint is kept"
-            )
-
     def _call(self, operation: Callable[..., Any], *args: Any) -> None:
-        with self.answering():
-            operation(*args)
-
-    @contextlib.contextmanager
-    def answering(self, others_only: bool = True) -> Iterator[None]:
-        """Around what needs the other processes, and nothing else that can fail where ``others_only``.
-
-        Raises:
-            LostProcess: they do not answer.
-        """
+        """Do what needs the other processes. Raises LostProcess where they do not answer."""
         try:
-            yield
+            operation(*args)
         except RuntimeError as error:
-            if others_only or isinstance(error, dist.DistError) or "gloo" in str(error):
-                raise self._lost(error) from error
-            raise
+            raise self._lost(error) from error
 
     def _lost(self, error: Exception) -> LostProcess:
         what = re.sub(r"^\[[^]]*\] *", "", str(error).splitlines()[0]).split(". ")[0]  # without lines of gloo's source
@@ -260,51 +222,6 @@ class ProcessGroup:
             f"process {self.rank} of {self.size}: another process of this run has ended or does not answer ({what}); "
             "what it said tells why. The same command continues from the last checkpoint"
         )
-
-
-class OverlappedSum:
-    """Gradients, summed over processes bucket by bucket while the backward pass goes on.
-
-    What has no gradient anywhere keeps none. The loss is computed within `forward`, which finds out from it what will
-    have a gradient in this process.
-    """
-
-    group: ClassVar[Any] = None
-    """torch's process group. Were DistributedDataParallel the last to hold it, Python would wait for gloo's threads
-    under its lock, and they, where a process was lost, for the lock."""
-
-    def __init__(self, model: nn.Module) -> None:
-        OverlappedSum.group = dist.group.WORLD
-        warnings.filterwarnings("ignore", message="Grad strides do not match")  # of axes with one place
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the newer name of broadcast_buffers is not in torch 2.6
-            self.module = DistributedDataParallel(
-                _Loss(model), find_unused_parameters=True, broadcast_buffers=False, init_sync=False
-            )
-
-    def update(self, last: bool) -> AbstractContextManager[None]:
-        """Around a mini-batch of an update; gradients are summed in the ``last`` one, those of the others with it."""
-        return nullcontext() if last else self.module.no_sync()
-
-    def forward(self, compute: Callable[[], Tensor | None]) -> Tensor:
-        """A loss, times the number of processes, by which torch divides the sum of gradients; where this process has
-        none (there are more of them than sentences), 0 with no gradient."""
-        return self.module(compute) * dist.get_world_size()
-
-
-class _Loss(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        device = next(model.parameters()).device
-        self.nought = nn.Parameter(torch.zeros((), device=device))
-        """Part of every loss, so that a process without sentences has a backward pass, too; it never moves."""
-        self.unused = nn.Parameter(torch.zeros((), device=device))
-        """Without it torch warns, where the first batch uses all others, that searching for unused ones is vain."""
-
-    def forward(self, compute: Callable[[], Tensor | None]) -> Tensor:
-        loss = compute()
-        return self.nought.clone() if loss is None else loss + self.nought
 
 
 def read(scalars: Sequence[Tensor]) -> list[float]:

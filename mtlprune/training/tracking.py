@@ -24,30 +24,26 @@ CELL = 16
 
 
 class Tracker(ABC):
-    """Is told of one run, and writes into the folder of its own name there."""
+    """Follows one run, and writes into the folder of its own name there."""
 
     @abstractmethod
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Numbers, by name, after an update."""
-
-    @abstractmethod
-    def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
-        """Grey levels, a row and a column each."""
+    def log(self, step: int, scalars: Mapping[str, float], images: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Numbers and grey pictures by name, after ``step`` updates."""
 
     @abstractmethod
     def close(self) -> None:
-        """At the end, also of a run that fails."""
+        """End it, also where the run fails."""
 
     def flush(self) -> None:  # noqa: B027 (not all need it)
-        """Before a checkpoint, so that nothing is missing in a run that resumes from it."""
+        """Write before a checkpoint, so that nothing is missing in a run that resumes from it."""
 
     def evaluation(self, step: int, scores: Mapping[str, float], gates: Mapping[str, Any] | None) -> None:
-        """The scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
-        self.scalars(step, {f"dev/{name}": score for name, score in scores.items()})
-        if gates is not None:
-            for name, values in gates["gates"].items():
-                self.scalars(step, {f"gates/{kind}/{name}": gates[kind][name] for kind in ("open", "expected")})
-                self.image(step, f"gates/map/{name}", picture(np.array(values)))
+        """Log the scores of an evaluation and, in a run with gates, its line of gates.jsonl."""
+        scalars, images, line = {f"dev/{name}": score for name, score in scores.items()}, {}, gates or {"gates": {}}
+        for name, values in line["gates"].items():
+            scalars |= {f"gates/{kind}/{name}": line[kind][name] for kind in ("open", "expected")}
+            images[f"gates/map/{name}"] = picture(np.array(values))
+        self.log(step, scalars, images)
         self.flush()
 
 
@@ -59,15 +55,17 @@ class TensorBoard(Tracker):
 
         folder = run / "tensorboard"
         make_folder(folder)
-        _wait_for_a_new_second(folder)
+        # files are read in the order of their names, which hold the second they were begun in, then process and count
+        # as text: of two of one second the later one may be taken for old
+        while any(f".tfevents.{int(time.time()):010d}." in path.name for path in folder.glob("*")):
+            time.sleep(0.05)
         self.writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
 
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
+    def log(self, step: int, scalars: Mapping[str, float], images: Mapping[str, NDArray[np.uint8]]) -> None:
+        for name, value in scalars.items():
             self.writer.add_scalar(name, value, step)
-
-    def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
-        self.writer.add_image(name, grey, step, dataformats="HW")
+        for name, grey in images.items():
+            self.writer.add_image(name, grey, step, dataformats="HW")
 
     def flush(self) -> None:
         self.writer.flush()
@@ -77,19 +75,11 @@ class TensorBoard(Tracker):
         self.writer.close()
 
 
-def _wait_for_a_new_second(folder: Path) -> None:
-    """Files are read in the order of their names, which hold the second they were begun in, then process and count as
-    text: two of one second may be read the wrong way round, and the later one taken for old."""
-    while any(f".tfevents.{int(time.time()):010d}." in path.name for path in folder.glob("*")):
-        time.sleep(0.05)
-
-
 class WeightsAndBiases(Tracker):
     """A run of Weights & Biases under one id, which a run that resumes finds in its folder; its settings of account,
     project and mode (``WANDB_MODE=offline``) are environment variables.
 
-    A process of its own has what it was told, and writes it whatever becomes of this one. It drops numbers of an update
-    that it knows of, which resuming makes again bit for bit, so ``step`` has no use.
+    A process of its own writes whatever becomes of this one, and drops numbers of updates that it knows: no ``step``.
     """
 
     def __init__(self, config: Config, run: Path, step: int) -> None:
@@ -115,11 +105,8 @@ class WeightsAndBiases(Tracker):
                 "WANDB_MODE=offline, or train with train.wandb=false"
             ) from error
 
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        self.run.log(dict(values), step=step)
-
-    def image(self, step: int, name: str, grey: NDArray[np.uint8]) -> None:
-        self.run.log({name: self.picture(grey)}, step=step)
+    def log(self, step: int, scalars: Mapping[str, float], images: Mapping[str, NDArray[np.uint8]]) -> None:
+        self.run.log({**scalars, **{name: self.picture(grey) for name, grey in images.items()}}, step=step)
 
     def close(self) -> None:
         self.run.finish()
@@ -127,7 +114,7 @@ class WeightsAndBiases(Tracker):
 
 TRACKERS: dict[str, Callable[[Config, Path, int], Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 """Setting of ``train``, also the package and the extra that it needs → what begins it: of a configuration, a run folder
-and the updates done so far, since what an earlier process told of later ones does not count."""
+and the updates done so far; what an earlier process logged of later ones does not count."""
 
 
 def picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ from mtlprune.training.evaluation import Evaluation
 from mtlprune.training.hardware import dtype
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import schedule
-from mtlprune.training.parallel import ALONE, OverlappedSum, ProcessGroup, numbers, read
+from mtlprune.training.parallel import ALONE, ProcessGroup, numbers, read
 from mtlprune.training.run import gate_sets
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,6 @@ class Updates(ABC):
     watch: Callable[[Event], None] = staticmethod(lambda event: None)
     stop: Callable[[], bool] = staticmethod(lambda: False)
     callbacks: Sequence[Callback] = ()
-    overlapping: OverlappedSum | None = None
     total: int
     """Updates of all epochs."""
     advice: str
@@ -114,7 +113,6 @@ class Updates(ABC):
         self.model, self.tasks, self.batch, self.settings = model, tasks, batch, settings
         self.folder, self.optimizer, self.progress, self.group = folder, optimizer, progress, group
         self.precision = dtype(settings.precision)
-        self.scaler = torch.amp.GradScaler(model.device.type, enabled=self.precision == torch.float16)
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
         self.clipped = self.moving
         self.sets = gate_sets(model)
@@ -175,19 +173,17 @@ class Updates(ABC):
         """
         self.begin_update(mini_batches[0])
         logged = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
-        if self.overlapping is None:
-            self.group.sum_gradients(self.moving)
+        self.group.sum_gradients(self.moving)
         if following and (own := self.group.share(following[0])).rows:
             self.ahead = following[0], self.batch(own)
-        losses, stepped = self.clip(logged)
-        if stepped:
-            self.seed_gates(len(mini_batches))
-            for callback in self.callbacks:
-                callback.before_step(losses)
-            self.optimizer.step()
+        losses = self.clip(logged)
+        self.seed_gates(len(mini_batches))
+        for callback in self.callbacks:
+            callback.before_step(losses)
+        self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         for callback in reversed(self.callbacks):
-            callback.after_step(stepped)
+            callback.after_step()
         return losses, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
     def begin_update(self, first: MiniBatch) -> None:
@@ -204,25 +200,17 @@ class Updates(ABC):
     def backward(self, mini_batch: MiniBatch, place: int, number: int) -> dict[str, Tensor]:
         """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; its unweighed losses by name,
         which are not read here: a GPU would have to come to them first."""
-        losses = Losses(mini_batch, {}, {})
-
-        def compute() -> Tensor | None:
-            nonlocal losses
-            losses = self.losses(mini_batch, place)
+        losses = self.losses(mini_batch, place)
+        for callback in self.callbacks:
+            callback.terms(losses)
+        loss = losses.loss(number)
+        of_tasks = {task: part / number for task, part in losses.tasks.items()}
+        with ExitStack() as around:
             for callback in self.callbacks:
-                callback.terms(losses)
-            return losses.loss(number)
-
-        with nullcontext() if self.overlapping is None else self.overlapping.update(last=place + 1 == number):
-            loss = compute() if self.overlapping is None else self.overlapping.forward(compute)
-            with ExitStack() as around:
-                of_tasks = {task: self.scaler.scale(part / number) for task, part in losses.tasks.items()}
-                for callback in self.callbacks:
-                    around.enter_context(callback.backward(of_tasks))
-                around.enter_context(self.group.answering(others_only=False))
-                # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
-                if loss is not None and loss.requires_grad:
-                    self.scaler.scale(loss).backward()
+                around.enter_context(callback.backward(of_tasks))
+            # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
+            if loss is not None and loss.requires_grad:
+                loss.backward()
         return losses.logged
 
     def losses(self, mini_batch: MiniBatch, place: int) -> Losses:
@@ -250,17 +238,12 @@ class Updates(ABC):
         with torch.no_grad():
             return numbers(self.losses(self.first, 0).values)
 
-    def clip(self, logged: Sequence[dict[str, Tensor]]) -> tuple[dict[str, float], bool]:
-        """Clip the gradient, and read all that the host waits for; mean losses by name, and whether to step.
+    def clip(self, logged: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+        """Clip the gradient, and read all that the host waits for; mean losses by name.
 
         Raises:
             TrainingError: a loss or a gradient is no number.
         """
-        gradients = [parameter.grad for parameter in self.moving if parameter.grad is not None]
-        scaled = self.scaler.is_enabled() and bool(gradients)
-        if scaled:
-            self.scaler.unscale_(self.optimizer)
-        fits = not scaled or math.isfinite(nn.utils.get_total_norm(gradients))  # else this update is left out
         tensors = [loss for losses in logged for loss in losses.values()]
         *values, norm = read([*tensors, nn.utils.clip_grad_norm_(self.clipped, self.settings.clip)])
         by_name: dict[str, list[float]] = {}
@@ -268,13 +251,11 @@ class Updates(ABC):
             if not math.isfinite(value):
                 raise self.broken(f"the loss is {value}", [name])
             by_name.setdefault(name, []).append(value)
-        if not math.isfinite(norm) and (fits or self.scaler.get_scale() < 1):
+        if not math.isfinite(norm):
             raise self.broken(f"the gradient is {norm}", list(by_name))
-        if scaled:
-            self.scaler.update()
         for name, several in by_name.items():
             self.progress.add_losses(name, *several)
-        return {name: sum(several) / len(several) for name, several in by_name.items()}, fits
+        return {name: sum(several) / len(several) for name, several in by_name.items()}
 
     def seed_gates(self, place: int) -> None:
         """Seed the noise of gates before it is drawn for the ``place``-th time in an update."""

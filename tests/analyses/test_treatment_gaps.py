@@ -63,7 +63,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
         best.write_text(best.read_text().replace('"score": ', '"score": 1'))  # the best on dev, whatever it is on test
     write(tmp_path, "clone-stem", 0.8, treatment={"clone": {"heads": STEM}})
     write(tmp_path, "clone-random", 0.6, treatment={"clone": {"heads": RANDOM}})
-    write(tmp_path, "distil", 0.9, treatment={"distil": {"teachers": {"pos": "gone"}, "rise": 1.0, "cache": None}})
+    write(tmp_path, "distil", 0.9, treatment={"distil": {"teachers": {"pos": "gone"}, "rise": 1.0}})
     write(tmp_path, "protect", 0.4, seeds=(1, 2), treatment={"protect": {"heads": STEM, "tasks": []}})
     result = found(tmp_path)
     rows = result.frames["settings"].set_index("term")

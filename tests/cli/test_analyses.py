@@ -233,4 +233,4 @@ def test_bench_prints_and_writes_ratios(mtlprune, lab, tmp_path):
         row = next(line for line in lines if kind in line)
         assert f"{figures['ratios'][kind]:.3f}" in row and f"{seconds:.2f}" in row
     assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
-    assert all(words in answer.out for words in ("sampled epoch, estimated", f"{figures['memory'] / 1e9:.2f} GB"))
+    assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out

@@ -113,7 +113,7 @@ def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_p
     runs = [run.path for run in write_study(tmp_path / "mine", seeds=(1, 2))]
     for run in map(RunFolder, runs):
         tree = run.read_config()
-        cache = {"distil": {"teachers": {"pos": str(tmp_path / "pos")}, "cache": str(tmp_path / "cache")}}
+        cache = {"distil": {"teachers": {"pos": str(tmp_path / "pos")}}}
         run.write_config(tree | {"encoder": tree["encoder"] | {"name": str(tmp_path / "encoder")}, "treatment": cache})
     gated = [run for run in runs if run.name.startswith("gates")]
     (runs[0] / "counts/test.json").write_text("{}")  # why there is no test of it

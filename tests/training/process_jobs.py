@@ -24,6 +24,8 @@ from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.parallel import ProcessGroup, joined
 
+EVALUATED = 3
+"""Sentences of a batch of evaluation, so few that there are batches enough for all processes."""
 Batches = list[tuple[str, list[int]]]
 """An update: tasks joined by commas, and rows, of each mini-batch."""
 
@@ -52,7 +54,7 @@ def error_of(out: Path, rank: int) -> str:
 def _run(job: Callable[..., None], rank: int, size: int, port: int, args: Sequence[Any]) -> None:
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in names.items()}, MASTER_ADDR="127.0.0.1")
-    mtlprune.model.EVALUATION_SENTENCES = 3  # so that there are batches enough for all
+    mtlprune.model.EVALUATION_SENTENCES = EVALUATED
     out = Path(args[0])
     try:
         job(rank, *args)

@@ -52,11 +52,10 @@ def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settin
 
 
 def test_ratios_by_hand():
-    result = Measured({}, 8, {"bare encoder": 2.0, "STL pos": 2.5}, 30.0, 10.0, 4, 0.5, 1.5)
+    result = Measured({}, 8, {"bare encoder": 2.0, "STL pos": 2.5}, 4, 0.5, 1.5)
     assert result.ratios() == {
         "bare encoder": 1.0,
         "STL pos": 1.25,
-        "sampled epoch / joint epoch": 3.0,
         "evaluation, all tasks / bare forward": 3.0,
     }
 

@@ -55,12 +55,11 @@ def test_the_update_is_that_of_the_cpu(tasks: str, family: str, pruning: Any, de
     check_alike(update(settings, tmp_path / "a", device), update(settings, tmp_path / "b", "cpu"))
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_lower_precisions_stay_near_fp32(precision: str, device: str, small_settings: Settings, tmp_path: Path):
-    """Losses within 3 %; gradients are finite. An update that overflows fp16 has none: it is left out."""
+def test_bf16_stays_near_fp32(device: str, small_settings: Settings, tmp_path: Path):
+    """Losses within 3 %; gradients are finite."""
     settings = small_settings("pos,ner,dep")
-    low, full = (update(settings, tmp_path / p, device, precision=p) for p in (precision, "fp32"))
-    assert low.keys() == full.keys() or precision == "fp16"
+    low, full = (update(settings, tmp_path / p, device, precision=p) for p in ("bf16", "fp32"))
+    assert low.keys() == full.keys()
     for name, value in low.items():
         if name.startswith("loss"):
             torch.testing.assert_close(value, full[name], rtol=0.03, atol=0.0)

@@ -111,36 +111,6 @@ def test_what_does_not_fit_into_memory_trains_the_same(small_settings: Settings,
     assert found[0] == found[1]
 
 
-def test_losses_are_scaled_for_fp16(small_settings: Settings, tmp_path):
-    """Losses so small that fp16 has no gradients for them: scaled, they come out as those of fp32."""
-    small = {"balance": "fixed", "weights": {"pos": 1e-6, "dep": 1e-6}, "clip": 1e6}
-    batch = [MiniBatch(("pos", "dep"), [1, 2, 4, 5])]
-    exact = gradients(trainer(small_settings("pos,dep", **small), tmp_path / "fp32"), *batch)
-    made = trainer(small_settings("pos,dep", **small, precision="fp16"), tmp_path / "fp16")
-    found = gradients(made, *batch)
-    error = norm({name: found[name] - grad for name, grad in exact.items()})
-    assert 0 < error < 0.05 * norm(exact)
-    made.scaler.load_state_dict(made.scaler.state_dict() | {"scale": 1.0})
-    without = gradients(made, *batch)
-    assert norm({name: grad for name, grad in without.items() if name.startswith("encoder")}) < 0.5 * norm(exact)
-
-
-def test_an_update_that_overflows_fp16_is_left_out(small_settings: Settings, tmp_path):
-    made = trainer(small_settings("pos", precision="fp16"), tmp_path / "run")
-    batch, start = [MiniBatch(("pos",), [1, 2, 4, 5])], {n: p.clone() for n, p in made.model.named_parameters()}
-    state = made.scaler.state_dict()
-    made.scaler.load_state_dict(state | {"scale": 2.0**40, "_growth_tracker": 7})
-    assert gradients(made, *batch) == {}  # no step
-    assert all(torch.equal(start[name], weight) for name, weight in made.model.named_parameters())
-    assert made.scaler.state_dict() == state | {"scale": 2.0**39, "_growth_tracker": 0}
-    made.scaler.load_state_dict(state | {"scale": 2.0**10, "_growth_tracker": state["growth_interval"] - 1})
-    assert gradients(made, *batch) and made.scaler.get_scale() == 2.0**11
-    with torch.no_grad():
-        made.model.tasks["pos"].scores.bias[0] = 7e4  # fp16 ends at 65,504
-    with pytest.raises(TrainingError, match="task pos: the loss is"):
-        made.update(batch)
-
-
 @pytest.mark.parametrize(
     ("how", "step", "epoch", "evaluations"),
     [

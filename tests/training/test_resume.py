@@ -30,7 +30,6 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     # those below have 12 updates; exact fixes its gates after 8
     "lambda-shared": ("pos,dep", {}, {"penalty": "lambda", "strength": 0.5, "warmup": 0.5, "rate": 0.1}),
     "lambda-in-loss": ("pos,dep", SAMPLED, {"penalty": "lambda", "strength": 0.5, "rate": 0.1, "in_loss": True}),
-    "fp16": ("pos,dep", {"precision": "fp16"}, TARGET | {"keep": 4, "init": "open"}),
     "target-shared": ("pos,dep,srl", {}, TARGET | {"keep": 4, "init": "open"}),
     "target-per_task": ("pos,dep", SAMPLED, TARGET | {"keep": 3, "sets": "per_task", "overlap": 0.1}),
     "exact-shared": ("pos", {}, EXACT | {"keep": 4}),
@@ -39,7 +38,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     "random-noise": ("pos", {}, {"method": "random", "keep": 3, "noise": True, "settle": 0.65, "closed": "mean"}),
     "exact-per_task": ("pos,con", {"weight_decay": 0.01}, EXACT | {"keep": 3, "sets": "per_task"}),
 }
-QUICK = ("cosreg", "fusion", "evaluate_every", "fp16", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
+QUICK = ("cosreg", "fusion", "evaluate_every", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ class GatePenalty(Callback):
             if slope is not None:
                 logits.grad = slope if logits.grad is None else logits.grad + slope
 
-    def after_step(self, stepped: bool) -> None:
+    def after_step(self) -> None:
         self.penalty.end_update(self.sets, self.step)
 
 

@@ -189,7 +189,7 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
         penalty.before_step(losses)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        penalty.after_step(stepped=True)
+        penalty.after_step()
         if gates.is_fixed():
             break
     return gates.evaluated().detach().cpu()

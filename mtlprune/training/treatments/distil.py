@@ -1,7 +1,8 @@
 """Teach: finished single-task runs give targets, λ · gold + (1 − λ) · teacher (BAM, Clark et al. 2019).
 
-λ rises from 0 to 1 over the updates. Teachers score the training sentences once, without dropout; their scores lie on
-disk in half precision. By decoder, p the teacher's probabilities, q the student's:
+λ rises from 0 to 1 over the updates. Teachers score the training sentences when a run begins or goes on, without
+dropout; their scores lie in a temporary file, in half precision. By decoder, p the teacher's probabilities, q the
+student's:
 
     tags, spans    −Σ p log q over labels of each word, of each span
     tree           the same over the heads of each word, and over relations at its gold head
@@ -28,18 +29,9 @@ from torch import Tensor, nn
 from mtlprune.config.blocks import DistilConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.corpora.tables import arrays_from_bytes, arrays_to_bytes
+from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes
 from mtlprune.encoder.batch import Encoded
-from mtlprune.io.files import (
-    RunError,
-    file_sha256,
-    one_writer,
-    read_json,
-    remove_halves,
-    replacing,
-    verify_file,
-    write_json,
-)
+from mtlprune.io.files import verify_file
 from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import Target, Term, WordLabels
@@ -57,7 +49,6 @@ Scores = Mapping[str, np.ndarray]
 """The teacher's scores of one sentence, by name."""
 Rows = Sequence[Scores]
 Tensors = Mapping[str, Tensor]
-CACHE = "teachers"
 
 
 class Teacher(ABC):
@@ -271,48 +262,15 @@ def computed_once(task: Any, methods: Sequence[str]) -> Iterator[None]:
             del vars(task)[name]
 
 
-# -- scores on disk ----------------------------------------------------------------------------------------------------
-
-
-class Stored(Sequence[Any]):
-    """Scores of the training sentences in a file, read as they are asked for; None where the layer is unknown."""
-
-    def __init__(self, path: Path) -> None:
-        advice = f"remove {path.with_suffix('.json')}, and the teacher scores anew"
-        about = read_json(path.with_suffix(".json"), RunError, advice)
-        verify_file(path, about["sha256"], advice)
-        self.ends: list[int] = [0, *about["ends"]]
-        self.bytes = np.memmap(path, np.uint8, "r")
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def __getitem__(self, row: int) -> Any:  # type: ignore[override]  # nobody asks for slices
-        return arrays_from_bytes(self.bytes[self.ends[row] : self.ends[row + 1]].tobytes())
-
-
-def store(path: Path, scores: Iterator[Mapping[str, Any] | None]) -> None:
-    """Write what `Stored` reads; the JSON comes last."""
-    ends = []
-    with replacing(path) as beside, beside.open("wb") as file:
-        for row in scores:
-            file.write(arrays_to_bytes(row))
-            ends.append(file.tell())
-    write_json(path.with_suffix(".json"), {"sha256": file_sha256(path), "ends": ends})
-
-
 @torch.no_grad()
-def taught(
-    run: Run, model: MultiTaskModel, task: str, precision: torch.dtype, rows: Sequence[int] | None = None
-) -> list[dict[str, Any] | None]:
-    """The scores of a finished run for each training sentence, or for ``rows``; the batches are those of evaluation."""
+def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -> Spool[dict[str, Any] | None]:
+    """The scores of a finished run for each training sentence, in the batches of evaluation; None without the layer."""
     decoder: Any = model.eval().tasks[task]
     teacher = teacher_of(decoder)
     assert teacher is not None
     sentences = list(read_splits(run.config, load_corpus(Path(run.config.data.path)))[0])
-    taught_rows: list[dict[str, Any] | None] = [None] * len(sentences)
-    wanted = range(len(sentences)) if rows is None else rows
-    known = [row for row in wanted if run.known[task][row]]
+    rows: list[dict[str, Any] | None] = [None] * len(sentences)
+    known = [row for row, has in enumerate(run.known[task]) if has]
     pieces = model.encoder.tokenize_all([sentences[row].words for row in known])
     for places in evaluation_batches([len(p.ids) for p in pieces]):
         targets: list[Target | None] = [run.targets[task][known[place]] for place in places]
@@ -321,8 +279,11 @@ def taught(
             [(encoded, _)] = model.encodings(batch.pieces, [task])
             scores = teacher.read(decoder, encoded, batch.targets[task][1])
         for place, one in zip(places, scores, strict=True):
-            taught_rows[known[place]] = one
-    return taught_rows
+            rows[known[place]] = one
+    spool = Spool[dict[str, Any] | None](arrays_to_bytes, arrays_from_bytes)
+    for row in rows:
+        spool.append(row)
+    return spool
 
 
 class Distil(Treatment):
@@ -330,35 +291,21 @@ class Distil(Treatment):
 
     Options = DistilConfig
 
-    def __init__(self, run: TreatmentContext, scores: Mapping[str, Stored] | None = None) -> None:
-        """``scores``: of each task, where they are there already."""
+    def __init__(self, run: TreatmentContext) -> None:
         super().__init__(run)
         self.model, self.weight = run.run.model, 1.0
         self.last = max(1.0, self.options.rise * (run.total - 1))
-        self.scores = dict(scores or {})
-        if scores is None:
-            self._score(run)
-
-    def _score(self, run: TreatmentContext) -> None:
-        folder = Path(self.options.cache) if self.options.cache is not None else run.folder.path / CACHE
-        config, data = run.run.config, run.run.config.data
+        config = run.run.config
         begun = run.folder.read_manifest().get("begun_from") if run.folder.config_path.exists() else None
         files = begun or origins(config)
-        fingerprint = load_corpus(Path(data.path)).fingerprint
+        precision = hardware.dtype(config.train.precision)
+        self.scores: dict[str, Sequence[Any]] = {}
         for task, path in self.options.teachers.items():
             key = f"treatment.distil.teachers.{task}"
-            mark = files[key]["sha256"]
-            part = f"{data.train}-{data.train_sentences or 'all'}-{data.half or 'all'}-{len(run.run.pieces)}"
-            stored = folder / f"{task}-{mark[:16]}-{fingerprint[:16]}-{part}.scores"
-            with one_writer(folder):
-                remove_halves(folder)
-                if not stored.with_suffix(".json").is_file():
-                    advice = f"{key} names it; bring it back, or choose another --out"
-                    verify_file(Path(files[key]["file"]), mark, advice)
-                    source = MultiTaskModel.load(path, device=str(self.model.device))
-                    precision = hardware.dtype(config.train.precision.replace("fp16", "fp32"))
-                    store(stored, iter(taught(run.run, source, task, precision)))
-            self.scores[task] = Stored(stored)
+            advice = f"{key} names it; bring it back, or choose another --out"
+            verify_file(Path(files[key]["file"]), files[key]["sha256"], advice)
+            source = MultiTaskModel.load(path, device=str(self.model.device))
+            self.scores[task] = taught(run.run, source, task, precision)
 
     @classmethod
     def check(cls, run: NewRun, options: Any) -> None:
