@@ -162,7 +162,8 @@ LAYERS, HEADS = 2, 4
 
 @pytest.fixture(scope="module")
 def data() -> Data:
-    return Data.read({name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()})
+    splits = {name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()}
+    return Data(splits, read_items(splits, 0))
 
 
 def made(family: str, folder: Path) -> Encoder:

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.dissection import SENSES, maths
-from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
+from mtlprune.analyses.dissection.comparison import frames, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, ProbeError, Subject, batches, gate_grid, read_request, survey, variant
@@ -83,11 +83,10 @@ def measure(request: Request) -> Result:
             for task in sorted(mine, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
         gates = gate_grid(subject)
-        key = f"{subject.label}, seed {subject.seed}" if trained else subject.label
-        names = {"key": key, "label": subject.label, "seed": subject.seed, "variant": variant(subject.label)}
+        names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
         whole = subject.gates is None and bool(gates.all())
         encoders.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
-        return Found(frames(encoders[-1]), {"key": key, "tasks": trained})
+        return Found(frames(encoders[-1]), {"tasks": trained})
 
     result = survey("dissection", reading, request, one)
     request.on_status("comparing")
@@ -98,7 +97,8 @@ def measure(request: Request) -> Result:
         "sample": SAMPLE,
         "torch": torch.__version__,
     }
-    more = frames_of_pairs(side_by_side(encoders, request.seed), result)
+    named = [one | {"name": name} for one, name in zip(encoders, result.names, strict=True)]
+    more = side_by_side(named, request.seed)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
 
 
