@@ -51,14 +51,10 @@ def twonn(points: ArrayLike) -> Dimension:
         points: (N, features).
 
     Raises:
-        DimensionError: fewer than three different points, numbers that are not finite, or a lattice, where every point
-            has two equally near neighbours.
+        DimensionError: fewer than three different points, or a lattice, where every point has two equally near
+            neighbours.
     """
     given = np.asarray(points, np.float64)
-    if given.ndim != 2 or not given.shape[1]:
-        raise DimensionError(f"a dimension needs points as rows of numbers, found an array of shape {given.shape}")
-    if not np.isfinite(given).all():
-        raise DimensionError("a dimension needs finite numbers; some of these are infinite or not a number")
     if len(given) < LEAST:
         raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(given)}")
     given = given - given.mean(0)

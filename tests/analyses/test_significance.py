@@ -362,19 +362,6 @@ def test_numbers_too_large_for_float32_stay_exact():
     assert one(*(replace(system, counts=system.counts * 2**20) for system in small), 500) == one(*small, 500)
 
 
-@pytest.mark.parametrize(
-    ("other", "resamples", "said"),
-    [
-        (accuracy([1, 0, 1]), 9, r"of the same sentences under the same names, found \(1, 2, 2\)"),
-        (replace(accuracy([1, 0]), names=("right", "words")), 9, "same names"),
-        (accuracy([1, 0]), 0, "at least one resample, found 0"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(other, resamples, said):
-    with pytest.raises(ValueError, match=said):
-        one(accuracy([1, 0]), other, resamples)
-
-
 def test_sign_flip_equals_scipy():
     values = np.random.default_rng(37).normal(0.5, 1, 8)
     theirs = stats.permutation_test(

@@ -57,7 +57,6 @@ from mtlprune.sentence import Sentence
 Grid = NDArray[np.float64]  # (K, L, A)
 Learnt = dict[tuple[str, str], Centroids]  # task, labelling
 COLUMNS = [*RESULT, "control", "label", "items", "layer", "head", "dev", "test", "best", "distance"]
-PHRASES = {"lowest": "phrases of words only", "all": "phrases of every height", "each": "a label for each height"}
 
 # -- the passes over one encoder ---------------------------------------------------------------------------------------
 
@@ -256,7 +255,7 @@ def measure(request: Request) -> Result:
     kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
     for split in (split for split, content in kept.items() if not content):
         raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-    data = Data(kept, read_items(kept, request.seed, options.con_heights))
+    data = Data(kept, read_items(kept, request.seed))
     if not data.items["test"]:
         raise ProbeError(
             f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
@@ -298,7 +297,6 @@ def measure(request: Request) -> Result:
         },
         "modes": {mode: {part: split if mode == SOUND else "test" for part, split in _PARTS.items()} for mode in modes},
         "kinds": kinds,
-        "con": PHRASES[options.con_heights],
         "specials": _specials(kinds),
         "few": options.few,
         "seed": request.seed,
