@@ -8,9 +8,9 @@ JSON object a line with a number ``step``; every other number in it, however dee
 rows of rows, under one key, are curves of heads: layers of heads.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -38,26 +38,11 @@ class BreakError(RunError):
     """A curve has no break that could be looked for; the message says why."""
 
 
-@dataclass(frozen=True)
-class Break:
-    """Where a curve bends most.
-
-    Attributes:
-        step: where; None for a straight line or one that only flattens out.
-        bend: by how much the slope grows there, in values a step (or a factor e of the steps on a log axis).
-        points: how many points the curve has.
-    """
-
-    step: float | None
-    bend: float
-    points: int
-
-
 def measure(request: Request) -> Result:
     """All curves of all logs. Frames, by ``term``, the name of a curve:
 
-    - ``curves``: ``break``, its step (NaN: none), ``bend``, by how much the slope grows there, and ``falling``, 1 for a
-      curve that ends below where it began, whose drop is looked for; n points.
+    - ``curves``: ``break``, its step (NaN: none); n points. Of a curve that ends below where it began the drop is
+      looked for.
     - ``heads``: ``break`` of curves that heads have.
     - ``lags``: by how many steps heads break later in ``other`` than in ``term``; without layer and head ``size``, the
       mean absolute ``lag`` of n heads, and its p.
@@ -79,17 +64,15 @@ def measure(request: Request) -> Result:
     steps: dict[str, dict[tuple[int, int], float]] = {}
     for (name, layer, head), curveof_heads in long.items():
         at, values = zip(*curveof_heads, strict=True)
-        falling = values[-1] < values[0]
         try:
-            one = find_break(at, values, falling, options.axis)
+            step = find_break(at, values, values[-1] < values[0], options.axis)
         except BreakError as error:
             raise BreakError(f"{name}: {error}") from None
-        step = np.nan if one.step is None else one.step
         if layer:
             steps.setdefault(name, {})[layer, head] = step
         else:
-            facts = {"break": step, "bend": one.bend, "falling": float(falling)}
-            curves += [{"term": name, "measure": key, "value": v, "n": one.points} for key, v in facts.items()]
+            number = sum(x > 0 for x in at) if options.axis == "log" else len(at)
+            curves.append({"term": name, "measure": "break", "value": step, "n": number})
     grids = {name: _grid(curveof_heads) for name, curveof_heads in steps.items()}
     tests = {
         (first, second): lag_test(grids[first], grids[second], options.permutations, (request.seed, 27))
@@ -134,8 +117,8 @@ def _grid(step_of_heads: Mapping[tuple[int, int], float]) -> Grid:
 # -- one curve, and two of the same heads ------------------------------------------------------------------------------
 
 
-def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Axis = "step") -> Break:
-    """Find the point of the largest acceleration; of equal ones the first.
+def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Axis = "step") -> float:
+    """The step of the largest acceleration, of equal ones the first; NaN for a line or one that only flattens out.
 
     Points need not be evenly spaced: slopes to both sides are compared, which is the published formula over Δ where
     they are.
@@ -158,9 +141,9 @@ def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis:
     noise = _ROUNDING * (np.abs(slopes).max() + np.abs(y).max() / (x[-1] - x[0]))
     highest = float(bends.max())
     if highest <= noise:
-        return Break(None, 0.0, len(x))
+        return math.nan
     place = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
-    return Break(round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place]), highest, len(x))
+    return round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place])
 
 
 def _checked(steps: ArrayLike, values: ArrayLike, axis: Axis) -> tuple[np.ndarray, np.ndarray]:

@@ -44,7 +44,7 @@ def measure(request: Request) -> Result:
     - ``encoders``: ``uas_single`` (one head for all words; roots and punctuation count, and a root is never found),
       ``uas_single_listed``, ``uas_best`` (the best head of each listed relation, weighted by their tokens); the same of
       the mean attention weight on gold arcs, ``weight_...``; ``twonn_cls`` and ``twonn_mean`` of n sentences of
-      different pieces (maximum likelihood; ``_fit``, ``_dropped``); ``heads_there``; ``uas_like_first``, Spearman with
+      different pieces (``_dropped``: copies left out); ``heads_there``; ``uas_like_first``, Spearman with
       the heads of the first encoder; ``gates_by_uas``, Spearman within layers between their UAS and this run's gates.
     - ``relations``: by ``label`` (those of at least LEAST words) ``uas`` and ``weight`` of the best head.
     - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
@@ -120,7 +120,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
         except DimensionError as error:
             notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
             continue
-        values = {"": estimate.likelihood, "_fit": estimate.fit, "_dropped": estimate.dropped}
+        values = {"": estimate.likelihood, "_dropped": estimate.dropped}
         facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": estimate.points} for key, v in values.items()]
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
