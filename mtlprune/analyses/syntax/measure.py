@@ -5,7 +5,7 @@ Letters for shapes: P sentences of which vectors are kept, L layers, A heads a l
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
-from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge
+from mtlprune.analyses.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
 from mtlprune.corpora.blimp import read_blimp
 from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best, halves, relations_of, with_trees
 from mtlprune.encoder.model import Encoder
@@ -50,7 +50,7 @@ def measure(request: Request) -> Result:
     - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
     - ``heads``: ``gate``, ``uas`` (the better direction), ``uas DIRECTION``, ``weight``, ``twonn``.
     - ``arcs``, wide: by label, direction and head words found (``hits``) and attention on arcs (``weight``), by halves.
-    - ``blimp``: by ``mode`` (one of VARIANTS) ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
+    - ``blimp``: ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
 
     Raises:
         ArcError: no sentence has a tree.
@@ -71,8 +71,8 @@ def measure(request: Request) -> Result:
             return findings_of_heads
         request.on_status(f"minimal pairs: {subject.name}")
         lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
-        rows = [row for variant in VARIANTS for row in _judged(judge(lm, paradigms, cast(Variant, variant)))]
-        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": pd.DataFrame(rows)})
+        blimp = pd.DataFrame(_judged(judge(lm, paradigms)))
+        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": blimp})
 
     result = survey("syntax", reading, request, one)
     about, offsets = _baseline(first[0])
@@ -207,16 +207,9 @@ def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
 
 
 def _judged(judgements: Judgements) -> Rows:
-    yield {
-        "mode": judgements.variant,
-        "label": None,
-        "measure": "overall",
-        "value": judgements.overall,
-        "n": judgements.pairs,
-    }
+    yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
     for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
-        for label, value in values.items():
-            yield {"mode": judgements.variant, "label": label, "measure": measure, "value": value}
+        yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
 
 
 # -- vectors of sentences ----------------------------------------------------------------------------------------------
