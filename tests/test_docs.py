@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import yaml
 
-from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED, Heights
+from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED
 from mtlprune.config import PRESETS
 from mtlprune.config.blocks import DataConfig
 from mtlprune.config.config import Config, load_config
@@ -133,11 +133,10 @@ def test_every_value_of_a_setting_is_on_its_card(key: str, values: tuple[str, ..
     ("values", "place"),
     [
         (MODES, "two-modes"),
-        (get_args(Heights), "con-at-every-height"),
         ((RANDOM, SHUFFLED, OFFSET, CHANCE), "controls"),
     ],
 )
-def test_every_mode_height_and_control_of_the_probes_is_on_its_card(values: tuple[str, ...], place: str) -> None:
+def test_every_mode_and_control_of_the_probes_is_on_its_card(values: tuple[str, ...], place: str) -> None:
     rows = re.findall(r"^\| `([\w-]+)`(?: \(default\))? \|(?!.*\n\|-)", sections("probes.md")[place], re.MULTILINE)
     assert rows == list(values)
 

@@ -13,7 +13,7 @@ import typer
 from mtlprune.cli.check import check_run
 from mtlprune.cli.console import Analyses, Device, console, new_table, say, warn_unfinished
 from mtlprune.corpora.store import load_corpus
-from mtlprune.io.files import RunError, make_room, write_bytes
+from mtlprune.io.files import RunError, make_room
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from mtlprune.training.evaluation import Evaluation
     from mtlprune.training.pruning.head_removal import LatencyCell, Pruned, RemovalRequest
 
-ENDINGS = (".html", ".svg", ".png")
 SHORTEST, LONGEST = 8, 14
-"""Words of the sentences that are looked at: short enough to be drawn, long enough to show something."""
+"""Words of the sentences that are looked at: short enough to be read, long enough to show something."""
 CANDIDATES = 500
 BEST_OF = 5
 """A head shows what it knows where it is among so many best ones."""
@@ -49,22 +48,13 @@ def head(
     text: Annotated[str | None, typer.Option(metavar="WORDS", help="A sentence of your own.")] = None,
     sentences: Annotated[int, typer.Option(min=1, max=24, help="How many sentences.")] = 4,
     split: Annotated[str, typer.Option(help="Of the corpus.")] = "dev",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also a page (.html) or picture (.svg, .png).")
-    ] = None,
 ) -> None:
-    """Show one head: what it knows best, which tasks claim it, and example sentences with its attention drawn.
+    """Show one head: what it knows best, which tasks claim it, and its attention in example sentences.
 
     One table of all heads instead: mtlprune heads RUN...
     """
     if layer < 1 or head < 1:
         raise RunError(f"layers and heads are counted from 1; found layer {layer}, head {head}")
-    if out is not None:
-        if out.suffix.lower() not in ENDINGS:
-            raise RunError(f"--out: expected a file {', '.join(ENDINGS)}, found {out.name!r}")
-        if out.is_dir() or any(place.is_file() for place in out.parents):
-            raise RunError(f"--out: expected a file in a folder, {out} cannot be one; name another place")
-
     from mtlprune.analyses.probes.show import card
     from mtlprune.analyses.probes.show.reading import read_probes
     from mtlprune.runs.claims import load_claims
@@ -87,12 +77,6 @@ def head(
     name = subject.name if subject.label == "pretrained" else f"{subject.name} ({subject.label}, seed {subject.seed})"
     page = card.HeadCard(name, layer, head, rows, claimed_by, examples, notes)
     say(card.text(page), nl=False)
-    if out is not None:
-        from mtlprune.figures.charts import render
-
-        kind = out.suffix.lower()[1:]
-        write_bytes(out, card.html(page).encode() if kind == "html" else render(page.figure(), kind))
-        say(f"\nwritten: {out}")
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:

@@ -26,7 +26,6 @@ PLOTTED: dict[str, tuple[Any, Any]] = {
         False,
     ),
     "corpus": (Annotated[Path | None, typer.Option(help="Folder of a corpus.")], None),
-    "raw": (Annotated[bool, typer.Option("--raw", help="Plot accuracy, not the gain over the best control.")], False),
     "against": (
         Annotated[str | None, typer.Option(help="Plot beside published numbers: a CSV table, or FILE:ENCODER.")],
         None,
@@ -59,7 +58,6 @@ def _plot(
     results: list[Path],
     out: Path,
     mode: str,
-    raw: bool,
     against: str | None,
     maps: str,
     others: bool,
@@ -83,7 +81,7 @@ def _plot(
             f"{', '.join(map(str, results))}: no results of the mode {mode} (there: {', '.join(modes(result))}); name "
             "it with --mode"
         )
-    drawn = list(pictures(result, shown, raw, _wanted(maps, shown), each=True))
+    drawn = list(pictures(result, shown, _wanted(maps, shown)))
     tables, notes = _tables(result, shown, published, others)
     make_room(out)
     entries = []

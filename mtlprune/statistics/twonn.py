@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mtlprune.errors import MtlpruneError
 
-DISCARDED = 0.1
-"""Share of the largest ratios that the line is not fitted to (the original's choice)."""
 SAME = 1e-6
 """Points nearer than this times the cloud's radius are one: float32 does not place them better."""
 LEAST = 3
@@ -27,16 +25,14 @@ class DimensionError(MtlpruneError):
 
 @dataclass(frozen=True)
 class Dimension:
-    """Two estimates of one dimension.
+    """An estimate of maximum likelihood.
 
     Attributes:
-        fit: slope of −log(1 − F) on log mu, through the origin.
-        likelihood: of maximum likelihood, N / Σ log mu.
+        likelihood: N / Σ log mu.
         points: N, how many were used.
         dropped: how many were copies of another one and were left out.
     """
 
-    fit: float
     likelihood: float
     points: int
     dropped: int = 0
@@ -51,14 +47,10 @@ def twonn(points: ArrayLike) -> Dimension:
         points: (N, features).
 
     Raises:
-        DimensionError: fewer than three different points, numbers that are not finite, or a lattice, where every point
-            has two equally near neighbours.
+        DimensionError: fewer than three different points, or a lattice, where every point has two equally near
+            neighbours.
     """
     given = np.asarray(points, np.float64)
-    if given.ndim != 2 or not given.shape[1]:
-        raise DimensionError(f"a dimension needs points as rows of numbers, found an array of shape {given.shape}")
-    if not np.isfinite(given).all():
-        raise DimensionError("a dimension needs finite numbers; some of these are infinite or not a number")
     if len(given) < LEAST:
         raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(given)}")
     given = given - given.mean(0)
@@ -72,8 +64,13 @@ def twonn(points: ArrayLike) -> Dimension:
                 f"({len(given) - len(distinct)} of the {len(given)} given are copies)"
             )
         nearest = _nearest(distinct)
-    fit, likelihood = _estimates(nearest[:, 1] / nearest[:, 0])
-    return Dimension(fit, likelihood, len(nearest), len(given) - len(distinct))
+    logs = np.log(nearest[:, 1] / nearest[:, 0])
+    if not logs.max() > 1e-9:
+        raise DimensionError(
+            "every point has two neighbours at the same distance, as on a lattice, so that the ratios tell no "
+            "dimension; add what tells the points apart, or take other points"
+        )
+    return Dimension(len(logs) / float(np.sort(logs).sum()), len(nearest), len(given) - len(distinct))
 
 
 def likelihood(points: ArrayLike) -> float:
@@ -82,21 +79,6 @@ def likelihood(points: ArrayLike) -> float:
         return twonn(points).likelihood
     except DimensionError:
         return math.nan
-
-
-def _estimates(ratios: NDArray[np.float64]) -> tuple[float, float]:
-    """Both estimates, fit and maximum likelihood, from mu ≥ 1. Raises DimensionError: all are 1."""
-    logs = np.sort(np.log(ratios))
-    if not logs[-1] > 1e-9:
-        raise DimensionError(
-            "every point has two neighbours at the same distance, as on a lattice, so that the ratios tell no "
-            "dimension; add what tells the points apart, or take other points"
-        )
-    kept = max(min(int(len(logs) * (1 - DISCARDED)), len(logs) - 1), 1)
-    heights = -np.log1p(-np.arange(1, kept + 1) / len(logs))
-    square = float(logs[:kept] @ logs[:kept])
-    fit = float(logs[:kept] @ heights) / square if square > 0 else float("inf")
-    return fit, len(logs) / float(logs.sum())
 
 
 def _distinct(points: NDArray[np.float64], least: float) -> NDArray[np.float64]:

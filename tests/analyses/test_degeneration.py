@@ -161,12 +161,6 @@ def test_how_often_random_vectors_have_a_negative_direction(vectors, p):
     assert dg.wendel(vectors, 5) == pytest.approx(p)
 
 
-@pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.zeros((0, 3)), np.ones(3)])
-def test_what_is_no_vector_is_refused(rows):
-    with pytest.raises(dg.DirectionError):
-        dg.negative_direction(rows)
-
-
 SENTENCES = sentences_of((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
 REQUEST = Request((), Path("nowhere"), DegenerationOptions(rows=80, permutations=50))
 

@@ -217,19 +217,10 @@ def ranked_alike(generator: np.random.Generator, own: float, trained: float = 0,
 
 
 def exactly(generator: np.random.Generator, rates: np.ndarray, number: int) -> np.ndarray:
-    """Independent heads that open with these probabilities, given how many are open: head by head, by the Poisson
-    binomial of the rest."""
-    rest = [np.ones(1)]  # of the last 0, 1, ... heads
-    for rate in rates[::-1]:
-        rest.append(np.convolve(rest[-1], [1 - rate, rate]))
-    opened, left = np.zeros(len(rates)), int(number)
-    for head, rate in enumerate(rates):
-        after = rest[len(rates) - head - 1]
-        wanted = rate * after[left - 1] if left else 0.0
-        other = (1 - rate) * after[left] if left < len(after) else 0.0
-        opened[head] = generator.random() * (wanted + other) < wanted
-        left -= int(opened[head])
-    return opened
+    """Independent heads that open with these probabilities, given how many are open."""
+    sets = np.array([np.isin(range(len(rates)), some) for some in itertools.combinations(range(len(rates)), number)])
+    weights = np.where(sets, rates, 1 - rates).prod(1)
+    return sets[generator.choice(len(sets), p=weights / weights.sum())].astype(float)
 
 
 @pytest.mark.parametrize(

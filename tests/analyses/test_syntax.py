@@ -178,16 +178,11 @@ def masked(tiny_encoder: Callable[[str], Path]) -> MaskedLanguageModel:
 
 
 @torch.no_grad()
-def one_by_one(lm: MaskedLanguageModel, text: str, variant: str) -> float:
-    made = lm.tokenizer(text, return_tensors="pt")
-    ids, words, total = made["input_ids"][0], made.word_ids(0), 0.0
-    for t, word in enumerate(words):
-        if word is None or ids[t] in (lm.tokenizer.cls_token_id, lm.tokenizer.sep_token_id):
-            continue
+def one_by_one(lm: MaskedLanguageModel, text: str) -> float:
+    ids, total = lm.tokenizer(text, return_tensors="pt")["input_ids"][0], 0.0
+    for t in range(1, len(ids) - 1):
         shown = ids.clone()
-        for u in range(t, len(ids)):
-            if u == t or (variant == "word-l2r" and words[u] == word):
-                shown[u] = lm.tokenizer.mask_token_id
+        shown[t] = lm.tokenizer.mask_token_id
         logits = lm.model(input_ids=shown[None], attention_mask=torch.ones_like(shown)[None]).logits[0, t]
         total += float(logits.double().log_softmax(-1)[ids[t]])
     return total
@@ -198,11 +193,10 @@ def one_by_one(lm: MaskedLanguageModel, text: str, variant: str) -> float:
 )
 def test_it_is_what_one_masked_position_after_another_gives(family, tiny_encoder, monkeypatch):
     lm = model_of(tiny_encoder(family))
-    for variant in ("original", "word-l2r"):
-        expected = [one_by_one(lm, text, variant) for text in TEXTS]
-        for slots in (1, 300, 10**6):
-            monkeypatch.setattr("mtlprune.analyses.syntax.pseudo_likelihood.SLOTS", slots)
-            assert pseudo_log_likelihoods(lm, TEXTS, variant) == pytest.approx(expected, abs=2e-4)
+    expected = [one_by_one(lm, text) for text in TEXTS]
+    for slots in (1, 300, 10**6):
+        monkeypatch.setattr("mtlprune.analyses.syntax.pseudo_likelihood.SLOTS", slots)
+        assert pseudo_log_likelihoods(lm, TEXTS) == pytest.approx(expected, abs=2e-4)
 
 
 def test_a_model_in_training_is_evaluated_without_dropout_and_stays_in_training(tiny_encoder):
@@ -235,16 +229,6 @@ def test_an_encoder_or_a_run_does_not_judge(tiny_encoder, tmp_path):
         MaskedLanguageModel.load(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("texts", "variant", "words"),
-    [
-        (["the " * 90], "original", "tokens, and the model sees 64 at once"),
-        ([""], "original", "has no pieces"),
-        (["the"], "l2r", "expected the variant original or word-l2r, found 'l2r'"),
-    ],
-)
-def test_what_has_no_pseudo_likelihood(masked, texts, variant, words):
-    with pytest.raises(EncoderError, match=words):
-        pseudo_log_likelihoods(masked, texts, variant)  # type: ignore[arg-type]
-    with pytest.raises(EncoderError, match="found none"):
-        judge(masked, [])
+def test_a_text_longer_than_the_model_sees_is_refused(masked):
+    with pytest.raises(EncoderError, match="tokens, and the model sees 64 at once"):
+        pseudo_log_likelihoods(masked, ["the " * 90])

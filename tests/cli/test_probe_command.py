@@ -15,7 +15,6 @@ from probe_results import row, write_probes, write_rows
 from tiny import HEADS, LAYERS
 
 from mtlprune.encoder.model import Encoder
-from mtlprune.figures.charts import ABOVE
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +72,6 @@ def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_p
     listed = json.loads((out / "plots.json").read_text())
     names = {name for picture in listed["pictures"] for name in picture["files"]}
     assert {f"{stem}.png" for stem in ("layers-ner", "layers-dep", "differences-dep", "heads-dep-pretrained")} <= names
-    assert "maps/dep-pretrained-03-acl_relcl.svg" in names and "maps/dep-pretrained-05-root.png" in names
     assert "differences-ner.png" not in names and "No STL run is among the results of NER" in answer.out
     written = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert written == names | {"plots.json", "tables.md", "tables.tex"}
@@ -122,14 +120,9 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune,
     runs = [write_run(tmp_path / f"dep-{seed}", ["dep"], gates * (seed == 1), seed=seed) for seed in (1, 2)]
     runs.append(write_run(tmp_path / "pos-1", ["pos"], 0 * gates))
     claims = [part for run in runs for part in ("--claims", run.path)]
-    outs = [tmp_path / "new" / f"head.{ending}" for ending in ("html", "svg", "png")]
     shared = ["head", encoder, 1, 2, "--probes", probes, "--corpus", lab.corpus, *claims]
     shared += ["--sentences", 2, "--split", "train"]
-    shown, *_ = [mtlprune(*shared, "--out", out).done().out for out in outs]
-    assert "DEP  det     80.0 %   +60.0  rank 1 of" in shown and "chosen" in shown
-    assert "DEP (1 of 2 seeds, mean gate 0.25)" in shown and "POS" not in shown.partition("claimed by")[2]
-    assert "those with most DEP det by length" in shown and shown.count("special tokens") > 8
-    page = outs[0].read_text()
-    assert all(words in page for words in ("<svg", "<td>det</td>", "<td>1 of 2</td>"))
-    assert "http" not in page.replace("http://www.w3.org", "") and f'stroke="{ABOVE}' in outs[1].read_text()
-    assert outs[2].read_bytes().startswith(b"\x89PNG")
+    said = mtlprune(*shared).done().out
+    assert "DEP  det     80.0 %   +60.0  rank 1 of" in said and "chosen" in said
+    assert "DEP (1 of 2 seeds, mean gate 0.25)" in said and "POS" not in said.partition("claimed by")[2]
+    assert "those with most DEP det by length" in said and said.count("special tokens") > 8

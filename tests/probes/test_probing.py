@@ -18,7 +18,7 @@ from tiny import CONTRACT_FAMILIES, make_tiny
 import mtlprune
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes import ANALYSIS, AS_RELEASED, CONTROLS, MODES, SHUFFLED, SOUND, TRUE, ProbeOptions, maths
-from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items, tree_heights
+from mtlprune.analyses.probes.items import Items, chance, lowest, offset_hits, read_items
 from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey
 from mtlprune.analyses.probes.show import findings
 from mtlprune.analyses.reading import ProbeError, find_sources, variant
@@ -44,8 +44,8 @@ SENTENCE = Sentence(
 ).validate()
 
 
-def listed(task: str, heights: str = "lowest") -> list[tuple]:
-    found = {items.task: items for items in read_items({"test": [SENTENCE]}, 0, heights)["test"]}[task]
+def listed(task: str) -> list[tuple]:
+    found = {items.task: items for items in read_items({"test": [SENTENCE]}, 0)["test"]}[task]
     return [(*map(int, row), found.labels[k]) for row, k in zip(found.columns, found.label, strict=True)]
 
 
@@ -55,21 +55,15 @@ def test_items_of_a_sentence():
     assert listed("dep")[:4] == [(3, 1, "det"), (3, 2, "amod"), (4, 3, "nsubj"), (0, 4, "root")]
     assert listed("srl") == [(0, 3, 3, "ARG0"), (4, 7, 3, "ARG1")]  # without V
     assert listed("con") == [(0, 3, "NP"), (4, 5, "NP"), (6, 7, "NP")]
-    assert tree_heights(TREE) == [6 + 1, 3, 6, 5, 3, 4, 3]
-    assert len(listed("con", "all")) == 7
-    assert {label for *_, label in listed("con", "each")} == {"S@7", "NP@3", "VP@6", "NP@5", "PP@4"}
     tasks = [items.task for items in read_items({"test": [SENTENCE.bare().with_layers(pos=SENTENCE.pos)]}, 0)["test"]]
     assert tasks == ["pos"]
 
 
 @given(nested_spans(7))
-def test_heights_by_their_definition(tree):
-    def height(place: int) -> int:
-        start, end, _ = tree[place]
-        inside = [n for n in range(place + 1, len(tree)) if start <= tree[n].start and tree[n].end <= end]
-        return 1 + max(map(height, inside), default=2)
-
-    assert tree_heights(tree) == [height(place) for place in range(len(tree))]
+def test_the_lowest_phrases_have_none_inside(tree):
+    inside = [any(span.start <= later.start and later.end <= span.end for later in tree[place + 1 :])
+              for place, span in enumerate(tree)]  # fmt: skip
+    assert list(lowest(tree)) == [span for span, holds in zip(tree, inside, strict=True) if not holds]
 
 
 @given(corpora())
@@ -162,7 +156,8 @@ LAYERS, HEADS = 2, 4
 
 @pytest.fixture(scope="module")
 def data() -> Data:
-    return Data.read({name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()})
+    splits = {name: list(part) for name, part in build_grammar(12, 8, 8, 1).items()}
+    return Data(splits, read_items(splits, 0))
 
 
 def made(family: str, folder: Path) -> Encoder:

@@ -87,8 +87,8 @@ def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path):
     (panel,) = panels(found, "sound")
     assert panel.labels == ["NN"] and math.isnan(panel.mean("pretrained", "NN", "gain"))
     assert any("left out are JJ" in note for note in found.about["notes"])
-    spec = next(p for p in pictures(found, [panel], raw=True) if p.name == "heads-pos-pretrained").make()
-    cells = {(one["layer"], one["head"]): (one["accuracy"], one["best"]) for one in shown(spec, "accuracy")}
+    spec = next(p for p in pictures(found, [panel]) if p.name == "heads-pos-pretrained").make()
+    cells = {(one["layer"], one["head"]): (one["gain"], one["best"]) for one in shown(spec, "gain")}
     assert cells == {(1, 1): (40, False), (1, 2): (None, False), (2, 1): (60, True), (2, 2): (50, False)}
 
 
@@ -177,7 +177,7 @@ def test_beside_the_paper_defects_are_marked_and_labels_matched(found):
 
 def test_dots_are_gains_and_ticks_differences_to_stl(found):
     panel = panel_of(found, "dep")
-    drawn = {one["label"]: one for one in shown(layers_figure(found, panel, "pretrained", raw=False), "told")}
+    drawn = {one["label"]: one for one in shown(layers_figure(found, panel, "pretrained"), "told")}
     gains = {label: panel.mean("pretrained", label, "gain") for label in panel.labels}
     assert gains.keys() - drawn.keys() <= panel.few  # few items stretch no axis
     for label, one in drawn.items():

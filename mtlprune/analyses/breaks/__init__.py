@@ -14,7 +14,6 @@ Axis = Literal["step", "log"]
 class BreaksOptions(Block):
     """How slopes are compared."""
 
-    delta: float | None = Field(default=None, description="Steps to both sides (neighbours in the log, if not given).")
     axis: Axis = Field(default="step", description="log for curves logged on a log schedule.")
     permutations: int = Field(default=9999, ge=1, description="Of heads within layers, for lags.")
 

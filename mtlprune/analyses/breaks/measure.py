@@ -3,14 +3,14 @@
     find_break(steps, uas)                  # neighbours in the log
     find_break(steps, loss, falling=True)   # a curve that drops
 
-break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)]. A log is a file of one JSON object a line with a number
-``step``; every other number in it, however deep, is a point of a curve. Numbers in rows of rows, under one key, are
-curves of heads: layers of heads.
+break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)], with Δ to the neighbours in the log. A log is a file of one
+JSON object a line with a number ``step``; every other number in it, however deep, is a point of a curve. Numbers in
+rows of rows, under one key, are curves of heads: layers of heads.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -39,26 +39,11 @@ class BreakError(RunError):
     """A curve has no break that could be looked for; the message says why."""
 
 
-@dataclass(frozen=True)
-class Break:
-    """Where a curve bends most.
-
-    Attributes:
-        step: where; None for a straight line or one that only flattens out.
-        bend: by how much the slope grows there, in values a step (or a factor e of the steps on a log axis).
-        points: how many points the curve has.
-    """
-
-    step: float | None
-    bend: float
-    points: int
-
-
 def measure(request: Request) -> Result:
     """All curves of all logs. Frames, by ``term``, the name of a curve:
 
-    - ``curves``: ``break``, its step (NaN: none), ``bend``, by how much the slope grows there, and ``falling``, 1 for a
-      curve that ends below where it began, whose drop is looked for; n points.
+    - ``curves``: ``break``, its step (NaN: none); n points. Of a curve that ends below where it began the drop is
+      looked for.
     - ``heads``: ``break`` of curves that heads have.
     - ``lags``: by how many steps heads break later in ``other`` than in ``term``; without layer and head ``size``, the
       mean absolute ``lag`` of n heads, and its p.
@@ -80,17 +65,15 @@ def measure(request: Request) -> Result:
     steps: dict[str, dict[tuple[int, int], float]] = {}
     for (name, layer, head), curveof_heads in long.items():
         at, values = zip(*curveof_heads, strict=True)
-        falling = values[-1] < values[0]
         try:
-            one = find_break(at, values, options.delta, falling, options.axis)
+            step = find_break(at, values, values[-1] < values[0], options.axis)
         except BreakError as error:
             raise BreakError(f"{name}: {error}") from None
-        step = np.nan if one.step is None else one.step
         if layer:
             steps.setdefault(name, {})[layer, head] = step
         else:
-            facts = {"break": step, "bend": one.bend, "falling": float(falling)}
-            curves += [{"term": name, "measure": key, "value": v, "n": one.points} for key, v in facts.items()]
+            number = sum(x > 0 for x in at) if options.axis == "log" else len(at)
+            curves.append({"term": name, "measure": "break", "value": step, "n": number})
     grids = {name: _grid(curveof_heads) for name, curveof_heads in steps.items()}
     tests = {
         (first, second): lag_test(grids[first], grids[second], options.permutations, (request.seed, 27))
@@ -135,10 +118,8 @@ def _grid(step_of_heads: Mapping[tuple[int, int], float]) -> Grid:
 # -- one curve, and two of the same heads ------------------------------------------------------------------------------
 
 
-def find_break(
-    steps: ArrayLike, values: ArrayLike, delta: float | None = None, falling: bool = False, axis: Axis = "step"
-) -> Break:
-    """Find the point of the largest acceleration; of equal ones the first.
+def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Axis = "step") -> float:
+    """The step of the largest acceleration, of equal ones the first; NaN for a line or one that only flattens out.
 
     Points need not be evenly spaced: slopes to both sides are compared, which is the published formula over Δ where
     they are.
@@ -146,37 +127,24 @@ def find_break(
     Args:
         steps: rising.
         values: as many.
-        delta: Δ, in steps (on a log axis: the difference of natural logarithms). f between two points of the log is
-            taken from the straight line between them. None compares each point with its neighbours in the log.
         falling: look for the drop of a falling curve: −f.
         axis: ``log`` measures distances between logarithms of steps, for curves logged on a log schedule; a step 0 is
             left out.
 
     Raises:
-        BreakError: fewer than three points (or no room for Δ on both sides), values that are not finite, steps that do
-            not rise.
+        BreakError: fewer than three points, values that are not finite, steps that do not rise.
     """
     x, y = _checked(steps, values, axis)
     y = -y if falling else y
-    if delta is None:
-        slopes = np.diff(y) / np.diff(x)
-        at, left, right = np.arange(1, len(x) - 1), slopes[:-1], slopes[1:]
-    else:
-        if not delta > 0:
-            raise BreakError(f"expected a Δ above 0, found {delta:g}")
-        at = np.flatnonzero((x - delta >= x[0] - 1e-12) & (x + delta <= x[-1] + 1e-12))
-        if not len(at):
-            raise BreakError(f"no point of the curve has Δ = {delta:g} on both sides: it spans {x[-1] - x[0]:g}")
-        left = (y[at] - np.interp(x[at] - delta, x, y)) / delta
-        right = (np.interp(x[at] + delta, x, y) - y[at]) / delta
-    bends = right - left
+    slopes = np.diff(y) / np.diff(x)
+    bends = np.diff(slopes)
     # values carry rounding errors of their own size, which slopes inherit
-    noise = _ROUNDING * (np.abs(np.diff(y) / np.diff(x)).max() + np.abs(y).max() / (x[-1] - x[0]))
+    noise = _ROUNDING * (np.abs(slopes).max() + np.abs(y).max() / (x[-1] - x[0]))
     highest = float(bends.max())
     if highest <= noise:
-        return Break(None, 0.0, len(x))
-    place = int(at[np.flatnonzero(bends >= highest - noise)[0]])
-    return Break(round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place]), highest, len(x))
+        return math.nan
+    place = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
+    return round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place])
 
 
 def _checked(steps: ArrayLike, values: ArrayLike, axis: Axis) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,6 @@ from scipy import stats
 from scipy.optimize import nnls
 from torch import Tensor
 
-from mtlprune.runs.folder import RunError
 from mtlprune.statistics import twonn
 from mtlprune.training.optimisation import mean_cosine as mean_cosine
 from mtlprune.training.optimisation import unit_rows
@@ -188,10 +187,6 @@ CHANCE = 0.05
 """An answer "yes" that has this probability for random vectors, or more, is no finding."""
 
 
-class DirectionError(RunError):
-    """Rows of which no negative direction can be asked; the message says why."""
-
-
 @dataclass(frozen=True, eq=False)
 class Hyperplane:
     """Where a LayerNorm puts all that it gives.
@@ -250,18 +245,10 @@ def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | N
     non-negative least squares: of the points Σ λ_i (h_i, 1), λ ≥ 0, the nearest to (0, 1) is a multiple of (p, 1).
 
     Args:
-        rows: (M, D); their lengths do not matter.
-
-    Raises:
-        DirectionError: a row of zeros, which no direction is negative for, or no rows.
+        rows: (M, D), none of them 0; their lengths do not matter.
     """
     given = np.asarray(rows, np.float64)
-    if given.ndim != 2 or not given.size:
-        raise DirectionError(f"expected vectors as rows of numbers, found an array of shape {given.shape}")
-    lengths = np.linalg.norm(given, axis=1, keepdims=True)
-    if not (np.isfinite(lengths) & (lengths > 0)).all():
-        raise DirectionError("a vector is 0 or not finite; a uniformly negative direction is asked of others only")
-    units = given / lengths
+    units = given / np.linalg.norm(given, axis=1, keepdims=True)
     lifted = np.vstack([units.T, np.ones(len(units))])  # (D + 1, M)
     goal = np.zeros(len(lifted))
     goal[-1] = 1.0

@@ -12,8 +12,8 @@ TERMS = ("i", "h", "f", "c")
 """Input, attention heads, feed-forward parts, correction (biases, and means that LayerNorms take away)."""
 SUBSETS = tuple("".join(chosen) for size in range(len(TERMS) + 1) for chosen in combinations(TERMS, size))
 """All 16, the empty one first, the whole one last."""
-SENSES, NEAREST, MASKED = "wsd", "wsd-knn", "mlm"
-"""Tasks beside layers: rolesets by a net and by neighbours, masked sub-words."""
+SENSES, NEAREST = "wsd", "wsd-knn"
+"""Tasks beside layers: rolesets by a net and by neighbours."""
 
 
 class DissectionOptions(Block):
@@ -21,8 +21,8 @@ class DissectionOptions(Block):
 
     train_sentences: int = Field(default=1000, ge=1, description="Of train, at random: what light decoders learn from.")
     tasks: str = Field(
-        default=",".join((*LAYERS, SENSES, MASKED)),
-        description="What subsets of terms are scored on, with commas between: layers of the corpus, wsd, mlm; none: "
+        default=",".join((*LAYERS, SENSES)),
+        description="What subsets of terms are scored on, with commas between: layers of the corpus, wsd; none: "
         "on nothing.",
     )
     hidden: int = Field(default=64, ge=1, description="Hidden units of light decoders.")
@@ -37,9 +37,9 @@ ANALYSIS = Analysis(
     help="""Take vectors apart, exactly: what comes from the input, from heads, from feed-forward parts, from biases.
 
     Importance of each term by layer and of each head at the end; what each of the 16 subsets of terms is worth to a
-    fresh light decoder (rolesets stand in for senses; masked sub-words where the encoder folder has such a head); and,
-    with several encoders, which term carries the loss of multi-task learning, whether gates keep the heads with the
-    largest shares, and whether the joint encoder is a compromise of the single ones. Post-LN encoders only.""",
+    fresh light decoder (rolesets stand in for senses); and, with several encoders, which term carries the loss of
+    multi-task learning, whether gates keep the heads with the largest shares, and whether the joint encoder is a
+    compromise of the single ones. Post-LN encoders only.""",
     options=DissectionOptions,
     columns=(Column("importance", "share μ", "product with the last layer's vector by its squared length"),),
 )

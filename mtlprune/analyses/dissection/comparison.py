@@ -2,7 +2,7 @@
 
 How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
 largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
-and ``frames_of_pairs`` make tidy tables of it.
+and ``side_by_side`` make tidy tables of it.
 
 Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
 subsets, X sentences, M sampled words, H hidden size.
@@ -12,7 +12,7 @@ constant; z-scored features change no r²; uniform average over outputs); a held
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, stats
 
 from mtlprune.analyses.dissection import SUBSETS, TERMS
-from mtlprune.runs.results import KEYS, VALUES, Result, head_rows
+from mtlprune.runs.results import KEYS, VALUES, head_rows
 from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]
@@ -34,8 +34,6 @@ RESAMPLES = 1000
 PERMUTATIONS = 2000
 OPEN = 0.5
 """Gates from which a head is open."""
-MODES = {"weights": "unexplained", "centred": "centred_unexplained", "rotated": "rotated_unexplained"}
-"""Modes of compositions: as they are, means over words taken out, turned; with what stays unexplained."""
 
 # -- one encoder -------------------------------------------------------------------------------------------------------
 
@@ -133,15 +131,29 @@ def frames(one: Encoder) -> dict[str, pd.DataFrame]:
 # -- several encoders --------------------------------------------------------------------------------------------------
 
 
-def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, list[dict[str, Any]]]:
-    """Rows of each comparison that there are encoders for.
+def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFrame]:
+    """Tables of each comparison that there are encoders for; a row is of the first encoder, ``other`` names the second.
 
     Args:
-        encoders: what ``frames`` reads, and more: ``key``; ``label`` and ``seed`` as in a Result; ``variant``, what
+        encoders: as in ``frames``, and more: ``label``, ``run``, ``seed``, ``name`` as in a Result; ``variant``, what
             sets runs of the same tasks apart; ``tasks`` it was trained on, none for a pretrained encoder; ``whole``,
             whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
             of each of ``scores`` the ``counts`` (S, X, 3), correct, predicted and gold.
     """
+    parts: dict[str, list[pd.DataFrame]] = {}
+
+    def add(name: str, frame: pd.DataFrame, first: Encoder, second: Encoder | None = None, **more: Any) -> None:
+        more |= {"encoder": first["label"], "run": first["run"], "seed": first["seed"]}
+        keyed = frame.assign(**more, **({} if second is None else {"other": second["name"]}))
+        parts.setdefault(name, []).append(keyed[[column for column in (*KEYS, *VALUES) if column in keyed]])
+
+    for one, other in combinations(encoders, 2):
+        if one["word_mu"].shape == other["word_mu"].shape:
+            for name, values in mu_correlations(one["word_mu"], other["word_mu"]).items():
+                add("across", tidy(name, values, layer=range(len(values)), term=TERMS), one, other)
+    for one, other in product(encoders, encoders):
+        if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape:
+            add("gates", _listed(gates_against_shares(one["gates"], other["heads"], seed)), one, other)
     pairs = [
         (task, single, joint)
         for single, joint in product(encoders, encoders)
@@ -150,51 +162,42 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, list[dict[
         if ":" not in joint["label"] or joint["label"].endswith(f":{task.upper()}")
         if all(single[key] == joint[key] for key in ("seed", "variant"))
     ]
-    return {
-        "across": [
-            {"first": one["key"], "second": other["key"], **mu_correlations(one["word_mu"], other["word_mu"])}
-            for one, other in combinations(encoders, 2)
-            if one["word_mu"].shape == other["word_mu"].shape
-        ],
-        "gates": [
-            {"gates_of": one["key"], "shares_in": other["key"]}
-            | gates_against_shares(one["gates"], other["heads"], seed)
-            for one, other in product(encoders, encoders)
-            if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape
-        ],
-        "lost_shares": [row for pair in pairs for row in _lost_shares(*pair, encoders)],
-        "losses": [
-            {"task": task, "single": single["key"], "joint": joint["key"]}
-            | losses(mine["counts"], theirs["counts"], seed)
-            for task, single, joint in pairs
-            for mine, theirs in product(single["scores"], joint["scores"])
-            if mine["task"] == theirs["task"] == task
-        ],
-        "compositions": [row for one in encoders if len(one["tasks"]) > 1 for row in _compositions(one, encoders)],
-    }
+    for task, single, joint in pairs:
+        if others := _gates_of_others(single, encoders):
+            only = (single["gates"] >= OPEN) & ~np.any(others, axis=0)
+            change = lost_share(single["heads"], joint["heads"], only) | {"against": len(others)}
+            add("lost_shares", _listed(change), single, joint, task=task)
+    for task, single, joint in pairs:
+        for mine, theirs in product(single["scores"], joint["scores"]):
+            if mine["task"] == theirs["task"] == task:
+                lost = losses(mine["counts"], theirs["counts"], seed)
+                frame = tidy("loss", lost["difference"], term=SUBSETS).assign(low=lost["low"], high=lost["high"])
+                add("losses", frame, single, joint, task=task)
+    for joint in (one for one in encoders if len(one["tasks"]) > 1):
+        others = [one for one in encoders if len(one["tasks"]) < 2 and one["added"].shape == joint["added"].shape]
+        for layer, place in np.ndindex(joint["added"].shape[:2] if len(others) > 1 else (0, 0)):
+            given = {other["name"]: other["added"][layer, place] for other in others}
+            for mode, (weights, rest) in composition(joint["added"][layer, place], given).items():
+                for frame in (tidy("weight", [*weights.values()], other=[*weights]), tidy("unexplained", rest)):
+                    add("compositions", frame, joint, layer=layer + 1, term="hf"[place], mode=mode)
+    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
 
 
-def _lost_shares(task: str, single: Encoder, joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
-    """Do heads that one task alone keeps lose their share in the joint encoder?"""
-    others = [
-        e["gates"] >= OPEN
-        for e in encoders
-        if len(e["tasks"]) == 1 and e["tasks"] != single["tasks"] and e["seed"] == single["seed"]
-        if not e["whole"] and not single["whole"] and e["gates"].shape == single["gates"].shape
+def _listed(measures: Mapping[str, float]) -> pd.DataFrame:
+    """Measures as rows; ``X_p`` is the p of ``X``."""
+    names = [name for name in measures if not name.endswith("_p")]
+    tested = [measures.get(f"{name}_p", math.nan) for name in names]
+    return pd.DataFrame({"measure": names, "value": [measures[name] for name in names], "p": tested})
+
+
+def _gates_of_others(single: Encoder, encoders: Sequence[Encoder]) -> list[NDArray[np.bool_]]:
+    """Open heads of runs of one other task each, with gates and the seed of a single-task run with gates."""
+    return [
+        other["gates"] >= OPEN
+        for other in encoders
+        if len(other["tasks"]) == 1 and other["tasks"] != single["tasks"] and other["seed"] == single["seed"]
+        if not other["whole"] and not single["whole"] and other["gates"].shape == single["gates"].shape
     ]
-    if others:
-        only = (single["gates"] >= OPEN) & ~np.any(others, axis=0)
-        keys = {"task": task, "single": single["key"], "joint": joint["key"], "against": len(others)}
-        yield keys | lost_share(single["heads"], joint["heads"], only)
-
-
-def _compositions(joint: Encoder, encoders: Sequence[Encoder]) -> Iterator[dict[str, Any]]:
-    """h and f of each layer of a joint encoder from those of single-task and pretrained ones."""
-    others = [e for e in encoders if len(e["tasks"]) < 2 and e["added"].shape == joint["added"].shape]
-    for layer, place in np.ndindex(joint["added"].shape[:2] if len(others) > 1 else (0, 0)):
-        given = {other["key"]: other["added"][layer, place] for other in others}
-        mixture = composition(joint["added"][layer, place], given)
-        yield {"joint": joint["key"], "layer": layer + 1, "term": "hf"[place], **mixture}
 
 
 def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
@@ -270,24 +273,24 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
     return {"difference": f1(single.sum(1)) - f1(joint.sum(1)), "low": low, "high": high}
 
 
-def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, Any]:
+def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
     """A term of one encoder as a sum of the same term in others, with weights that are not negative, (M, H) each.
 
     Returns:
-        ``weights``: by encoder, from least squares over words and features; ``unexplained``: ‖target − Σ a · other‖² /
-        ‖target‖², NaN where the target is 0. ``centred``, ``centred_unexplained``: the same after the mean over words
-        is taken from all; ``rotated``, ``rotated_unexplained``: not centred, but each other turned onto the target by
-        the best orthogonal map (Schönemann 1966): the control for encoders that differ by a rotation only.
+        by mode the weights of the others, from least squares over words and features, and ‖target − Σ a · other‖² /
+        ‖target‖², NaN where the target is 0. Modes: ``weights``, of terms as they are; ``centred``, after the mean over
+        words is taken from all; ``rotated``: not centred, but each other turned onto the target by the best orthogonal
+        map (Schönemann 1966): the control for encoders that differ by a rotation only.
     """
     goal = np.asarray(target, np.float64)
     given = {name: np.asarray(values, np.float64) for name, values in others.items()}
     turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in given.items()}
     centred = {name: values - values.mean(0) for name, values in given.items()}
-    given_goals = (goal, given), (goal - goal.mean(0), centred), (goal, turned)
-    mixtures: dict[str, Any] = {}
-    for (mode, unexplained), (target, values) in zip(MODES.items(), given_goals, strict=True):
-        mixtures[mode], mixtures[unexplained] = _weights(target, values)
-    return mixtures
+    return {
+        "weights": _weights(goal, given),
+        "centred": _weights(goal - goal.mean(0), centred),
+        "rotated": _weights(goal, turned),
+    }
 
 
 def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
@@ -298,43 +301,3 @@ def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float
     small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))  # the same sums of squares, in k + 1 rows
     weights, rest = optimize.nnls(small[:, :-1], small[:, -1])
     return dict(zip(given, weights.tolist(), strict=True)), float(rest**2 / whole)
-
-
-def frames_of_pairs(rows: Mapping[str, Sequence[Mapping[str, Any]]], result: Result) -> dict[str, pd.DataFrame]:
-    """Comparisons of ``side_by_side``, as tables; each row is of the first encoder, ``other`` the name of the second.
-
-    Args:
-        result: with the encoders in ``about``.
-    """
-    encoders = {one["key"]: one for one in result.about["encoders"]}
-    called = dict(zip(encoders, result.names, strict=True))
-
-    parts: dict[str, list[pd.DataFrame]] = {}
-
-    def add(name: str, frame: pd.DataFrame, first: str, second: str | None = None, **more: Any) -> None:
-        keys = {key: encoders[first][key] for key in ("encoder", "run", "seed")}
-        keyed = frame.assign(**keys, **more, **({} if second is None else {"other": called[second]}))
-        parts.setdefault(name, []).append(keyed[[column for column in (*KEYS, *VALUES) if column in keyed]])
-
-    def listed(row: Mapping[str, Any], *names: str) -> pd.DataFrame:
-        tested = [row.get(f"{name}_p", math.nan) for name in names]
-        return pd.DataFrame({"measure": names, "value": [row[name] for name in names], "p": tested})
-
-    for row in rows["across"]:
-        for name in ("spearman", "pearson"):
-            frame = tidy(name, row[name], layer=range(len(row[name])), term=TERMS)
-            add("across", frame, row["first"], row["second"])
-    for row in rows["gates"]:
-        add("gates", listed(row, "rho", "open", "shared", "expected"), row["gates_of"], row["shares_in"])
-    for row in rows["lost_shares"]:
-        frame = listed(row, "heads", "exclusive", "others", "against")
-        add("lost_shares", frame, row["single"], row["joint"], task=row["task"])
-    for row in rows["losses"]:
-        frame = tidy("loss", row["difference"], term=SUBSETS).assign(low=row["low"], high=row["high"])
-        add("losses", frame, row["single"], row["joint"], task=row["task"])
-    for row in rows["compositions"]:
-        for mode, unexplained in MODES.items():
-            weights = tidy("weight", list(row[mode].values()), other=[called[key] for key in row[mode]])
-            for frame in (weights, tidy("unexplained", row[unexplained])):
-                add("compositions", frame, row["joint"], layer=row["layer"], term=row["term"], mode=mode)
-    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}

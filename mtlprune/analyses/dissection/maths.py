@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.analyses.dissection import SUBSETS, TERMS
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
@@ -161,11 +160,6 @@ def head_importance(trace: Trace, whole: Tensor) -> list[Tensor]:
         back = (pull @ layer.weight).unflatten(1, layer.value_bias.shape)  # (N, n, d)
         shares.append((back * (layer.heads - layer.value_bias)).sum(-1))
     return shares[::-1]
-
-
-def subset_masks(like: Tensor) -> Tensor:
-    """(16, 4): which terms are in which of ``SUBSETS``, in the dtype of ``like``."""
-    return torch.tensor([[float(term in subset) for term in TERMS] for subset in SUBSETS]).to(like)
 
 
 # -- from one forward pass to a trace: hooks read the places, nothing is changed ---------------------------------------

@@ -9,10 +9,8 @@ Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, 
 H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,25 +20,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import MASKED, SENSES, SUBSETS, maths
-from mtlprune.analyses.dissection.comparison import frames, frames_of_pairs, linearity, moments, side_by_side
+from mtlprune.analyses.dissection import SENSES, maths
+from mtlprune.analyses.dissection.comparison import frames, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, ProbeError, Subject, batches, gate_grid, read_request, survey, variant
-from mtlprune.analyses.syntax.pseudo_likelihood import load_masked
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
 
-log = logging.getLogger(__name__)
-
 TOLERANCE = 1e-4
 """Largest error of reconstruction in float32 by the size of the largest entry; more is refused."""
 SAMPLE = 1000
 """Words on which h and f of encoders are compared by layer."""
-CHOSEN, REPLACED, RANDOM = 0.15, 0.8, 0.1
-"""Shares: of sub-words that are chosen; of these, that become the mask token, or a random sub-word."""
 
 
 def measure(request: Request) -> Result:
@@ -66,11 +59,11 @@ def measure(request: Request) -> Result:
     asked = tuple(dict.fromkeys(name.strip() for name in options.tasks.split(","))) if options.tasks != "none" else ()
     reading = read_request(request)
     layers = declared(reading.sentences)
-    if unknown := [name for name in asked if name not in (*layers, SENSES, MASKED)]:
-        known = ", ".join((*in_order(layers), SENSES, MASKED))
+    if unknown := [name for name in asked if name not in (*layers, SENSES)]:
+        known = ", ".join((*in_order(layers), SENSES))
         raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
     training = None
-    if set(asked) - {MASKED}:
+    if asked:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
@@ -84,19 +77,16 @@ def measure(request: Request) -> Result:
         trained, last = trained_on[subject.name], parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
         scores: list[dict[str, Any]] = []
-        if training is not None and set(mine) - {MASKED}:
+        if training is not None and mine:
             terms = last_terms(subject, training.sentences, request)
             material = Material(training.sentences, terms), Material(reading.sentences, last)
-            for task in sorted(set(mine) - {MASKED}, key=lambda task: (task == SENSES, mine.index(task))):
+            for task in sorted(mine, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
-        if MASKED in mine and not trained:
-            scores += score_masked(subject, reading.sentences, request.seed, request.device)
         gates = gate_grid(subject)
-        key = f"{subject.label}, seed {subject.seed}" if trained else subject.label
-        names = {"key": key, "label": subject.label, "seed": subject.seed, "variant": variant(subject.label)}
+        names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
         whole = subject.gates is None and bool(gates.all())
         encoders.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
-        return Found(frames(encoders[-1]), {"key": key, "tasks": trained})
+        return Found(frames(encoders[-1]), {"tasks": trained})
 
     result = survey("dissection", reading, request, one)
     request.on_status("comparing")
@@ -107,7 +97,8 @@ def measure(request: Request) -> Result:
         "sample": SAMPLE,
         "torch": torch.__version__,
     }
-    more = frames_of_pairs(side_by_side(encoders, request.seed), result)
+    named = [one | {"name": name} for one, name in zip(encoders, result.names, strict=True)]
+    more = side_by_side(named, request.seed)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
 
 
@@ -234,72 +225,3 @@ def last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request
         terms[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
         request.on_batch()
     return terms
-
-
-# -- masked words ------------------------------------------------------------------------------------------------------
-
-HEADS = (
-    ("cls",),
-    ("lm_head",),
-    ("generator_predictions", "generator_lm_head"),
-    ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
-    ("predictions",),
-    ("lm_predictions",),
-)
-"""Parts of masked-language-model heads, in the order in which a model calls them."""
-
-
-def masked_head(name: str, device: str = "cpu") -> list[Callable[[Tensor], Tensor]] | None:
-    """The steps from hidden states to scores of the vocabulary, where the folder holds all their weights; else None."""
-    try:
-        model, missing = load_masked(name)
-    except EncoderError as error:  # no such head for this model type
-        log.info("%s has no masked-language-model head: %s", name, error)
-        return None
-    base = model.base_model_prefix + "."
-    names = next((names for names in HEADS if hasattr(model, names[0])), None)
-    if names is None or any(not key.startswith(base) for key in missing):
-        return None
-    model.eval().to(device)
-    return [getattr(model, name) for name in names]
-
-
-@torch.no_grad()
-def score_masked(
-    subject: Subject, sentences: Sequence[Sentence], seed: int, device: str = "cpu"
-) -> list[dict[str, Any]]:
-    """Masked words from partial sums, by the encoder folder's own head, which reads Σ_{v in S} v instead of e; nothing
-    is trained. 15% of the sub-words are chosen: 80% of these become the mask token, 10% a random sub-word, 10% stay.
-
-    Source: Mickus et al. (2022), section 5.1, "default" head. Their "learned" projection is not made here.
-
-    Returns:
-        One entry as for ``comparison.frames``, ``score`` being accuracy; none where the folder has no such head.
-    """
-    steps = masked_head(subject.name, device)
-    if steps is None:
-        return []
-    encoder, generator = subject.encoder, torch.Generator().manual_seed(seed)
-    mask = encoder.word_pieces.mask
-    answers, gold = [], []
-    for _, batch in batches(encoder, sentences, device):
-        pieces = batch.piece_slot
-        draw, kind = torch.rand(2, len(pieces), generator=generator).to(device)
-        others = torch.randint(len(encoder.tokenizer), (len(pieces),), generator=generator).to(device)
-        chosen = pieces[draw < CHOSEN]
-        true = batch.input_ids.flatten()[pieces]
-        shown = torch.where(kind < REPLACED, mask, torch.where(kind < REPLACED + RANDOM, others, true))
-        ids = batch.input_ids.flatten().index_copy(0, chosen, shown[draw < CHOSEN])
-        batch.input_ids = ids.view_as(batch.input_ids)
-        traced, _, tokens = trace(encoder, batch, subject.gates)
-        *_, stack = maths.terms(traced)
-        asked = stack[:, torch.searchsorted(tokens, chosen)]  # (4, m, H)
-        sums = torch.einsum("sv,vmh->smh", maths.subset_masks(asked), asked)
-        answers.append(torch.stack([reduce(lambda h, step: step(h), steps, part).argmax(-1) for part in sums]).cpu())
-        gold.append(true[draw < CHOSEN].cpu())
-    predicted, wanted = torch.cat(answers, 1), torch.cat(gold)
-    nothing = np.full(len(SUBSETS), np.nan)
-    facts = {"task": MASKED, "train": 0, "test": len(wanted), "unseen": 0, "baseline": np.nan, "macro_f1": nothing}
-    right, alike = predicted == wanted, predicted[:, None] == predicted[None]
-    agreement = {"micro_agreement": alike.double().mean(-1).numpy(), "macro_agreement": [nothing] * len(SUBSETS)}
-    return [{**facts, "score": right.double().mean(1).numpy(), **agreement}]

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.dissection import MASKED, NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.analyses.dissection import NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
@@ -22,7 +22,7 @@ SCORES = {
     "brackets": "label accuracy",
     "frames": "role accuracy",
 }
-BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours", MASKED: "masked sub-words, own head"}
+BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
 
 
 def _kind(result: Result, task: str) -> str:

@@ -13,7 +13,6 @@ from mtlprune.io.block import Block
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Heights = Literal["lowest", "all", "each"]
 SOUND, AS_RELEASED = "sound", "as-released"
 MODES = (SOUND, AS_RELEASED)
 TRUE, SHUFFLED = "none", "shuffled_labels"
@@ -35,9 +34,6 @@ class ProbeOptions(Block):
     )
     train_sentences: int | None = Field(default=None, ge=1, description="Of train, at random (all, if not given).")
     few: int = Field(default=20, ge=1, description="Labels with fewer test items are marked.")
-    con_heights: Heights = Field(
-        default="lowest", description="Phrases of words only; of every height; or every height a label of its own."
-    )
     random_encoder: bool = Field(default=True, description="Also probe each encoder with random weights.")
 
 

@@ -8,12 +8,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.probes import ATTENTION, Heights
+from mtlprune.analyses.probes import ATTENTION
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span, declared
 
@@ -80,24 +81,16 @@ def ranges(starts: Ints, sizes: Ints) -> Ints:
     return np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
 
 
-def read_items(
-    splits: Mapping[str, Sequence[Sentence]], seed: int, heights: Heights = "lowest"
-) -> dict[str, list[Items]]:
+def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str, list[Items]]:
     """The items of all tasks: split → one entry a task that any sentence of any split has a layer for.
 
-    Labels are those of all splits, the most frequent first.
-
-    Args:
-        seed: of the shuffled labels.
-        heights: which phrases of CON: ``lowest``, whose children are all words (He and Choi 2021); ``all``, whatever
-            their height; ``each``, all, with the height in the label: NP@3 is a lowest one, as trees count from the
-            words with tags at 1 and 2.
+    Labels are those of all splits, the most frequent first; the seed is that of the shuffled labels.
     """
     by_split: dict[str, list[Items]] = {split: [] for split in splits}
     for task, kind in declared(sentence for content in splits.values() for sentence in content).items():
         items = _BY_KIND[kind_of(kind)]
         raw = {
-            split: [[] if (value := s.get(task)) is None else list(items(value, heights)) for s in content]
+            split: [[] if (value := s.get(task)) is None else list(items(value)) for s in content]
             for split, content in splits.items()
         }
         tally = Counter(item[-1] for sentences in raw.values() for items in sentences for item in items)
@@ -129,48 +122,27 @@ def _number(task: str) -> int:
     return [*LAYERS].index(task) if task in LAYERS else len(LAYERS) + zlib.crc32(task.encode())
 
 
-def _tags(tags: Any, _: Heights) -> Iterator[tuple]:
-    yield from ((i, i + 1, tag) for i, tag in enumerate(tags))
-
-
-def _arcs(tree: Any, _: Heights) -> Iterator[tuple]:
-    yield from ((head, i, relation) for i, (head, relation) in enumerate(zip(*tree, strict=True), 1))
-
-
-def _arguments(frames: Any, _: Heights) -> Iterator[tuple]:
+def _arguments(frames: Any) -> Iterator[tuple]:
     for predicate in frames:
         for start, end, role in predicate.arguments:
             if role not in NOT_ARGUMENTS:
                 yield start, end, predicate.index, role
 
 
-def _phrases(brackets: Sequence[Span], wanted: Heights) -> Iterator[Span]:
-    for span, height in zip(brackets, tree_heights(brackets), strict=True):
-        if height == 3 or wanted != "lowest":
-            yield span._replace(label=f"{span.label}@{height}") if wanted == "each" else span
+def lowest(brackets: Sequence[Span]) -> Iterator[Span]:
+    """Brackets, given in pre-order, that hold nothing but words (He and Choi 2021)."""
+    for span, following in pairwise([*brackets, Span(10**9, 10**9, "")]):
+        if following.start >= span.end:
+            yield span
 
 
-_BY_KIND: dict[str, Callable[[Any, Heights], Iterable[tuple]]] = {
-    "tags": _tags,
-    "spans": lambda spans, _: spans,
-    "tree": _arcs,
-    "brackets": _phrases,
+_BY_KIND: dict[str, Callable[[Any], Iterable[tuple]]] = {
+    "tags": lambda tags: ((i, i + 1, tag) for i, tag in enumerate(tags)),
+    "spans": lambda spans: spans,
+    "tree": lambda tree: ((head, i, relation) for i, (head, relation) in enumerate(zip(*tree, strict=True), 1)),
+    "brackets": lowest,
     "frames": _arguments,
 }
-
-
-def tree_heights(brackets: Iterable[Span]) -> list[int]:
-    """The height of each bracket, given in pre-order: words have 1, their tags 2, phrases of nothing but words 3."""
-    spans = list(brackets)
-    heights = [3] * len(spans)
-    open_: list[int] = []
-    for place, span in enumerate([*spans, Span(10**9, 10**9, "")]):
-        while open_ and spans[open_[-1]].end <= span.start:
-            closed = open_.pop()
-            if open_:
-                heights[open_[-1]] = max(heights[open_[-1]], heights[closed] + 1)
-        open_.append(place)
-    return heights
 
 
 # -- controls without an encoder ---------------------------------------------------------------------------------------

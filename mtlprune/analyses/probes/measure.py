@@ -7,7 +7,7 @@ Letters for shapes: U items, K labels, L layers, A heads a layer before any was 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ from mtlprune.analyses.probes import (
     SHUFFLED,
     SOUND,
     TRUE,
-    Heights,
     labels_of,
 )
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items
@@ -47,57 +46,30 @@ from mtlprune.analyses.probes.maths import (
     paired_interval,
     unit_vectors,
 )
-from mtlprune.analyses.reading import ProbeError, Source, Subject, entry, find_sources, too_long
+from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, observation_batches, observe, use_eager
-from mtlprune.encoder.pieces import Pieces
+from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)
 Learnt = dict[tuple[str, str], Centroids]  # task, labelling
 COLUMNS = [*RESULT, "control", "label", "items", "layer", "head", "dev", "test", "best", "distance"]
-PHRASES = {"lowest": "phrases of words only", "all": "phrases of every height", "each": "a label for each height"}
 
 # -- the passes over one encoder ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """A split as one encoder's tokenizer cuts it.
-
-    Attributes:
-        pieces: of each sentence.
-        items: of each task.
-        batches: the sentences to be looked at together, of similar length, longest first.
-    """
-
-    pieces: list[Pieces]
-    items: list[Items]
-    batches: list[list[int]]
-
-
-@dataclass(frozen=True, eq=False)
 class Data:
-    """Sentences of all splits that every encoder can see at once, and their items."""
+    """Sentences of all splits that every encoder can see at once, and their items, one entry a task."""
 
     sentences: dict[str, list[Sentence]]
     items: dict[str, list[Items]]
 
-    @classmethod
-    def read(cls, sentences: dict[str, list[Sentence]], seed: int = 0, heights: Heights = "lowest") -> "Data":
-        """Arguments as for :func:`mtlprune.analyses.probes.items.read_items`."""
-        return cls(sentences, read_items(sentences, seed, heights))
 
-    def cut(self, encoder: Encoder, split: str) -> Split:
-        """Tokenise a split."""
-        pieces = encoder.tokenize_all([s.words for s in self.sentences[split]])
-        return Split(pieces, self.items[split], list(observation_batches([len(p.ids) for p in pieces])))
-
-
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Findings:
     """Accuracies of one encoder's heads.
 
@@ -108,9 +80,9 @@ class Findings:
         bits: by mode and task, for each test item the hits of all places, packed along L · A: (U, bytes).
     """
 
-    dev: dict[tuple[str, str, str], Grid] = field(default_factory=dict)
-    test: dict[tuple[str, str, str], Grid] = field(default_factory=dict)
-    bits: dict[tuple[str, str], NDArray[np.uint8]] = field(default_factory=dict)
+    dev: dict[tuple[str, str, str], Grid]
+    test: dict[tuple[str, str, str], Grid]
+    bits: dict[tuple[str, str], NDArray[np.uint8]]
 
     def hits(self, mode: str, task: str, layer: int, head: int) -> NDArray[np.bool_]:
         """(U,): which test items one head (from 0) finds."""
@@ -142,30 +114,24 @@ class ProbeSurvey:
 
     def run(self, data: Data, modes: Sequence[str] = MODES) -> Findings:
         """Probe all tasks in some modes; sound needs the splits train, dev and test, as-released test only."""
-        test = data.cut(self.encoder, "test")
-        learnt = {}
+        learnt = {mode: self.learn(data, "train" if mode == SOUND else "test") for mode in modes}
+        test, bits = self.score(data, "test", learnt)
+        dev = {key: grid for key, grid in test.items() if key[0] == AS_RELEASED}
         if SOUND in modes:
-            learnt[SOUND] = self.learn(data.cut(self.encoder, "train"))
-        if AS_RELEASED in modes:
-            learnt[AS_RELEASED] = self.learn(test)
-        findings = Findings()
-        findings.test, findings.bits = self.score(test, learnt)
-        if SOUND in modes:
-            findings.dev, _ = self.score(data.cut(self.encoder, "dev"), {SOUND: learnt[SOUND]}, keep=False)
-        findings.dev |= {key: grid for key, grid in findings.test.items() if key[0] == AS_RELEASED}
-        return findings
+            dev |= self.score(data, "dev", {SOUND: learnt[SOUND]}, keep=False)[0]
+        return Findings(dev, test, bits)
 
-    def learn(self, split: Split) -> Learnt:
+    def learn(self, data: Data, split: str) -> Learnt:
         """Centroids of all tasks, of the labels as they are and of shuffled ones, in one pass."""
         centroids = {
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
-            for items in split.items
+            for items in data.items[split]
             if items.kind in CENTROID
             for labelling in (TRUE, SHUFFLED)
         }
-        for rows, seen in self.observations(split, ("heads",)):
+        for rows, seen in self.observations(data.sentences[split], ("heads",)):
             words = head_vectors(seen)
-            for items in split.items:
+            for items in data.items[split]:
                 if items.kind in CENTROID:
                     which, units = self._units(words, seen, items, rows)
                     for labelling in (TRUE, SHUFFLED):
@@ -173,7 +139,7 @@ class ProbeSurvey:
         return centroids
 
     def score(
-        self, split: Split, learnt: dict[str, Learnt], keep: bool = True
+        self, data: Data, split: str, learnt: dict[str, Learnt], keep: bool = True
     ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
         """Accuracies of all heads, in one pass; attention probes are the same in all modes.
 
@@ -188,9 +154,9 @@ class ProbeSurvey:
             for mode, by_key in learnt.items()
             for key, centroids in by_key.items()
         }
-        for rows, seen in self.observations(split, ("attention", "heads")):
+        for rows, seen in self.observations(data.sentences[split], ("attention", "heads")):
             choices, words = choose(seen), head_vectors(seen)
-            for items in split.items:
+            for items in data.items[split]:
                 attended = items.kind in ATTENTION
                 if attended:
                     which, hits = self._attended(choices, items, rows)
@@ -207,13 +173,14 @@ class ProbeSurvey:
                         everywhere = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
                         everywhere[:, self.present] = hits.cpu().numpy()
                         room[which] = np.packbits(everywhere, axis=1)
-        tasks = {items.task: items for items in split.items}
+        tasks = {items.task: items for items in data.items[split]}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
 
-    def observations(self, split: Split, want: Sequence[str]) -> Iterator[tuple[list[int], Observation]]:
+    def observations(
+        self, sentences: Sequence[Sentence], want: Sequence[str]
+    ) -> Iterator[tuple[list[int], Observation]]:
         """Batch by batch: the sentences and what the encoder does with them."""
-        for rows in split.batches:
-            batch = self.encoder.collate([split.pieces[row] for row in rows]).to(self._device)
+        for rows, batch in batches(self.encoder, sentences, str(self._device)):
             yield rows, observe(self.encoder, batch, self.gates, want)
             self.on_batch()
 
@@ -288,7 +255,7 @@ def measure(request: Request) -> Result:
     kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
     for split in (split for split, content in kept.items() if not content):
         raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-    data = Data.read(kept, request.seed, options.con_heights)
+    data = Data(kept, read_items(kept, request.seed))
     if not data.items["test"]:
         raise ProbeError(
             f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
@@ -296,12 +263,17 @@ def measure(request: Request) -> Result:
     longest = max(map(len, chain(*kept.values())))
     encoders, probed, rows = [], [], []
     controls: dict[Any, Findings] = {}
-    first: tuple[str, tuple] | None = None
+    first: tuple[str, tuple] = ("", ())
     for source in sources:
         request.on_status(f"probing {source.name}")
         for subject in source.open(request.device):
-            first = first or (source.name, subject.size())
-            _alike(first, (source.name, subject.size()))
+            first = first if first[1] else (source.name, subject.size())
+            if subject.size() != first[1]:
+                words = "{} is a {} of {} × {} heads (hidden size {})"
+                raise ProbeError(
+                    f"{words.format(first[0], *first[1])} and {words.format(source.name, *subject.size())}; heads of "
+                    "different encoders do not correspond, so probe them into folders of their own"
+                )
             findings = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
             untrained = _untrained(subject, source, request, data, modes, controls)
             probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
@@ -325,7 +297,6 @@ def measure(request: Request) -> Result:
         },
         "modes": {mode: {part: split if mode == SOUND else "test" for part, split in _PARTS.items()} for mode in modes},
         "kinds": kinds,
-        "con": PHRASES[options.con_heights],
         "specials": _specials(kinds),
         "few": options.few,
         "seed": request.seed,
@@ -334,15 +305,6 @@ def measure(request: Request) -> Result:
         "notes": notes,
     }
     return Result("probes", about, frames)
-
-
-def _alike(first: tuple[str, tuple], other: tuple[str, tuple]) -> None:
-    """Raise ProbeError where encoders, by name and size, are of different sizes."""
-    if first[1] != other[1]:
-        one, two = ("{} is a {} of {} × {} heads (hidden size {})".format(name, *size) for name, size in (first, other))
-        raise ProbeError(
-            f"{one} and {two}; heads of different encoders do not correspond, so probe them into folders of their own"
-        )
 
 
 _PARTS = {"centroids": "train", "choice": "dev", "report": "test"}

@@ -58,7 +58,7 @@ def measure(request: Request) -> Result:
     - ``labels``: by task ``maths.LabelSplit.records``; p of share.
     - ``heads``: ``gate``, ``mixing``, ``norm``, ``amplification``, EFFECTS with their standard errors (``_se``).
       Effects are open minus closed: d_M as a difference of logarithms, so below 0 the head smooths.
-    - ``outliers``, ``points``, ``sentences``: wide.
+    - ``points``, ``sentences``: wide.
     - ``claims``, ``tests``: of ``compared``.
 
     Raises:
@@ -104,11 +104,6 @@ class SmoothingSurvey:
         frames: dict[str, Any] = {
             "heads": head_rows({**self._of_heads(), **effects}),
             "labels": pd.DataFrame([row for split in self.splits for row in split.records()]),
-            "outliers": pd.DataFrame(
-                {"layer": layer, "dimension": dimension, "share": share}
-                for layer, (indices, values) in enumerate(zip(top.indices.tolist(), top.values.tolist(), strict=True))
-                for dimension, share in zip(indices, values, strict=True)
-            ),
             "sentences": self._sentences(columns, tokens),
         }
         if "bound" in columns:

@@ -5,7 +5,7 @@ Letters for shapes: P sentences of which vectors are kept, L layers, A heads a l
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
-from mtlprune.analyses.syntax.pseudo_likelihood import VARIANTS, Judgements, MaskedLanguageModel, Variant, judge
+from mtlprune.analyses.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
 from mtlprune.corpora.blimp import read_blimp
 from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best, halves, relations_of, with_trees
 from mtlprune.encoder.model import Encoder
@@ -44,13 +44,13 @@ def measure(request: Request) -> Result:
     - ``encoders``: ``uas_single`` (one head for all words; roots and punctuation count, and a root is never found),
       ``uas_single_listed``, ``uas_best`` (the best head of each listed relation, weighted by their tokens); the same of
       the mean attention weight on gold arcs, ``weight_...``; ``twonn_cls`` and ``twonn_mean`` of n sentences of
-      different pieces (maximum likelihood; ``_fit``, ``_dropped``); ``heads_there``; ``uas_like_first``, Spearman with
+      different pieces (``_dropped``: copies left out); ``heads_there``; ``uas_like_first``, Spearman with
       the heads of the first encoder; ``gates_by_uas``, Spearman within layers between their UAS and this run's gates.
     - ``relations``: by ``label`` (those of at least LEAST words) ``uas`` and ``weight`` of the best head.
     - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
     - ``heads``: ``gate``, ``uas`` (the better direction), ``uas DIRECTION``, ``weight``, ``twonn``.
     - ``arcs``, wide: by label, direction and head words found (``hits``) and attention on arcs (``weight``), by halves.
-    - ``blimp``: by ``mode`` (one of VARIANTS) ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
+    - ``blimp``: ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
 
     Raises:
         ArcError: no sentence has a tree.
@@ -71,8 +71,8 @@ def measure(request: Request) -> Result:
             return findings_of_heads
         request.on_status(f"minimal pairs: {subject.name}")
         lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
-        rows = [row for variant in VARIANTS for row in _judged(judge(lm, paradigms, cast(Variant, variant)))]
-        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": pd.DataFrame(rows)})
+        blimp = pd.DataFrame(_judged(judge(lm, paradigms)))
+        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": blimp})
 
     result = survey("syntax", reading, request, one)
     about, offsets = _baseline(first[0])
@@ -120,7 +120,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
         except DimensionError as error:
             notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
             continue
-        values = {"": estimate.likelihood, "_fit": estimate.fit, "_dropped": estimate.dropped}
+        values = {"": estimate.likelihood, "_dropped": estimate.dropped}
         facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": estimate.points} for key, v in values.items()]
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
@@ -207,16 +207,9 @@ def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
 
 
 def _judged(judgements: Judgements) -> Rows:
-    yield {
-        "mode": judgements.variant,
-        "label": None,
-        "measure": "overall",
-        "value": judgements.overall,
-        "n": judgements.pairs,
-    }
+    yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
     for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
-        for label, value in values.items():
-            yield {"mode": judgements.variant, "label": label, "measure": measure, "value": value}
+        yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
 
 
 # -- vectors of sentences ----------------------------------------------------------------------------------------------

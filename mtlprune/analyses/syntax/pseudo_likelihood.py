@@ -4,8 +4,7 @@
     pseudo_log_likelihoods(lm, ["The cat sleeps.", "The cat sleep."])
     judge(lm, read_blimp(Path("data/blimp"))).overall
 
-PLL(x) = Σ_t log P(x_t | x with position t masked) (Salazar et al. 2020). ``word-l2r`` also masks the later pieces of
-the same word, so that a rare word does not give itself away by its end (Kauf and Ivanova 2023).
+PLL(x) = Σ_t log P(x_t | x with position t masked) (Salazar et al. 2020).
 
 Letters for shapes: R rows (a piece of a sentence each), L slots a row, H the hidden size, V the vocabulary.
 """
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,8 +25,6 @@ from mtlprune.corpora.blimp import Paradigm
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
 
-Variant = Literal["original", "word-l2r"]
-VARIANTS: tuple[str, ...] = get_args(Variant)
 SLOTS = 4096
 """R · L of a batch."""
 
@@ -89,64 +86,47 @@ class MaskedLanguageModel:
         """A model at hand, such as one in training.
 
         Raises:
-            EncoderError: the tokenizer cannot mask, or cannot say which pieces make a word.
+            EncoderError: the tokenizer cannot mask.
         """
-        if tokenizer.mask_token_id is None or not tokenizer.is_fast:
-            what = "has no mask token" if tokenizer.mask_token_id is None else "is not a fast one"
-            raise EncoderError(f"pseudo-likelihoods mask pieces of words, but the tokenizer of the model {what}")
+        if tokenizer.mask_token_id is None:
+            raise EncoderError(
+                "pseudo-likelihoods mask pieces of words, but the tokenizer of the model has no mask token"
+            )
         return cls(model, tokenizer, positions(model, tokenizer))
 
 
 class _Text(NamedTuple):
-    """A tokenised text: ids with special tokens, the word of each (−1 for special tokens)."""
+    """A tokenised text: ids with special tokens, and which of them are none."""
 
     ids: NDArray[np.int64]
-    words: NDArray[np.int64]
+    plain: NDArray[np.bool_]
 
 
-def pseudo_log_likelihoods(
-    lm: MaskedLanguageModel, texts: Sequence[str], variant: Variant = "original"
-) -> NDArray[np.float64]:
-    """Pseudo-log-likelihood of each text, in nats. Equal texts get equal numbers to the last bit.
+def pseudo_log_likelihoods(lm: MaskedLanguageModel, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Pseudo-log-likelihood of each raw text, in nats: (N,). Equal texts get equal numbers to the last bit.
 
     The model's mode is as before afterwards; it is evaluated in evaluation mode.
 
-    Args:
-        texts: raw sentences; the tokenizer cuts them.
-        variant: ``original``, or ``word-l2r``.
-
-    Returns:
-        (N,).
-
     Raises:
-        EncoderError: an unknown variant, or a text that is empty or longer than what the model sees.
+        EncoderError: a text is longer than what the model sees.
     """
-    if variant not in VARIANTS:
-        raise EncoderError(f"expected the variant {' or '.join(VARIANTS)}, found {variant!r}")
     distinct = list(dict.fromkeys(texts))
     cut = _cut(lm, distinct)
     sums_of_texts = dict.fromkeys(distinct, 0.0)
     with evaluating(lm.model):
         for rows in _batches([len(text.ids) for text in cut]):
-            sums = _sums(lm, [cut[row] for row in rows], variant)
+            sums = _sums(lm, [cut[row] for row in rows])
             sums_of_texts.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
     return np.array([sums_of_texts[text] for text in texts])
 
 
 def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
-    if not texts:
-        return []
     encoded = lm.tokenizer(list(texts), add_special_tokens=True, return_special_tokens_mask=True)
     pieces = []
-    for row, text in enumerate(texts):
-        ids = np.array(encoded["input_ids"][row], np.int64)
-        special = np.array(encoded["special_tokens_mask"][row], bool)
-        words = np.array([-1 if word is None else word for word in encoded.word_ids(row)], np.int64)
-        pieces.append(_Text(ids, np.where(special, -1, words)))
-        if not (pieces[-1].words >= 0).any():
-            raise EncoderError(f"the text {text[:60]!r} has no pieces, so it has no pseudo-likelihood")
+    for text, ids, special in zip(texts, encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
         if len(ids) > lm.limit:
             raise EncoderError(f"the text {text[:60]!r} has {len(ids)} tokens, and the model sees {lm.limit} at once")
+        pieces.append(_Text(np.array(ids, np.int64), ~np.array(special, bool)))
     return pieces
 
 
@@ -165,19 +145,16 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield rows
 
 
-def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text], variant: Variant) -> NDArray[np.float64]:
+def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.float64]:
     """One number a text."""
     width = max(len(text.ids) for text in texts)
     padding = lm.tokenizer.pad_token_id or 0
     ids = np.stack([np.pad(text.ids, (0, width - len(text.ids)), constant_values=padding) for text in texts])
-    words = np.stack([np.pad(text.words, (0, width - len(text.words)), constant_values=-1) for text in texts])
+    plain = np.stack([np.pad(text.plain, (0, width - len(text.plain))) for text in texts])
     lengths = np.array([len(text.ids) for text in texts])
-    of, target = np.nonzero(words >= 0)  # (R,) each
+    of, target = np.nonzero(plain)  # (R,) each
     column = np.arange(width)
-    masked = column == target[:, None]  # (R, L)
-    if variant == "word-l2r":
-        masked |= (column > target[:, None]) & (words[of] == words[of, target][:, None])
-    shown = np.where(masked, lm.tokenizer.mask_token_id, ids[of])
+    shown = np.where(column == target[:, None], lm.tokenizer.mask_token_id, ids[of])  # (R, L)
     device = lm.model.device
     given, inside, at, gold = (
         torch.from_numpy(part).to(device)
@@ -224,34 +201,30 @@ class Judgements:
     """How often a model prefers the acceptable sentence, in percent.
 
     Attributes:
-        variant: of the pseudo-likelihood.
         paradigms: by name.
         phenomena: by name, the plain mean over the phenomenon's paradigms.
         overall: the plain mean over all paradigms.
         pairs: how many were judged.
     """
 
-    variant: str
     paradigms: dict[str, float]
     phenomena: dict[str, float]
     overall: float
     pairs: int
 
 
-def judge(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm], variant: Variant = "original") -> Judgements:
+def judge(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> Judgements:
     """Decide minimal pairs: right is PLL(good) > PLL(bad); a tie is wrong.
 
     Raises:
-        EncoderError: as :func:`pseudo_log_likelihoods`, or nothing to judge.
+        EncoderError: as :func:`pseudo_log_likelihoods`.
     """
-    if not paradigms:
-        raise EncoderError("expected paradigms of minimal pairs to judge, found none")
     texts = [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]
-    scores = pseudo_log_likelihoods(lm, texts, variant).reshape(-1, 2)
+    scores = pseudo_log_likelihoods(lm, texts).reshape(-1, 2)
     right = np.split(scores[:, 0] > scores[:, 1], np.cumsum([len(p.pairs) for p in paradigms])[:-1])
     accuracies = {paradigm.name: 100 * float(part.mean()) for paradigm, part in zip(paradigms, right, strict=True)}
     groups: dict[str, list[float]] = {}
     for paradigm in paradigms:
         groups.setdefault(paradigm.phenomenon, []).append(accuracies[paradigm.name])
     phenomena = {name: float(np.mean(values)) for name, values in sorted(groups.items())}
-    return Judgements(variant, accuracies, phenomena, float(np.mean(list(accuracies.values()))), len(scores))
+    return Judgements(accuracies, phenomena, float(np.mean(list(accuracies.values()))), len(scores))

@@ -134,13 +134,12 @@ def _phenomena(result: Result) -> Grid | None:
     if "blimp" not in result.frames:
         return None
     decided = result.named("blimp").query("measure != 'paradigm'").fillna({"label": ""})
-    pairs = decided["n"].max()
-    asked = decided["name"].astype(str) + ", " + decided["mode"]
-    wide = decided.assign(asked=asked).pivot(index="label", columns="asked", values="value").reset_index()
+    pairs, names = decided["n"].max(), decided["name"].astype(str)
+    wide = decided.assign(name=names).pivot(index="label", columns="name", values="value").reset_index()
     return Grid.of(
         "Minimal pairs (BLiMP)",
         wide.replace({"label": {"": "overall"}}),
-        {"phenomenon": "label", **{name: (name, 1) for name in dict.fromkeys(asked)}},
+        {"phenomenon": "label", **{name: (name, 1) for name in dict.fromkeys(names)}},
         f"Percent of {pairs:,.0f} minimal pairs decided rightly; means over paradigms; chance is 50.",
     )
 

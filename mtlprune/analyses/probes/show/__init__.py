@@ -330,40 +330,25 @@ class Picture(NamedTuple):
 def pictures(
     result: Result,
     shown: Sequence[ProbePanel],
-    raw: bool = False,
     maps: Collection[str] = (PRETRAINED,),
-    each: bool = False,
 ) -> Iterator[Picture]:
     """For each task: best layers, differences to STL, and maps of heads.
 
     Args:
-        raw: accuracy, not the gain over the best control.
         maps: titles of the encoders whose heads are drawn.
-        each: also a map for each label.
     """
     for panel in shown:
         task = {"task": panel.task}
         if PRETRAINED in panel.titles:
-            make = partial(layers_figure, result, panel, PRETRAINED, raw)
+            make = partial(layers_figure, result, panel, PRETRAINED)
             yield Picture(f"layers-{panel.task}", {"kind": "layers", **task, "encoder": PRETRAINED}, make)
         if panel.compared:
             make = partial(differences_figure, result, panel)
             yield Picture(f"differences-{panel.task}", {"kind": "differences", **task}, make)
         for title in (title for title in panel.titles if title in maps):
-            name, entry = f"{panel.task}-{_slug(title)}", {**task, "encoder": title}
-            heads = _heads(result, panel, title, raw)
-            make = partial(_atlas, result, panel, title, heads, raw)
-            yield Picture(f"heads-{name}", {"kind": "heads", **entry}, make)
-            for rank, label in enumerate((*panel.labels, *panel.apart) if each else (), 1):
-                if panel.values(title, label):
-                    make = partial(_map, result, panel, title, label, heads, raw)
-                    entry = {"kind": "label", **task, "encoder": title, "label": label}
-                    yield Picture(f"maps/{name}-{rank:02d}-{_slug(label)}", entry, make)
-
-
-def _slug(words: str) -> str:
-    """A part of a file name: labels hold colons, quotes and dots."""
-    return re.sub(r"[^A-Za-z0-9-]", "_", words.replace("+", "with-"))
+            name = re.sub(r"[^A-Za-z0-9-]", "_", title.replace("+", "with-"))
+            entry = {"kind": "heads", **task, "encoder": title}
+            yield Picture(f"heads-{panel.task}-{name}", entry, partial(_atlas, result, panel, title))
 
 
 def FIGURES(result: Result) -> dict[str, Chart]:
@@ -381,12 +366,12 @@ def FIGURES(result: Result) -> dict[str, Chart]:
     return made
 
 
-def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> Spec:
+def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
     """Each label at the layer of its chosen head (He and Choi 2021, Figure 3); of several seeds the first is shown,
     since a head cannot be averaged over seeds."""
     own = panel.rows[panel.rows["title"] == title]
     seed = own["seed"].iloc[0]
-    own = own[own["seed"] == seed].assign(value=own["test"] if raw else own["gain"])
+    own = own[own["seed"] == seed].assign(value=own["gain"])
     every = own[~own["apart"] & own["value"].notna()]
     tips = [
         f"layer {row['layer']}, head {row['head']}, {row['test']:.1f} % of {row['items']} items"
@@ -396,7 +381,7 @@ def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> S
     radius = (6 * (every["items"] / max(panel.items.values())) ** 0.5).clip(lower=2.5)
     marks = every.assign(column=every["layer"] - 1, told=tips, size=4 * radius**2, named=True)
     marks["colour"] = [ABOVE if gain > 0 else FAINT for gain in every["gain"]]
-    bounds = _bounds_of(marks, zero=not raw)
+    bounds = _bounds_of(marks)
     off = marks[~marks["value"].between(*bounds)]
     of = f"; seed {seed} of {panel.seeds[title]}" if panel.seeds[title] > 1 else ""
     sure = every[every["gain"].notna() & ~every["few"]]
@@ -411,14 +396,12 @@ def layers_figure(result: Result, panel: ProbePanel, title: str, raw: bool) -> S
         beside = "" if math.isnan(row.gain) else f", {row.gain:+.1f} over its best control"
         lines.append(f"{row.label} {_APART}: {row.test:.1f} %{beside} (layer {row.layer}, head {row.head}).")
     without = own.loc[~own["apart"] & own["gain"].isna(), "label"]
-    if len(without) and not raw:
+    if len(without):
         lines.append(f"Not drawn, since no control was probed: {', '.join(without)}.")
     lines += [f"Few items, and beyond the axis: {_far(off)}."] if len(off) else []
     names = [[str(layer)] for layer in range(1, shape(result)[0] + 1)]
-    y = "accuracy (%)" if raw else "accuracy minus best control (points)"
-    chart = _beside(marks, names, bounds, y, "" if raw else "best control", dots=True)
-    what = "accuracy" if raw else "gain over the best control"
-    return figure(chart, f"{panel.task.upper()}, {title}: best layer and {what}", lines)
+    chart = _beside(marks, names, bounds, "accuracy minus best control (points)", "best control", dots=True)
+    return figure(chart, f"{panel.task.upper()}, {title}: best layer and gain over the best control", lines)
 
 
 _APART = "is found by attention to the first special token and stands apart"
@@ -439,7 +422,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
         sure = marks.loc[(marks["column"] == column) & ~few, "value"]
         tips = [f"mean {sure.mean():+.1f}", f"{(sure < 0).sum()} of {len(sure)} below"]
         heads.append([title, *(tips if len(sure) else ["few items only", ""])])
-    bounds = _bounds_of(marks, zero=True)
+    bounds = _bounds_of(marks)
     off = marks[~marks["value"].between(*bounds)]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
@@ -464,14 +447,12 @@ def _far(off: pd.DataFrame) -> str:
     return ", ".join(f"{shown_label(row.label)} {row.value:+.0f}" for row in off.itertuples())
 
 
-def _bounds_of(marks: pd.DataFrame, zero: bool) -> tuple[float, float]:
+def _bounds_of(marks: pd.DataFrame) -> tuple[float, float]:
     """A little beyond the values, at multiples of five; labels with few items stretch no axis, for one item may lie a
     hundred points off."""
     sure = marks.loc[~marks["few"], "value"]
-    values = [*(sure if len(sure) else marks["value"]), *([0.0] if zero or not len(marks) else [])]
+    values = [*(sure if len(sure) else marks["value"]), 0.0]
     low, high = math.floor((min(values) - 1) / 5) * 5, math.ceil((max(values) + 1) / 5) * 5
-    if not zero:
-        low, high = max(low, 0), min(high, 100)
     return low, max(high, low + 5)
 
 
@@ -486,7 +467,7 @@ def _beside(
             ``few``, ``named`` (whether the label is written) and ``told`` (more words for the pointer).
         heads: lines of words for each column: below it, or above it where ticks are drawn.
         bounds: of the vertical axis; marks beyond are left out.
-        zero: what 0 means; empty where it means nothing.
+        zero: what 0 means.
         dots: dots, which may be rings, or ticks.
     """
     table, edges, centres, height = _placed(marks, heads, bounds, dots)
@@ -503,7 +484,7 @@ def _beside(
     )
     title = "layer of the best head" if dots else None
     across = alt.X("x:Q", scale=alt.Scale(domain=[0, edges[-1]], nice=False), title=title, axis=axis)
-    ticks = alt.Axis(labelExpr="datum.value ? format(datum.value, '+d') : '0'") if zero else alt.Axis()
+    ticks = alt.Axis(labelExpr="datum.value ? format(datum.value, '+d') : '0'")
     upwards = alt.Y("value:Q", scale=alt.Scale(domain=list(bounds), nice=False), title=y, axis=ticks)
     kept = ["x", "beside", "at", "start", "end", "value", "size", "label", "words", "told", "few", "named"]
     base = alt.Chart(data(table[[*kept, "colour", "fill", "ink", "begin", "stop", "thick"]]))
@@ -523,13 +504,12 @@ def _beside(
     spots = alt.X("beside:Q"), alt.Y("at:Q"), alt.Text("words:N")
     halo = named.mark_text(align="left", fontSize=10, stroke="#ffffff", strokeWidth=3, strokeJoin="round")
     text = named.mark_text(align="left", fontSize=10).encode(*spots, alt.Color("ink:N", **plain), tooltip=tips)
-    layered = [rules, leads, drawn, halo.encode(*spots), text]
-    if zero:
-        line = alt.Chart(alt.InlineData(values=[{"x": edges[-1], "y": 0, "words": zero}])).encode(alt.Y("y:Q"))
-        layered.insert(1, line.mark_rule(color=ZERO, strokeDash=[6, 4], strokeWidth=1.5))
-        words = line.mark_text(align="left", dx=6, fontSize=10, color=ZERO)
-        layered.append(words.encode(alt.X("x:Q"), alt.Text("words:N")))
-    return alt.layer(*layered).properties(width=edges[-1], height=height)
+    line = alt.Chart(alt.InlineData(values=[{"x": edges[-1], "y": 0, "words": zero}])).encode(alt.Y("y:Q"))
+    dashes = line.mark_rule(color=ZERO, strokeDash=[6, 4], strokeWidth=1.5)
+    words = line.mark_text(align="left", dx=6, fontSize=10, color=ZERO).encode(alt.X("x:Q"), alt.Text("words:N"))
+    return alt.layer(rules, dashes, leads, drawn, halo.encode(*spots), text, words).properties(
+        width=edges[-1], height=height
+    )
 
 
 def _placed(
@@ -562,59 +542,34 @@ def _placed(
     return table.assign(begin=begin, stop=table["beside"] - 3, thick=thick), edges, centres, height
 
 
-def _heads(result: Result, panel: ProbePanel, title: str, raw: bool) -> pd.DataFrame:
-    """A row a label and head: ``value`` (mean over seeds that have the head), and ``best``: whether any chose it."""
+def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:
+    """A row a label and head: ``gain`` (mean over seeds that have the head), and ``best``: whether any chose it."""
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = known(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
-    value = rows["test"] if raw else rows["gain"].fillna(rows["test"])  # without any control the accuracy
-    groups = rows.assign(value=value).groupby(["label", "layer", "head"])
-    means = groups.agg(value=("value", "mean"), best=("best", "any"))
+    gain = rows["gain"].fillna(rows["test"])  # without any control the accuracy
+    groups = rows.assign(gain=gain).groupby(["label", "layer", "head"])
+    means = groups.agg(gain=("gain", "mean"), best=("best", "any"))
     sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]
     whole = means.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
     return whole.assign(best=whole["best"].fillna(False).astype(bool))
 
 
-def _scaled(heads: pd.DataFrame, raw: bool, **how: Any) -> tuple[alt.FacetChart, str]:
-    """Maps of heads, and what their colours mean."""
-    shown = heads.rename(columns={"value": "accuracy" if raw else "gain"})
-    colours = {"limit": 100.0} if raw else {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1]}
-    what = "The darker, the higher the accuracy" if raw else "Blue: better than the best control; red: worse"
-    dash = " A dash: removed or closed." * bool(heads["value"].isna().any())
-    chart = head_map(shown, "accuracy" if raw else "gain", framed="best", **colours, **how)
-    return chart, f"{what}. Framed: the head chosen.{dash}"
-
-
-def _atlas(result: Result, panel: ProbePanel, title: str, heads: pd.DataFrame, raw: bool) -> Spec:
+def _atlas(result: Result, panel: ProbePanel, title: str) -> Spec:
     """A small map for each label, the most frequent first; the root is last."""
+    heads = _heads(result, panel, title)
     labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
     names = {label: f"{shown_label(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
     named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
-    chart, legend = _scaled(heads.assign(name=named), raw, across=across, cell=9)
+    look: dict[str, Any] = {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1], "across": across, "cell": 9}
+    chart = head_map(heads.assign(name=named), "gain", framed="best", **look)
     many, few = panel.seeds[title] > 1, f" ({FEW}: few)" * bool(panel.few & set(labels))
-    seeds = f"; mean of {panel.seeds[title]} seeds" * many
+    seeds, dash = f"; mean of {panel.seeds[title]} seeds" * many, " A dash: removed or closed."
     lines = [
         f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "
-        f"its test items{few}. {legend}{' One frame a seed.' * many}"
+        f"its test items{few}. Blue: better than the best control; red: worse. Framed: the head chosen."
+        f"{dash * bool(heads['gain'].isna().any())}{' One frame a seed.' * many}"
     ]
     lines += [f"{label}, last, is found by attention to the first special token." for label in panel.apart]
-    what = "accuracy" if raw else "gain over the best control"
-    return figure(chart, f"{panel.task.upper()}, {title}: {what} of every head", lines)
-
-
-def _map(result: Result, panel: ProbePanel, title: str, label: str, heads: pd.DataFrame, raw: bool) -> Spec:
-    """Every head's gain over the label's best control (or its accuracy), a mean over seeds."""
-    here = heads[heads["label"] == label]
-    rows = panel.of(title, label)
-    reached = [row["test"] - row["gain"] for row in rows if not math.isnan(row["gain"])]
-    chosen = "; ".join(f"layer {row['layer']}, head {row['head']} ({row['test']:.1f} %)" for row in rows)
-    chart, legend = _scaled(here.assign(name=pd.Categorical([title] * len(here))), raw, words=False, cell=28, axes=True)
-    few = " (few test items)" * (label in panel.few)
-    best = f"Best control: {statistics.mean(reached):.1f} %." if reached else ""
-    lines = [
-        f"{setting(result)}; {panel.mode}; {panel.items[label]} test items{few}.",
-        f"Chosen: {chosen}. {legend}",
-        best or "No control was probed: colours show accuracy.",
-    ]
-    return figure(chart, f"{panel.task.upper()} {label}, {title}", lines)
+    return figure(chart, f"{panel.task.upper()}, {title}: gain over the best control of every head", lines)
