@@ -364,23 +364,14 @@ def hf(
 
 
 @builders.command("ewt5", short_help="The English Web Treebank, all five layers.")
-def ewt5(
-    out: Out,
-    sources: Sources,
-    overwrite: Overwrite = False,
-    masked_tokens: Annotated[
-        bool, typer.Option("--masked-tokens", help="Repair 38 entity words that the early UNER file hides.")
-    ] = False,
-) -> None:
+def ewt5(out: Out, sources: Sources, overwrite: Overwrite = False) -> None:
     """Join Universal Dependencies, Universal NER and PropBank."""
-    from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
+    from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 
     with building("building ewt5", out, overwrite):
         files = ewt5_files(sources)
-        splits = build_ewt5(sources, masked_tokens=masked_tokens)
+        splits = build_ewt5(sources)
         digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
-        if masked_tokens:
-            digests[MASKED_TOKENS] = source_digest(sources / MASKED_TOKENS)
         store(splits, out, name="ewt5", licence=LICENCE, sources=digests, overwrite=overwrite)
 
 
