@@ -205,11 +205,6 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
             f"{error}; transformers {transformers_version} may lay it out differently: see FAMILIES in "
             "mtlprune/encoder/heads.py"
         ) from error
-    if getattr(config, "inner_group_num", 1) != 1:
-        raise EncoderError(
-            f"expected inner_group_num 1 (one attention a layer) in the config of {config.model_type!r}, "
-            f"found {config.inner_group_num}; such a model has no heads by layer"
-        )
     layers = config.num_hidden_layers
     return [
         modules[int(layer / (layers / len(modules)))] for layer in range(layers)

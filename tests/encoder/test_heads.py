@@ -210,8 +210,6 @@ def test_unknown_families_and_layouts_are_refused():
     model.encoder.layer[1].attention.output = nn.Identity()
     with pytest.raises(EncoderError, match=r"to have encoder\.layer\.\*\.attention\.output\.dense, found none"):
         HeadHooks(model)
-    with pytest.raises(EncoderError, match=r"expected inner_group_num 1.*found 2"):
-        HeadHooks(build("albert", inner_group_num=2))
     model.config.model_type = "xlnet"
     with pytest.raises(EncoderError, match=r"'xlnet'.*albert, bert, .*xlm-roberta; to add it, write a row"):
         HeadHooks(model)

@@ -169,7 +169,7 @@ def _ten_columns(
 def _without_unnamed(
     path: Path, block: Iterable[formats.NumberedLine], rows: Sequence[formats.NumberedLine], width: int
 ) -> tuple[list[formats.NumberedLine], str]:
-    """A block without what stands behind MISC. Raises CorpusError where UPOS has other tags or DEPS holds numbers, as in
+    """A block without what stands behind MISC. Raises CorpusError where UPOS has other tags or DEPS numbers, as in
     CoNLL-2009: the columns are none of CoNLL-U."""
     ten = {line.number: line.text.split("\t")[: len(COLUMNS)] for line in rows}
     known = {*UNIVERSAL, "_"}
