@@ -466,28 +466,28 @@ def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table
     counts = {split: count(sentences, layers) for split, sentences in splits.items()}
     table = new_table(None, "", *(f">{split}" for split in counts))
     every = list(counts.values())
-    labels = sorted({label for c in every for label in c.entities})
+    labels = sorted({label for c in every for label in c["entities"]})
     rows: dict[str, list[int] | list[str]] = {
-        "sentences": [c.sentences for c in every],
-        "words": [c.words for c in every],
-        "longest sentence": [c.longest for c in every],
-        **{f"sentences with {layer}": [c.known[layer] for c in every] for layer in layers},
-        "sentences with all layers": [c.all_layers for c in every],
-        "different tags": [c.tags for c in every],
-        **{f"entities {label}": [c.entities.get(label, 0) for c in every] for label in labels},
-        "different relations": [c.relations for c in every],
+        "sentences": [c["sentences"] for c in every],
+        "words": [c["words"] for c in every],
+        "longest sentence": [c["longest"] for c in every],
+        **{f"sentences with {layer}": [c["known"][layer] for c in every] for layer in layers},
+        "sentences with all layers": [c["all_layers"] for c in every],
+        "different tags": [c["tags"] for c in every],
+        **{f"entities {label}": [c["entities"].get(label, 0) for c in every] for label in labels},
+        "different relations": [c["relations"] for c in every],
         "non-projective sentences": [
-            f"{c.non_projective / c.known['dep']:.1%}" if c.known["dep"] else "–" for c in every
+            f"{c['non_projective'] / c['known']['dep']:.1%}" if c["known"]["dep"] else "–" for c in every
         ],
-        "constituents": [c.constituents for c in every],
-        "different constituent labels": [c.constituent_labels for c in every],
-        "predicates": [c.predicates for c in every],
-        "arguments (without V, C-V)": [c.arguments for c in every],
-        "different argument labels": [c.roles for c in every],
+        "constituents": [c["constituents"] for c in every],
+        "different constituent labels": [c["constituent_labels"] for c in every],
+        "predicates": [c["predicates"] for c in every],
+        "arguments (without V, C-V)": [c["arguments"] for c in every],
+        "different argument labels": [c["roles"] for c in every],
     }
     for layer in (name for name in layers if name not in LAYERS):
-        for key in every[0].further[layer]:
-            cells = [c.further[layer][key] for c in every]
+        for key in every[0]["further"][layer]:
+            cells = [c["further"][layer][key] for c in every]
             rows[f"{layer}: {key.replace('_', ' ')}"] = [sum(c.values()) if isinstance(c, dict) else c for c in cells]
     for title, cells in rows.items():
         if any(cell not in (0, "–") for cell in cells):

@@ -206,8 +206,8 @@ class Gates(nn.Module):
             EncoderError: another shape, or other values.
         """
         if mask.shape != self.logits.shape:
-            expected, found = tuple(self.logits.shape), tuple(mask.shape)
-            raise EncoderError(f"a mask of heads: expected the shape (layers, heads) {expected}, found {found}")
+            expected, actual = tuple(self.logits.shape), tuple(mask.shape)
+            raise EncoderError(f"a mask of heads: expected the shape (layers, heads) {expected}, found {actual}")
         values = mask.to(self.mask)
         if not ((values == 0) | (values == 1)).all():
             raise EncoderError(

@@ -83,21 +83,6 @@ class KeptHeads:
         """The file of a folder, or None where no such folder has one. Raises EncoderError where it is damaged."""
         return cls.read(folder) if (Path(folder) / FILE).is_file() else None
 
-    def check(self, config: PreTrainedConfig, where: str | Path) -> None:
-        """Compare with a model's config.
-
-        Raises:
-            EncoderError: the map belongs to another model.
-        """
-        mine: Sequence[Any] = (self.family, len(self.kept), self.heads)
-        theirs = (config.model_type, config.num_hidden_layers, config.num_attention_heads)
-        if tuple(mine) != theirs:
-            raise EncoderError(
-                f"{Path(where) / FILE} does not fit the model: it is of a {mine[0]!r} with {mine[1]} layers of "
-                f"{mine[2]} heads, but config.json there is of a {theirs[0]!r} with {theirs[1]} of {theirs[2]}; take "
-                "both from where the model was saved"
-            )
-
 
 WEIGHTS = "model.safetensors"
 GATED = "model.gated.safetensors"
@@ -306,7 +291,12 @@ def load_pruned(
     """
     heads = KeptHeads.read(folder)
     config = load_config(str(folder))
-    heads.check(config, folder)
+    if (heads.family, len(heads.kept), heads.heads) != (
+        config.model_type,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+    ):
+        raise EncoderError(f"damaged: {Path(folder) / FILE} is of another model than config.json beside it; {SAVED}")
     model = load_transformer(
         str(folder), config, random=True, seed=seed if random else 0, attention=attention
     )  # its size is as before; what is cut now is filled below
@@ -331,10 +321,8 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
         ones[layer, list(row)] = 1
     left = remove_heads(model, ones)
     if left.kept != heads.kept:
-        raise EncoderError(
-            f"{Path(where) / FILE} does not fit the model: expected the same heads in all layers that share their "
-            f"weights, {left.kept}, found {heads.kept}"
-        )
+        what = "layers that share their weights have the same heads"
+        raise EncoderError(f"damaged: {Path(where) / FILE}: {what}; {SAVED}")
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)
         for output in dict.fromkeys(outputs):

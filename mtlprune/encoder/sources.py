@@ -205,14 +205,14 @@ def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
     if isinstance(layers, int) and layers < 1:
         raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
     if getattr(config, "is_encoder_decoder", False):
-        found = f"the encoder-decoder type {kind!r}"
+        what = f"the encoder-decoder type {kind!r}"
     elif getattr(config, "is_decoder", False) or causal_only:
-        found = f"the decoder type {kind!r}, whose words do not see those after them"
+        what = f"the decoder type {kind!r}, whose words do not see those after them"
     elif type(config) not in MODEL_MAPPING or not isinstance(text_size, int):
-        found = f"the type {kind!r}, which gives no hidden states of words"
+        what = f"the type {kind!r}, which gives no hidden states of words"
     else:
         return config
-    raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {found}")
+    raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {what}")
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:

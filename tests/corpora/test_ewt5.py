@@ -86,7 +86,6 @@ SENTENCE = "\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"
         (DEV, ("email-dev", "email-x"), "expected the documents of UD, found 'email-dev' only in UD"),
         (SKELETON, (LAST, LAST + WORD), "line 4: the skeleton does not fit .* 'answers-dev-0002': .* found 4 and 3"),
         (SKELETON, (LAST, LAST + SENTENCE), "expected a sentence for each of UD, found 3 for 2"),
-        ("ud/en_ewt-ud-dev.conllu", ("\tT\t", "\tQ\t"), "expected the tags of UD and PropBank to agree, found 66.7%"),
     ],
 )
 def test_sources_that_do_not_fit_are_worded(sources, name, change, message):

@@ -176,7 +176,7 @@ def change(folder: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kept": [[2]]}, r"of a 'bert' with 1 layers of 4 heads, but config.json there is of a 'bert' with 2 of 4"),
+        ({"kept": [[2]]}, r"damaged: .*heads.json is of another model"),
         ({"kept": [[2], [0, 4]]}, r"damaged: .*heads.json"),
         ({"kept": None}, r"damaged: .*heads.json"),
         ({"format": 2}, r"damaged: .*heads.json"),
@@ -195,7 +195,7 @@ def test_layers_that_share_a_module_keep_the_same_heads(tmp_path):
     model = build("albert")
     reloaded(model, remove_heads(model, gates_of([[1, 2]], 4)), tmp_path)
     change(tmp_path, kept=[[1, 2], [1], [1, 2], [1, 2]])
-    with pytest.raises(EncoderError, match=r"same heads in all layers that share .*, found \(\(1, 2\), \(1,\)"):
+    with pytest.raises(EncoderError, match=r"damaged: .* have the same heads"):
         load_pruned(tmp_path)
 
 
