@@ -329,21 +329,14 @@ def hf(
 
 
 @builders.command("ewt5", short_help="The English Web Treebank, all five layers.")
-def ewt5(
-    out: Out,
-    sources: Sources,
-    overwrite: Overwrite = False,
-    masked_tokens: Annotated[bool, typer.Option("--masked-tokens", help="Repair 38 hidden entity words.")] = False,
-) -> None:
+def ewt5(out: Out, sources: Sources, overwrite: Overwrite = False) -> None:
     """Join Universal Dependencies, Universal NER and PropBank."""
-    from mtlprune.corpora.ewt5 import LICENCE, MASKED_TOKENS, build_ewt5, ewt5_files
+    from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 
     with building("building ewt5", out, overwrite):
         files = ewt5_files(sources)
-        splits = build_ewt5(sources, masked_tokens=masked_tokens)
+        splits = build_ewt5(sources)
         digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
-        if masked_tokens:
-            digests[MASKED_TOKENS] = source_digest(sources / MASKED_TOKENS)
         store(splits, out, name="ewt5", licence=LICENCE, sources=digests, overwrite=overwrite)
 
 
@@ -447,7 +440,7 @@ def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table
     from mtlprune.corpora.tables import count
 
     table = new_table(None, "", *(f">{split}" for split in splits))
-    columns = [_numbers(count(sentences, layers).to_json()) for sentences in splits.values()]
+    columns = [_numbers(count(sentences, layers)) for sentences in splits.values()]
     for title in dict.fromkeys(title for column in columns for title in column):
         cells = [column.get(title, 0) for column in columns]
         if any(cells):

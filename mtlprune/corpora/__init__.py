@@ -8,7 +8,7 @@ class CorpusError(MtlpruneError):
 
 
 def answers(url: str) -> bool:
-    """Whether somebody answers for a host within five seconds; behind a proxy, whoever asks it is left to find out."""
+    """True where somebody answers for a host within five seconds; and behind a proxy, which answers for none."""
     import socket
     from urllib.parse import urlsplit
     from urllib.request import getproxies

@@ -14,25 +14,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import malformed, read_lines, whole_number
+from mtlprune.corpora.formats import malformed
+from mtlprune.corpora.formats.columns import parse_columns, read_columns
 from mtlprune.corpora.formats.conllu import read_conllu
-from mtlprune.corpora.formats.iob2 import read_iob2
 from mtlprune.corpora.formats.propbank import Skeleton, read_skeletons
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span, check_unique
 
 LICENCE = "CC BY-SA 4.0"
 SPLITS = ("train", "dev", "test")
-MASKED_TOKENS = "uner/train_masked_tokens.tsv"
 UD = "UniversalDependencies/UD_English-EWT/r2.16"
 UNER = "UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
 PROPBANK_COMMIT = "4abade0b53ce4a181e1d98b3518101c1a44d395a"
-# The early UNER files label the last word of each document's first sentence B-O (an artefact of the annotation tool)
-# and carry a fourth type that the release drops.
+# The early UNER files label the last word of each document's first sentence B-O (an artefact of the annotation tool,
+# which hides 38 words of entities) and carry a fourth type that the release drops.
 _NO_ENTITIES = frozenset({"O", "OTH"})
 # Skeleton sentences at the end of a document that have no words in UD.
 _LEFT_OVER = {"email-enronsent26_02": 1}
-# The tags of both sources agree on 99.4 % of the words; files that do not belong together agree on a tenth.
-_LEAST_TAG_AGREEMENT = 0.98
 
 
 class _Exception(NamedTuple):
@@ -40,15 +37,12 @@ class _Exception(NamedTuple):
     groups: "tuple[Group, ...]"
 
 
-def build_ewt5(sources: Path, *, masked_tokens: bool = False) -> dict[str, list[Sentence]]:
+def build_ewt5(sources: Path) -> dict[str, list[Sentence]]:
     """Join the three sources into sentences with five layers; 43 sentences of dev and test have no trees and roles.
 
     Args:
         sources: a folder with ``ud/en_ewt-ud-{train,dev,test}.conllu``, ``uner/en_ewt-ud-{train,dev,test}.iob2`` and
             PropBank's ``data/google/ewt`` (in it, in ``propbank/``, or in a tar archive in ``propbank/``).
-        masked_tokens: the early version of UNER's train file hides 38 words of entities behind ``B-O``; take their tags
-            from ``uner/train_masked_tokens.tsv``. 21 lengthen an entity, 17 are entities of their own whose types are a
-            reading, not gold (PER +1, LOC +14, ORG +2).
 
     Returns:
         train, dev and test, in the order of UD.
@@ -63,17 +57,11 @@ def build_ewt5(sources: Path, *, masked_tokens: bool = False) -> dict[str, list[
     corpus = {}
     for split in SPLITS:
         sentences = list(read_conllu(files[f"ud {split}"]))
-        corrections = (
-            read_masked_tags(sources / MASKED_TOKENS, files["uner train"])
-            if masked_tokens and split == "train"
-            else None
-        )
-        annotated = read_iob2(files[f"uner {split}"], as_outside=_NO_ENTITIES, corrections=corrections)
+        annotated = _read_entities(files[f"uner {split}"])
         sentences = list(_join_entities(sentences, _documents(annotated), files[f"uner {split}"]))
         corpus[split] = list(_join_skeletons(sentences, skeletons, exceptions))
     for _ in check_unique(sentence for split in corpus.values() for sentence in split):
         pass
-    _check_tag_agreement(corpus, skeletons, exceptions)
     return corpus
 
 
@@ -108,6 +96,11 @@ def _find_propbank(sources: Path) -> Path:
             f"get it from https://codeload.github.com/propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
         )
     return candidates[0]
+
+
+def _read_entities(path: Path) -> Iterator[Sentence]:
+    for sentence in read_columns(path, parse_columns("_,word,ner,...")):
+        yield sentence.with_layers(ner=tuple(span for span in sentence.ner or () if span.label not in _NO_ENTITIES))
 
 
 def _documents(sentences: Iterable[Sentence]) -> dict[str, list[Sentence]]:
@@ -174,22 +167,6 @@ def _pair(
             raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; take r2.16 of UD")
 
 
-def _check_tag_agreement(
-    corpus: Mapping[str, list[Sentence]], skeletons: Mapping[str, list[Skeleton]], exceptions: Mapping[str, _Exception]
-) -> None:
-    same = words = 0
-    for split in corpus.values():
-        for sentence, skeleton, _ in _pair(split, skeletons, exceptions):
-            if skeleton is not None and sentence.id not in exceptions and sentence.pos is not None:
-                same += sum(a == b for a, b in zip(sentence.pos, skeleton.pos, strict=True))
-                words += len(sentence)
-    if same < _LEAST_TAG_AGREEMENT * words:
-        actual = f"found {same / words:.1%} of {words} words"
-        raise CorpusError(
-            f"expected the tags of UD and PropBank to agree, {actual}; the sources do not belong together"
-        )
-
-
 def _read_exceptions() -> dict[str, _Exception]:
     """The sentences whose tokens and words are not one to one."""
     text = resources.files("mtlprune.corpora").joinpath("ewt_exceptions.tsv").read_text(encoding="utf-8")
@@ -201,28 +178,6 @@ def _read_exceptions() -> dict[str, _Exception]:
             groups.append(Group(tokens, words))
         exceptions[row[1]] = _Exception(int(row[2]), tuple(groups))
     return exceptions
-
-
-def read_masked_tags(table: Path, train: Path) -> dict[tuple[str, int], str]:
-    """The tags that ``B-O`` masks in the early version of UNER's train file, by sentence id and word number.
-
-    Raises:
-        CorpusError: no table, a malformed one, or a train file that masks nothing (the full release).
-    """
-    if not table.is_file():
-        raise CorpusError(f"{table}: expected the table of masked tokens, found none; build without masked tokens")
-    if not any(line.text.split("\t")[2:3] == ["B-O"] for line in read_lines(train)):
-        raise CorpusError(f"{train}: expected B-O tags that mask words, found none; build without masked tokens")
-    tags = {}
-    for line in read_lines(table):
-        cells = line.text.split("\t")
-        if line.number == 1 or not line.text:
-            continue
-        if len(cells) != 5 or (word := whole_number(cells[1])) is None:
-            what = f"expected five columns between tabs: sent_id, token, form, tag, basis; found {line.text!r}"
-            raise malformed(table, line.number, what)
-        tags[cells[0], word] = cells[3]
-    return tags
 
 
 # -- Moving layers between two tokenisations of the same text: by characters, or by listed groups of tokens --

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import blocks, files_below, malformed, read_lines
+from mtlprune.corpora.formats import files_below
 from mtlprune.corpora.formats.brackets import BRACKETS, format_tree
 from mtlprune.corpora.formats.conll2012 import Document, read_documents, with_unknown
 from mtlprune.corpora.formats.conllu import read_conllu
@@ -206,32 +207,23 @@ def with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentenc
     sentences as have trees, and not as many as there are, the sentences without trees keep unknown dependencies.
 
     Raises:
-        CorpusError: with file and line of the first sentence that does not fit.
+        CorpusError: with the first sentence that does not fit.
     """
     converted = list(read_conllu(path))
-    starts = [[line for line in block if not line.text.startswith("#")] for block in blocks(read_lines(path))]
     parsed = [sentence for sentence in sentences if sentence.con is not None]
     wanted = parsed if len(converted) == len(parsed) else list(sentences)
-    given: dict[str, Sentence] = {}
-    for old, new, rows in zip(wanted, converted, starts, strict=False):
-        _check_words(path, old, new, [line.number for line in rows if re.match(r"\d+\t", line.text)])
-        given[old.id] = old.with_layers(dep=new.dep)
+    for place, (old, new) in enumerate(zip(wanted, converted, strict=False), 1):
+        pairs = zip_longest(map(_comparable, old.words), map(_comparable, new.words))
+        if odd := [f"{mine!r}, found {other!r}" for mine, other in pairs if mine != other]:
+            what = f"expected the words of sentence {old.id}, and there {odd[0]}"
+            raise CorpusError(f"{path}, sentence {place}: {what}; convert the same files")
     if len(converted) != len(wanted):
         raise CorpusError(
             f"{path}: expected {len(sentences)} sentences ({len(parsed)} with trees), found {len(converted)}; "
             "was it converted from the same files, in the order of their paths?"
         )
+    given = {old.id: old.with_layers(dep=new.dep) for old, new in zip(wanted, converted, strict=True)}
     return [given.get(sentence.id, sentence) for sentence in sentences]
-
-
-def _check_words(path: Path, old: Sentence, new: Sentence, lines: Sequence[int]) -> None:
-    for expected, actual, line in zip(old.words, new.words, lines, strict=False):
-        if _comparable(expected) != _comparable(actual):
-            raise malformed(path, line, f"expected the word {expected!r} of sentence {old.id}, found {actual!r}")
-    if len(old) != len(new):
-        raise malformed(
-            path, lines[0], f"expected the {len(old)} words of sentence {old.id} from here on, found {len(new)}"
-        )
 
 
 def _comparable(word: str) -> str:

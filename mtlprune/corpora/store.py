@@ -108,7 +108,7 @@ def save_corpus(
         **({"left_out": dict(left_out)} if left_out else {}),
         **({} if layers == LAYERS else {"layers": layers}),
         "fingerprint": fingerprint(sentences),
-        "splits": {split: count(content, layers).to_json() for split, content in sentences.items()},
+        "splits": {split: count(content, layers) for split, content in sentences.items()},
     }
     try:
         with one_writer(out):
@@ -326,8 +326,8 @@ class Corpus:
         """
         for sentence in check_unique(sentence for split in self._splits.values() for sentence in split):
             sentence.validate()
-        if (found := fingerprint(self._splits)) != self.fingerprint:
+        if (actual := fingerprint(self._splits)) != self.fingerprint:
             raise CorpusError(
-                f"{self.path}: expected sentences with the fingerprint {self.fingerprint[:16]}…, found {found[:16]}…; "
+                f"{self.path}: expected sentences with the fingerprint {self.fingerprint[:16]}…, found {actual[:16]}…; "
                 "the files were changed, build the corpus anew"
             )

@@ -15,7 +15,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -101,14 +101,14 @@ def from_table(table: pa.Table, layers: Mapping[str, str] = LAYERS, source: bool
         cells = (_decode(table.column(_column(name, part))) for part in kind.columns)
         values[name] = [None if row[0] is None else kind.from_columns(*row) for row in zip(*cells, strict=True)]
     five = (values.pop(name, [None] * len(ids)) for name in LAYERS)
-    found = [Sentence(*row) for row in zip(ids, words, *five, strict=True)]
+    sentences = [Sentence(*row) for row in zip(ids, words, *five, strict=True)]
     for name, rest in values.items():
-        pairs = zip(found, rest, strict=True)
-        found = [s if value is None else s.with_layers(**{name: Layer(layers[name], value)}) for s, value in pairs]
+        pairs = zip(sentences, rest, strict=True)
+        sentences = [s if value is None else s.with_layers(**{name: Layer(layers[name], value)}) for s, value in pairs]
     if source:
         texts = table.column("source").to_pylist()
-        found = [replace(sentence, source=text or "") for sentence, text in zip(found, texts, strict=True)]
-    return found
+        sentences = [replace(sentence, source=text or "") for sentence, text in zip(sentences, texts, strict=True)]
+    return sentences
 
 
 def _decode(column: pa.ChunkedArray) -> list[Any]:
@@ -175,58 +175,37 @@ def source_digest(path: Path) -> str:
 # -- what a corpus holds, in numbers -----------------------------------------------------------------------------------
 
 
-@dataclass
-class Counts:
-    """Counts over the sentences of one split; arguments leave V and C-V out."""
+def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> dict[str, Any]:
+    """Counts over the sentences of one split, as corpus.json has them.
 
-    sentences: int = 0
-    words: int = 0
-    longest: int = 0
-    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LAYERS, 0))
-    all_layers: int = 0
-    tags: int = 0
-    entities: dict[str, int] = field(default_factory=dict)
-    relations: int = 0
-    non_projective: int = 0
-    constituents: int = 0
-    constituent_labels: int = 0
-    predicates: int = 0
-    arguments: int = 0
-    roles: int = 0
-    further: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What the other layers hold, by name: the counts of their kinds."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What corpus.json holds of a split; other layers where there are any."""
-        return {key: value for key, value in asdict(self).items() if key != "further" or value}
-
-
-def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> Counts:
-    """Count one split; tags, relations, constituent_labels and roles are numbers of distinct labels.
+    Of tags, relations, constituents and roles the numbers of distinct labels; arguments leave V and C-V out; layers of
+    other names stand under ``further``.
 
     Args:
         layers: those of the corpus, and their kinds.
     """
-    counts, known = Counts(), Counter[str]()
+    size = words = longest = complete = 0
+    known = Counter[str]()
     labels = {name: Counter[str | None]() for name in layers}
-    for sentence in sentences:
+    for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is counted)
         names = sentence.layers()
-        counts.sentences += 1
-        counts.words += len(sentence)
-        counts.longest = max(counts.longest, len(sentence))
-        counts.all_layers += LAYERS.keys() <= set(names)
+        words += len(sentence)
+        longest = max(longest, len(sentence))
+        complete += LAYERS.keys() <= set(names)
         known.update(names)
         for name in names:
             labels[name].update(_LABELS[kind_of(layers[name])](sentence.get(name)))
-    counts.known = {name: known[name] for name in layers}
-    for name, kind in layers.items():
-        found = _NUMBERS[kind_of(kind)](labels[name])
-        if name in LAYERS:
-            for key, number in found.items():
-                setattr(counts, key, number)
-        else:
-            counts.further[name] = found
-    return counts
+    counts: dict[str, Any] = {
+        "sentences": size,
+        "words": words,
+        "longest": longest,
+        "known": {name: known[name] for name in layers},
+    }
+    counts["all_layers"] = complete
+    numbers = {name: _NUMBERS[kind_of(kind)](labels[name]) for name, kind in layers.items()}
+    for name in LAYERS:
+        counts |= numbers.pop(name)
+    return counts | ({"further": numbers} if numbers else {})
 
 
 _LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
@@ -239,22 +218,22 @@ _LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
 """The labels of a value, by kind; None, which is no label, for each tree that is not projective and each predicate."""
 
 
-def _frames(found: Counter[str | None]) -> dict[str, Any]:
-    roles = {label: number for label, number in found.items() if label is not None and label not in NOT_ARGUMENTS}
-    return {"predicates": found[None], "arguments": sum(roles.values()), "roles": len(roles)}
+def _frames(labels: Counter[str | None]) -> dict[str, Any]:
+    roles = {label: number for label, number in labels.items() if label is not None and label not in NOT_ARGUMENTS}
+    return {"predicates": labels[None], "arguments": sum(roles.values()), "roles": len(roles)}
 
 
 _NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "tags": lambda found: {"tags": len(found)},
-    "spans": lambda found: {"entities": dict(sorted(found.items()))},
-    "tree": lambda found: {"relations": len(found.keys() - {None}), "non_projective": found[None]},
-    "brackets": lambda found: {"constituents": found.total(), "constituent_labels": len(found)},
+    "tags": lambda labels: {"tags": len(labels)},
+    "spans": lambda labels: {"entities": dict(sorted(labels.items()))},
+    "tree": lambda labels: {"relations": len(labels.keys() - {None}), "non_projective": labels[None]},
+    "brackets": lambda labels: {"constituents": labels.total(), "constituent_labels": len(labels)},
     "frames": _frames,
 }
 
 
 def is_projective(heads: Sequence[int]) -> bool:
-    """Whether no two arcs cross, the arc from the root (0, left of the first word) included.
+    """True where no two arcs cross, the arc from the root (0, left of the first word) included.
 
     Arcs are intervals; sorted by their left end and longer ones first, they nest exactly if none ends beyond the
     innermost one that is still open.
@@ -311,10 +290,10 @@ def spooled(sentences: Iterable[Sentence]) -> Sequence[Sentence]:
     """Sentences in a temporary file; those of a few are as quickly kept in memory."""
     left = iter(sentences)
     few = list(islice(left, FEW + 1))
-    found: Any = few if len(few) <= FEW else Spool(_sentence_to_bytes, _sentence_from_bytes)
-    for sentence in chain(few, left) if found is not few else ():
-        found.append(sentence)
-    return found
+    spool: Any = few if len(few) <= FEW else Spool(_sentence_to_bytes, _sentence_from_bytes)
+    for sentence in chain(few, left) if spool is not few else ():
+        spool.append(sentence)
+    return spool
 
 
 def _sentence_to_bytes(sentence: Sentence) -> bytes:
@@ -340,11 +319,11 @@ def arrays_from_bytes(data: bytes) -> dict[str, Any] | None:
     import numpy as np
 
     start = data.index(b"\n") + 1
-    names, found = json.loads(data[:start]), {}
+    names, arrays = json.loads(data[:start]), {}
     for name, (kind, shape) in (names or {}).items():
-        found[name] = np.frombuffer(data, kind, math.prod(shape), start).reshape(shape)
-        start += found[name].nbytes
-    return None if names is None else found
+        arrays[name] = np.frombuffer(data, kind, math.prod(shape), start).reshape(shape)
+        start += arrays[name].nbytes
+    return None if names is None else arrays
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

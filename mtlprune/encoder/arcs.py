@@ -1,7 +1,7 @@
 """Syntactic attention: which heads attend along dependency arcs (Chen et al. 2024, after Clark et al. 2019).
 
     counts = uas_of(encoder, sentences)           # any encoder, as it is, between two steps of training too
-    counts.single().value, counts.mean_best(counts.listed()).value      # UAS_single, UAS_best in percent
+    counts.best().value, counts.mean_best(counts.listed()).value      # UAS_single, UAS_best in percent
 
 A head's guess for word i is the word that i attends to most (``dep->head``), or the word that attends to i most
 (``head<-dep``). Attention between words: mean over the sub-words that attend, sum over those attended to; the diagonal
@@ -144,10 +144,6 @@ class ArcCounts:
         sums = self.offsets[:, :, rows].sum(2).astype(float)
         place, value, held_out = _choose(sums, self.tokens[:, rows].sum(1))
         return BestOffset(value, held_out, OFFSETS[place])
-
-    def single(self, relations: Sequence[str] | None = None) -> Best:
-        """``UAS_single``: one head for every token, punctuation and roots counted (no head finds a root)."""
-        return self.best(relations)
 
     def mean_best(self, relations: Sequence[str], weight: bool = False) -> Best:
         """``UAS_best``: the best head of each relation, averaged with the relations' counts as weights.

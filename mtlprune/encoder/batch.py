@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mtlprune.encoder.pieces import EncoderError, Pieces
+from mtlprune.encoder.pieces import Pieces
 
 WIDTH = 4
 HOST = torch.device("cpu")
@@ -134,17 +134,12 @@ class Frame:
 
 
 def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
-    """Lay tokenised sentences out as rows.
+    """Lay tokenised sentences out as rows, at least one.
 
     A sentence of more pieces than fit becomes overlapping windows, as in ELIT: with C pieces to a window and stride
     S = C // 2, window w shows the pieces from w·S, and the S pieces from its ⌊S/2⌋-th on take their vectors from it
     (slot S // 2 + 1 on, counting one [CLS]); the first window also gives those before, the last those after.
-
-    Raises:
-        EncoderError: no sentences.
     """
-    if not sentences:
-        raise EncoderError("a batch needs at least one sentence, found none")
     sizes = np.fromiter((len(s.ids) for s in sentences), np.int64, len(sentences))  # pieces per sentence
     ids = np.concatenate([s.ids for s in sentences])
     counts = np.concatenate([s.counts for s in sentences])
@@ -280,16 +275,8 @@ class Encoded:
         return table(self.words, self.sizes, max(self.sizes))
 
     def select(self, sentences: Sequence[int]) -> "Encoded":
-        """Only these sentences, in this order.
-
-        Raises:
-            EncoderError: none is asked for, or one that is not in the batch.
-        """
+        """Only these sentences, at least one, in this order."""
         chosen = np.asarray(sentences, np.int64)
-        if not chosen.size or chosen.min() < 0 or chosen.max() >= len(self.sizes):
-            raise EncoderError(
-                f"expected at least one sentence between 0 and {len(self.sizes) - 1}, found {list(sentences)}"
-            )
         if np.array_equal(chosen, np.arange(len(self.sizes))):
             return self
         sizes = np.array(self.sizes, np.int64)

@@ -205,11 +205,6 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
             f"{error}; transformers {transformers_version} may lay it out differently: see FAMILIES in "
             "mtlprune/encoder/heads.py"
         ) from error
-    if getattr(config, "inner_group_num", 1) != 1:
-        raise EncoderError(
-            f"expected inner_group_num 1 (one attention a layer) in the config of {config.model_type!r}, "
-            f"found {config.inner_group_num}; such a model has no heads by layer"
-        )
     layers = config.num_hidden_layers
     return [
         modules[int(layer / (layers / len(modules)))] for layer in range(layers)
@@ -229,22 +224,12 @@ def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: l
     if len(kept) != len(outputs):
         raise EncoderError(f"the head map does not fit the model: expected {len(outputs)} layers, found {len(kept)}")
     for layer, (own, output) in enumerate(zip(kept, outputs, strict=True)):
-        if len(set(own)) < len(own) or not set(own) <= set(range(heads)):
+        different = len({*own} & {*range(heads)}) == len(own)
+        if not different or own != kept[outputs.index(output)] or output.in_features != len(own) * width:
             raise EncoderError(
-                f"the head map is wrong: expected different heads from 0 to {heads - 1} in layer {layer}, found "
-                f"{list(own)}"
-            )
-        first = outputs.index(output)
-        if own != kept[first]:
-            raise EncoderError(
-                f"the head map does not fit the model: layers {first} and {layer} are one module, expected the same "
-                f"heads in both, found {list(kept[first])} and {list(own)}"
-            )
-        if output.in_features != len(own) * width:
-            raise EncoderError(
-                f"the head map does not fit the model: layer {layer} keeps {len(own)} heads of width {width}, expected "
-                f"{len(own) * width} inputs of its attention output projection, found {output.in_features}; give the "
-                "head map the model was saved with, or of the earlier removal"
+                f"the head map does not fit the model: expected {output.in_features // width} different heads from 0 "
+                f"to {heads - 1} in layer {layer} (the same ones in layers that share a module), found {list(own)}; "
+                "give the head map the model was saved with, or of the earlier removal"
             )
 
 

@@ -78,10 +78,6 @@ class Encoder(nn.Module):
         fusion: Kind = "none",
     ) -> None:
         super().__init__()
-        if pooling not in ("mean", "first"):
-            raise EncoderError(f"pooling: expected 'mean' or 'first', found {pooling!r}")
-        if not 0 <= word_dropout < 1:
-            raise EncoderError(f"word_dropout: expected a probability from 0 to below 1, found {word_dropout!r}")
         self.transformer: PreTrainedModel | nn.Embedding = transformer
         self.config, self.tokenizer = config, tokenizer
         self.head_map: KeptHeads | None = None

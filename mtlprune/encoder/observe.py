@@ -98,7 +98,6 @@ class Observation:
 
         Source: He and Choi (2021), released code; Clark et al. (2019), section 4.1.
         """
-        self._has("attention")
         side = max(self.batch.sizes) + 2
         columns = functional.one_hot(self.places + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
         rows = columns.transpose(1, 2) / columns.sum(1).clamp(min=1)[..., None]  # (B, S, L)
@@ -136,10 +135,6 @@ class Observation:
             starts = begins.nonzero().flatten()
         return functional.embedding_bag(which, flat, starts, mode="mean").unflatten(1, slots.shape[2:])
 
-    def _has(self, what: str) -> None:
-        if not getattr(self, what):
-            raise EncoderError(f"{what} was not observed; ask for it: observe(..., want={{{what!r}}})")
-
 
 def use_eager(encoder: Encoder) -> Encoder:
     """Let an encoder compute attention in the way that shows it; fused kernels never hold it. In place."""
@@ -161,11 +156,8 @@ def observe(
         want: of ``attention`` (needs :func:`use_eager`), ``heads``, ``hidden``, ``norms``.
 
     Raises:
-        EncoderError: unknown family, training mode, a sentence of several windows, or attention that is not to be had.
+        EncoderError: unknown family, training mode, a sentence of several windows, or a kernel that shows no attention.
     """
-    unknown = sorted(set(want) - set(WANTS))
-    if unknown:
-        raise EncoderError(f"expected to be asked for some of {', '.join(WANTS)}, found {', '.join(unknown)}")
     places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
     if transformer.training:
         raise EncoderError("the encoder is in training mode, where dropout blurs what it does; call its eval() first")
@@ -207,21 +199,8 @@ def observe(
     if "hidden" in want:
         observation.hidden = list(output.hidden_states)
     if "attention" in want:
-        observation.attention = _attention(output.attentions or (), places.kept, batch)
+        observation.attention = list(output.attentions)
     return observation
-
-
-def _attention(given: tuple[Tensor | None, ...], kept: list[tuple[int, ...]], batch: EncoderBatch) -> list[Tensor]:
-    """The maps of all layers; a layer without heads has an empty one. Raises EncoderError where any is missing."""
-    rows, width = batch.input_ids.shape
-    wanted = [(rows, len(heads), width, width) for heads in kept]
-    shapes = [None if attention is None else tuple(attention.shape) for attention in given]
-    if shapes != wanted:
-        raise EncoderError(
-            f"expected attention of the shapes {wanted} from the layers, found {shapes}; this version of transformers "
-            "does not show it in this family"
-        )
-    return cast(list[Tensor], list(given))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ layers that share one module (1 except in ALBERT).
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from mtlprune.io.files import read_json, write_text
 
 FILE = "heads.json"
 FORMAT = 1
+SAVED = "take it from where the model was saved"
 
 
 @dataclass(frozen=True)
@@ -53,79 +54,39 @@ class KeptHeads:
         """Heads kept, over all layers."""
         return sum(map(len, self.kept))
 
-    def text(self) -> str:
-        """The file's content."""
-        record = {"format": FORMAT, **asdict(self)}
-        rows = ",\n  ".join(json.dumps(row) for row in record.pop("kept"))
-        head = json.dumps(record, indent=1)[:-2]
-        return f'{head},\n "kept": [\n  {rows}\n ]\n}}\n'
-
     def write(self, folder: str | Path) -> None:
         """Put the file into a folder that holds the model."""
-        write_text(Path(folder) / FILE, self.text())
+        write_text(Path(folder) / FILE, json.dumps({"format": FORMAT, **asdict(self)}) + "\n")
 
     @classmethod
     def read(cls, folder: str | Path) -> "KeptHeads":
-        """The file of a folder.
-
-        Raises:
-            EncoderError: there is none, or it is damaged; file, what was expected, what was found.
-        """
+        """The file of a folder. Raises EncoderError where there is none, or it is damaged."""
         path = Path(folder) / FILE
         if not path.exists():
             raise EncoderError(
                 f"{path} is missing: expected a folder with a model from which heads were removed; a model that has "
                 "all its heads is loaded with transformers alone"
             )
-        return cls._parse(read_json(path, EncoderError, "take it from where the model was saved"), path)
-
-    @classmethod
-    def _parse(cls, record: Any, path: Path) -> "KeptHeads":
-        known = {"format": int, "family": str, "heads": int, "kept": list, "layer_gates": bool}
-        whole = isinstance(record, dict) and all(type(record.get(key)) is kind for key, kind in known.items())
-        heads = range(record["heads"]) if whole else ()
-        for row in record["kept"] if whole else ():
-            right = isinstance(row, list) and all(type(head) is int and head in heads for head in row)
-            whole = whole and right and row == sorted(set(row))
-        if not whole or record["format"] != FORMAT:
-            raise EncoderError(f"damaged: {path}; take it from where the model was saved")
-        return cls(record["family"], record["heads"], tuple(map(tuple, record["kept"])), record["layer_gates"])
+        record = read_json(path, EncoderError, SAVED)
+        try:
+            version, heads = record.pop("format"), cls(**record)
+            heads = replace(heads, kept=tuple(map(tuple, heads.kept)))
+            whole = version == FORMAT and all([*row] == sorted({*row} & {*range(heads.heads)}) for row in heads.kept)
+        except (AttributeError, KeyError, TypeError):
+            whole = False
+        if not whole:
+            raise EncoderError(f"damaged: {path}; {SAVED}")
+        return heads
 
     @classmethod
     def find(cls, folder: str | Path) -> "KeptHeads | None":
         """The file of a folder, or None where no such folder has one. Raises EncoderError where it is damaged."""
         return cls.read(folder) if (Path(folder) / FILE).is_file() else None
 
-    def check(self, config: PreTrainedConfig, where: str | Path) -> None:
-        """Compare with a model's config.
-
-        Raises:
-            EncoderError: the map belongs to another model.
-        """
-        mine: Sequence[Any] = (self.family, len(self.kept), self.heads)
-        theirs = (config.model_type, config.num_hidden_layers, config.num_attention_heads)
-        if tuple(mine) != theirs:
-            raise EncoderError(
-                f"{Path(where) / FILE} does not fit the model: it is of a {mine[0]!r} with {mine[1]} layers of "
-                f"{mine[2]} heads, but config.json there is of a {theirs[0]!r} with {theirs[1]} of {theirs[2]}; take "
-                "both from where the model was saved"
-            )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-__all__ = ["KeptHeads", "load_pruned", "remove_heads"]
 
 WEIGHTS = "model.safetensors"
 GATED = "model.gated.safetensors"
 """Weights beside which the model carries gates: a name under which transformers alone find none."""
-BARE = frozenset({"deberta", "deberta-v2"})
-"""Families in whose files a layer without heads has no parameters of its attention; in all others they are there,
-empty."""
-
 Kept = tuple[tuple[int, ...], ...]
 
 
@@ -290,9 +251,6 @@ def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None
     inside = family.output.removeprefix(family.attention + ".")
     attention.parts = (inside, family.after, family.norm) if inside != family.output else ()
     attention.of_model = transformer.config
-    if transformer.config.model_type in BARE:
-        attention._modules.clear()
-        attention._parameters.clear()
 
 
 def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> None:
@@ -333,14 +291,18 @@ def load_pruned(
     """
     heads = KeptHeads.read(folder)
     config = load_config(str(folder))
-    heads.check(config, folder)
+    if (heads.family, len(heads.kept), heads.heads) != (
+        config.model_type,
+        config.num_hidden_layers,
+        config.num_attention_heads,
+    ):
+        raise EncoderError(f"damaged: {Path(folder) / FILE} is of another model than config.json beside it; {SAVED}")
     model = load_transformer(
         str(folder), config, random=True, seed=seed if random else 0, attention=attention
     )  # its size is as before; what is cut now is filled below
     shape(model, heads, folder)
     if not random:
-        gated = Path(folder) / GATED  # earlier versions called them WEIGHTS too
-        _fill(model, gated if heads.layer_gates and gated.is_file() else Path(folder) / WEIGHTS)
+        _fill(model, Path(folder) / (GATED if heads.layer_gates else WEIGHTS))
     return model.eval()
 
 
@@ -359,10 +321,8 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
         ones[layer, list(row)] = 1
     left = remove_heads(model, ones)
     if left.kept != heads.kept:
-        raise EncoderError(
-            f"{Path(where) / FILE} does not fit the model: expected the same heads in all layers that share their "
-            f"weights, {_short(left.kept)}, found {_short(heads.kept)}"
-        )
+        what = "layers that share their weights have the same heads"
+        raise EncoderError(f"damaged: {Path(where) / FILE}: {what}; {SAVED}")
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)
         for output in dict.fromkeys(outputs):
@@ -372,22 +332,18 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
 
 
 def _fill(model: PreTrainedModel, file: Path) -> None:
-    stored = read_weights(file, EncoderError, f"take it, config.json and {FILE} from where the model was saved")
+    what = f"the weights of the model that config.json and {FILE} beside it describe"
+    remedy = "take all three from where the model was saved"
+    stored = read_weights(file, EncoderError, remedy)
+    weights = {name: value for name, value in stored.items() if "pooler" not in name.split(".")}
     try:
-        weights = {name: value for name, value in stored.items() if "pooler" not in name.split(".")}
         result = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         if out_of_memory(error):
             raise
-        what = " ".join(str(error).split())[:300]  # torch lists what does not fit on several lines
-        raise EncoderError(
-            f"{file} does not hold the weights of the model that config.json and {FILE} beside it describe; take all "
-            f"three from where the model was saved ({what})"
-        ) from error
+        reason = " ".join(str(error).split())[:300]  # torch lists what does not fit on several lines
+        raise EncoderError(f"{file} does not hold {what} ({reason}); {remedy}") from error
     missing = [name for name in result.missing_keys if "pooler" not in name.split(".")]
-    for names, what in ((missing, "lacks"), (result.unexpected_keys, "holds what the model has no place for:")):
-        if names:
-            raise EncoderError(
-                f"{file} {what} {', '.join(names[:3])} ({len(names)} in all); take it, config.json and {FILE} from "
-                "where the model was saved"
-            )
+    if missing or result.unexpected_keys:
+        reason = f"without {missing[:3]}, beside {result.unexpected_keys[:3]}"
+        raise EncoderError(f"{file} does not hold {what} ({reason}); {remedy}")

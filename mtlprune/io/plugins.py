@@ -1,4 +1,4 @@
-"""What installed packages add under an entry point of theirs: decoders (``mtlprune.tasks``), analyses
+"""Additions of installed packages under an entry point of theirs: decoders (``mtlprune.tasks``), analyses
 (``mtlprune.analyses``).
 
     [options.entry_points]
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class PluginError(MtlpruneError):
-    """What a package adds cannot be used; the message names the package."""
+    """An addition of a package cannot be used; the message names the package."""
 
 
 class Registry(Mapping[str, T]):
@@ -40,13 +40,13 @@ class Registry(Mapping[str, T]):
     @cached_property
     def added(self) -> dict[str, EntryPoint]:
         """Name → entry point of what packages add; of two with one name the first, and none in the place of ours."""
-        found: dict[str, EntryPoint] = {}
+        points: dict[str, EntryPoint] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value)):
-            if point.name in self.ours or point.name in found:
+            if point.name in self.ours or point.name in points:
                 log.warning("%s is left out: there is a %s in %s already", described(point), point.name, self.group)
             else:
-                found[point.name] = point
-        return found
+                points[point.name] = point
+        return points
 
     def __getitem__(self, name: str) -> T:
         if name in self.ours:

@@ -107,7 +107,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """What an exception says, in one line."""
+    """The message of an exception, in one line."""
     text = " ".join(str(error).split())
     if "integer string conversion" in text:
         return "a number of thousands of digits"

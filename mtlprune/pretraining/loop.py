@@ -324,7 +324,7 @@ def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
 
 def _syntax(counts: ArcCounts) -> dict[str, Any]:
     """Both numbers of the model level, on all and held out; the companion that knows no threshold; each head."""
-    single, best = counts.single(), counts.mean_best(counts.listed())
+    single, best = counts.best(), counts.mean_best(counts.listed())
     weight = counts.best(weight=True)
     numbers = {
         "uas_single": single.value,

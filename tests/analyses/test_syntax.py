@@ -74,13 +74,13 @@ def test_the_order_of_the_measures(bert, seed):
         assert best.value >= single.value >= np.nanmax(each) - 1e-9
         assert single.value == pytest.approx(each[single.direction, single.layer, single.head])
         assert best.held_out <= best.value + 1e-9 and single.held_out <= single.value + 1e-9
-    best = counts.single()
+    best = counts.best()
     counts.there[best.layer, best.head] = False
-    other = counts.single()
+    other = counts.best()
     assert other.value <= best.value and (other.layer, other.head) != (best.layer, best.head)
     assert np.isnan(counts.by_head()[best.layer, best.head])
     counts.there[:] = False
-    assert np.isnan(counts.single().value) and counts.single().layer == -1
+    assert np.isnan(counts.best().value) and counts.best().layer == -1
 
 
 def test_of_even_attention_the_first_other_word_is_guessed():

@@ -71,26 +71,6 @@ def test_the_join(sources: Path) -> None:
     assert [sentence.ner for sentence in corpus["train"]] == [(Span(0, 1, "ORG"),), (), ()]
 
 
-def test_masked_tokens(sources: Path) -> None:
-    table, train = sources / "uner/train_masked_tokens.tsv", sources / "uner/en_ewt-ud-train.iob2"
-    whole = "sent_id\ttoken\tform\ttag\tbasis\nanswers-train-0001\t4\tis\tI-ORG\tcontinues\n"
-    for text, message in [
-        (None, "of masked tokens, found none"),
-        ("\na\t4\n", r"tokens.tsv, line 2: expected five col"),
-    ]:
-        if text:
-            table.write_text(text)
-        with pytest.raises(CorpusError, match=message):
-            build_ewt5(sources, masked_tokens=True)
-    table.write_text(whole)
-    assert build_ewt5(sources)["train"][0].ner == spans((0, 1, "ORG"))
-    assert build_ewt5(sources, masked_tokens=True)["train"][0].ner == spans((0, 2, "ORG"))
-    train.write_text(train.read_text().replace("B-O\n", "O\n").replace("B-OTH", "O"))
-    with pytest.raises(CorpusError, match="expected B-O tags that mask words, found none"):
-        build_ewt5(sources, masked_tokens=True)
-    assert build_ewt5(sources)["train"][0].ner == spans((0, 1, "ORG"))  # the full release has no artefacts
-
-
 DEV, SKELETON = "uner/en_ewt-ud-dev.iob2", "data/google/ewt/answers/00/dev.xml.gold_skel"
 LAST = "*))) - - (A*)\n"
 WORD = "google/ewt/answers/00/dev.xml 1 3 [WORD] T * - - *\n"
@@ -106,7 +86,6 @@ SENTENCE = "\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"
         (DEV, ("email-dev", "email-x"), "expected the documents of UD, found 'email-dev' only in UD"),
         (SKELETON, (LAST, LAST + WORD), "line 4: the skeleton does not fit .* 'answers-dev-0002': .* found 4 and 3"),
         (SKELETON, (LAST, LAST + SENTENCE), "expected a sentence for each of UD, found 3 for 2"),
-        ("ud/en_ewt-ud-dev.conllu", ("\tT\t", "\tQ\t"), "expected the tags of UD and PropBank to agree, found 66.7%"),
     ],
 )
 def test_sources_that_do_not_fit_are_worded(sources, name, change, message):

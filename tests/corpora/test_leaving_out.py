@@ -124,23 +124,12 @@ def test_they_are_counted_and_refused_where_they_are_too_many(tmp_path: Path) ->
         read(99)
 
 
-ROOTED = "(TOP\n(S\n(NP (X a))\n(VP (X b) (X c))))\n"
-PLAIN_ROOT = "(S\n(NP (X a))\n(VP (X b) (X c)))\n"
-
-
 @pytest.mark.parametrize("spoilt", [("b))", "b)"), ("b))", "b)))"), ("(X b)", "(X)")])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_inner_nodes_in_the_first_column_are_never_taken_for_trees(
-    tmp_path: Path, spoilt: tuple[str, str], place: int
-) -> None:
+def test_inner_nodes_in_the_first_column_are_not_taken_for_trees(tmp_path: Path, spoilt: Any, place: int) -> None:
+    trees = ["(TOP\n(S\n(NP (X a))\n(VP (X b) (X b))))\n"] * 3
+    trees[place] = trees[place].replace(*spoilt)
     path = tmp_path / "few.txt"
-    for tree, known in ((ROOTED.replace("(X c)", "(X b)"), True), (PLAIN_ROOT.replace("(X c)", "(X b)"), False)):
-        trees = [tree] * 3
-        trees[place] = tree.replace(*spoilt)
-        path.write_text("".join(trees))
-        told: list[Exception] = []
-        if known:
-            assert [s.words for s in read_ptb(path, skip=told.append)] == [("a", "b", "b")] * 2 and len(told) == 1
-        else:
-            with pytest.raises(UnreadableSentence):
-                list(read_ptb(path, skip=told.append))
+    path.write_text("".join(trees))
+    told: list[Exception] = []
+    assert [s.words for s in read_ptb(path, skip=told.append)] == [("a", "b", "b")] * 2 and len(told) == 1

@@ -85,8 +85,6 @@ def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
         assert apart(run(load_pruned(tmp_path, attention="eager")), wanted) <= 1e-6
         with pytest.raises(OSError, match=r"model\.safetensors"):
             AutoModel.from_pretrained(tmp_path)  # the gates would be lost without a word
-        (tmp_path / "model.gated.safetensors").rename(tmp_path / "model.safetensors")  # as earlier versions named it
-        assert apart(run(load_pruned(tmp_path, attention="eager")), wanted) <= 1e-6
     with pytest.raises(EncoderError, match="export with --remove"):
         with_all_heads(model, remove_heads(model, torch.ones(4, HEADS), KeptHeads.read(tmp_path).kept))
 

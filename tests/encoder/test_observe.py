@@ -141,7 +141,5 @@ def test_what_cannot_be_observed_is_refused_in_words(tiny_encoder: Callable[[str
     torch.testing.assert_close(seen.word_vectors(seen.last), before[0])
     with pytest.raises(EncoderError, match="different windows"):
         observe(encoder, batch_of(encoder, [WORDS * 3]))
-    with pytest.raises(EncoderError, match="attention was not observed"):
-        observe(encoder, batch, want={"heads"}).word_attention(0)
     with pytest.raises(EncoderError, match="eval"):
         observe(encoder.train(), batch)

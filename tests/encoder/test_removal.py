@@ -164,7 +164,7 @@ def test_the_snippet_of_the_docs_runs(pruned):
 
 @pytest.fixture
 def damaged(pruned, tmp_path) -> Path:
-    """Without its sums, as an earlier release wrote it: its files are judged by what they hold."""
+    """Without its sums: its files are judged by what they hold."""
     return Path(shutil.copytree(pruned, tmp_path / "encoder", ignore=shutil.ignore_patterns(SUMS)))
 
 
@@ -176,13 +176,12 @@ def change(folder: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kept": [[2]]}, r"of a 'bert' with 1 layers of 4 heads, but config.json there is of a 'bert' with 2 of 4"),
+        ({"kept": [[2]]}, r"damaged: .*heads.json is of another model"),
         ({"kept": [[2], [0, 4]]}, r"damaged: .*heads.json"),
-        ({"kept": [[2], [True]]}, r"damaged: .*heads.json"),
         ({"kept": None}, r"damaged: .*heads.json"),
         ({"format": 2}, r"damaged: .*heads.json"),
         ({"kept": [[2], [0]]}, r"model.safetensors does not hold the weights .* size mismatch"),
-        ({"layer_gates": True}, r"model.safetensors lacks .*layer_gates"),
+        ({"layer_gates": True}, r"model.gated.safetensors is missing"),
     ],
 )
 def test_a_head_map_that_does_not_fit_is_refused(damaged, values, message):
@@ -196,14 +195,14 @@ def test_layers_that_share_a_module_keep_the_same_heads(tmp_path):
     model = build("albert")
     reloaded(model, remove_heads(model, gates_of([[1, 2]], 4)), tmp_path)
     change(tmp_path, kept=[[1, 2], [1], [1, 2], [1, 2]])
-    with pytest.raises(EncoderError, match=r"same heads in all layers that share .*, found \[\[1, 2\], \[1\]"):
+    with pytest.raises(EncoderError, match=r"damaged: .* have the same heads"):
         load_pruned(tmp_path)
 
 
 def test_files_that_are_missing_or_broken_are_named(damaged):
     weights = load_file(damaged / "model.safetensors")
     save_file({**weights, "surplus": torch.zeros(1)}, damaged / "model.safetensors")
-    with pytest.raises(EncoderError, match=r"holds what the model has no place for: surplus \(1 in all\)"):
+    with pytest.raises(EncoderError, match=r"does not hold the weights .*surplus"):
         load_pruned(damaged)
     (damaged / "heads.json").unlink()
     with pytest.raises(EncoderError, match=r"does not fit its config.json: \d+ weights have other shapes"):
@@ -236,17 +235,6 @@ def test_every_layer_has_its_entry_among_attentions(family, tmp_path):
 
 
 # -- layers without heads, exported ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_files_of_layers_without_heads_keep_their_names(family):
-    """As earlier releases wrote and read them: parameters of width 0 are there, but in DeBERTa."""
-    model = build(family)
-    before = set(model.state_dict())
-    remove_heads(model, gates_of(PATTERNS[3], model.config.num_hidden_layers))
-    lost = before - set(model.state_dict())
-    own = {name for name in before if ".attention.self." in name} if family.startswith("deberta") else set()
-    assert lost == own and set(model.state_dict()) <= before
 
 
 def headless(family: str, attention: str) -> PreTrainedModel:

@@ -106,7 +106,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     first += [] if first else [counts]
     uas, listed = counts.uas(), counts.listed()
     chosen = {
-        "uas_single": counts.single(),
+        "uas_single": counts.best(),
         "uas_single_listed": counts.best(listed),
         "uas_best": counts.mean_best(listed),
         "weight_single": counts.best(weight=True),

@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError, formats
@@ -172,8 +171,9 @@ def read_ptb(
         functions: keep function tags and indices (NP-SBJ-1); by default only the category stays.
         unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets, and ``\\/`` and ``\\*`` in
             words into / and *; by default they stay. Any other backslash is a character like others.
-        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one; None
-            has it raised, and so has a file in which such lines cannot be told.
+        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one: with
+            the bracket of a root (without label, or TOP, ROOT, S1) in the first column, or with any bracket there if
+            no two lines begin with a root; None has it raised.
         unread: layers to leave out.
 
     Yields:
@@ -186,8 +186,8 @@ def read_ptb(
     """
     parts: Iterable[Iterable[formats.NumberedLine]] = [formats.read_lines(path)]
     if skip is not None:
-        begins = _first_line_of_trees(path)
-        skip, parts = (skip, _cut(path, begins)) if begins else (None, parts)
+        rooted = sum(1 for _ in _cut(path, _ROOT)) > 1
+        parts = _cut(path, _ROOT if rooted else _BRACKET)
     number = 0
     for part in parts:
         with formats.skipping(skip):
@@ -203,32 +203,6 @@ def read_ptb(
                 known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
                 with formats.on_lines(path, [(line, None)]):
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
-
-
-def _first_line_of_trees(path: Path) -> re.Pattern[str] | None:
-    """The pattern of the first line of a tree, None where it cannot be known.
-
-    It begins with a bracket in the first column, unless brackets that one such part of the file (from a line of this
-    kind to the next) leaves open are closed by a later part, more than once in a hundred parts: inner nodes stand there
-    too. Then it begins with the bracket of a root (without label, or TOP, ROOT, S1), if there is more than one.
-    """
-    whole = continued = level = 0
-    opened: list[int] = []  # the levels that were left by parts, from the outermost
-    for part in _cut(path, _BRACKET):
-        tokens = (token for line in part for token in _TOKEN.findall(line.text))
-        depths = list(accumulate((token == "(") - (token == ")") for token in tokens))
-        whole += depths[-1] == 0 and min(depths) >= 0
-        if depths[-1] > 0:
-            opened.append(level)
-        level = max(level + depths[-1], 0)
-        while opened and opened[-1] > level:
-            opened.pop()
-        if depths[-1] < 0 and opened and opened[-1] == level:
-            continued += 1
-            opened.pop()
-    if 100 * continued <= whole:
-        return _BRACKET
-    return _ROOT if sum(1 for _ in _cut(path, _ROOT)) > 1 else None
 
 
 def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedLine]]:

@@ -331,8 +331,6 @@ def read_roles(
         raise formats.malformed(path, 1, what)
     taken = "propbank-release" if release else "CoNLL-2005"
     if columns is None:
-        if not release and (other := _other_format(first)):
-            raise CorpusError(f"{path}: expected CoNLL-2012, CoNLL-2005 or propbank-release, found {other}")
         columns = RELEASE if release else CONLL2005
         tell(f"{path}: read as {taken}, whose columns are {columns}; --columns says what others hold")
         taken = f"; the file was taken for {taken} ({columns}), --columns says what others hold"
@@ -342,22 +340,3 @@ def read_roles(
         yield from read_columns(path, parse_columns(columns), repair, tell, skip, unread)
     except formats.UnreadableSentence as error:
         raise formats.UnreadableSentence(f"{error}{taken}") from error
-
-
-def _other_format(row: str) -> str:
-    """The format, in words, of a file without argument spans by its first row; empty where it has none."""
-    cells = row.split("\t") if "\t" in row else formats.cells_of(row)
-    numbers = [formats.whole_number(cell) is not None for cell in cells]
-    if len(cells) < 10 or cells[0] not in ("1", "1-2", "0.1") or not (numbers[6] or cells[6] == "_" or numbers[8]):
-        return ""
-    if len(cells) > 12 and cells[12] in ("Y", "_") and numbers[8]:
-        columns = "_,word,_,_,pos,_,_,_,head,_,relation,..."
-        what = "what looks like CoNLL-2009, whose roles are single words, not spans: they are not read"
-        return f"{what}; tags and trees are, with data build columns --columns {columns}"
-    if numbers[8]:
-        what = "what looks like CoNLL-2008, whose roles are single words, not spans: they are not read"
-        return f"{what}; tags and trees are, with data build columns --columns _,word,_,pos,_,_,_,_,head,relation,..."
-    if len(cells) > 10:
-        what = "what looks like CoNLL-U with further columns, as Universal Propositions are, whose roles are single"
-        return f"{what} words, not spans: they are not read; tags and trees are, with data build conllu"
-    return "what looks like CoNLL-U; take data build conllu"

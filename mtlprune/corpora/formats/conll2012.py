@@ -178,27 +178,18 @@ def _sentence(document: Document, id: str, rows: list[Row], unread: Container[st
 def _check_rows(document: Document, rows: list[Row]) -> None:
     path, width = document.path, len(rows[0][1])
     for number, (line, cells) in enumerate(rows):
-        if len(cells) <= _FIXED:
-            raise formats.malformed(
-                path, line, f"expected at least {_FIXED + 1} columns (coreference last), found {len(cells)}"
-            )
-        if len(cells) != width:
-            raise formats.malformed(
-                path, line, f"expected {width} columns as in the sentence's first row, found {len(cells)}"
-            )
-        if cells[0] != document.name:
-            raise formats.malformed(path, line, f"expected document {document.name} in column 1, found {cells[0]}")
-        if cells[2] != str(number):
-            raise formats.malformed(
-                path, line, f"expected word number {number}, found {cells[2]}; is an empty line missing?"
-            )
-        if cells[_WORD] == _WITHHELD:
-            raise formats.malformed(
-                path,
-                line,
-                f"the words are withheld ({_WITHHELD}); first put them in with the "
-                "skeleton2conll script of the CoNLL-2012 distribution and your copy of OntoNotes",
-            )
+        what = ""
+        if len(cells) != width or width <= _FIXED:
+            what = f"expected {max(width, _FIXED + 1)} columns (coreference last) in all rows, found {len(cells)}"
+        elif cells[0] != document.name:
+            what = f"expected document {document.name} in column 1, found {cells[0]}"
+        elif cells[2] != str(number):
+            what = f"expected word number {number}, found {cells[2]}; is an empty line missing?"
+        elif cells[_WORD] == _WITHHELD:
+            script = "the skeleton2conll script of the CoNLL-2012 distribution and your copy of OntoNotes"
+            what = f"the words are withheld ({_WITHHELD}); first put them in with {script}"
+        if what:
+            raise formats.malformed(path, line, what)
 
 
 def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
@@ -220,25 +211,7 @@ def _predicates(path: Path, rows: Sequence[Row], columns: Sequence[tuple[str, ..
     predicates = []
     for column, place in enumerate(places, _FIXED):
         arguments = _spans(path, rows, column)
-        _check_order(path, rows, column, place, places, arguments)
         lemma, frameset = columns[_LEMMA][place], columns[_FRAMESET][place]
         roleset = frameset if "." in frameset or lemma == "-" else f"{lemma}.{frameset}"
         predicates.append(Predicate(place, roleset, arguments, None if lemma == "-" else lemma))
     return tuple(predicates)
-
-
-def _check_order(
-    path: Path, rows: Sequence[Row], column: int, place: int, places: Sequence[int], arguments: Sequence[Span]
-) -> None:
-    """Refuse a column whose verb is another predicate; one of no predicate at all occurs (``x`` in ``x - rayed``)."""
-    if any(span.label in ("V", "C-V") and span.start <= place < span.end for span in arguments):
-        return
-    for span in arguments:
-        others = [other for other in places if span.label == "V" and span.start <= other < span.end]
-        if others:
-            raise formats.malformed(
-                path,
-                rows[others[0]][0],
-                f"column {column + 1} belongs to the predicate {rows[place][1][_WORD]!r} of line {rows[place][0]}, but "
-                "its (V*) stands here; expected argument columns in the order of the predicates",
-            )

@@ -20,7 +20,6 @@ PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
 _HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
 _NUMBER = "[1-9][0-9]{0,8}"
 _ID = re.compile(rf"({_NUMBER})(-({_NUMBER}))?|(0|{_NUMBER})\.({_NUMBER})")
-CONLL2009 = "_,word,_,_,pos,_,_,_,head,_,relation,..."
 Tell = Callable[[str], None]
 
 
@@ -170,23 +169,16 @@ def _ten_columns(
 def _without_unnamed(
     path: Path, block: Iterable[formats.NumberedLine], rows: Sequence[formats.NumberedLine], width: int
 ) -> tuple[list[formats.NumberedLine], str]:
-    """Without what stands behind MISC in the form of Universal Propositions.
-
-    Raises:
-        CorpusError: the first ten columns do not look like those of CoNLL-U.
-    """
-    names = (*COLUMNS, *map(str, range(len(COLUMNS) + 1, width + 1)))
-    cells = [_named(path, line, names) for line in rows]
-    if any(row["upos"] not in {*UNIVERSAL, "_"} for row in cells) or all(row["deps"].isdecimal() for row in cells):
-        what = f"expected 10 columns between tabs, found {width}"
-        if all(row["deps"].isdecimal() for row in cells):
-            remedy = f"heads in column 9 as in CoNLL-2009; `data build columns --columns {CONLL2009}` reads such files"
-        else:
-            remedy = "and no line # global.columns = ID FORM ... that names them; write one at the top of the file"
-        raise formats.malformed(path, rows[0].number, f"{what}, {remedy}")
-    ten = {line.number: "\t".join(line.text.split("\t")[: len(COLUMNS)]) for line in rows}
+    """A block without what stands behind MISC. Raises CorpusError where UPOS has other tags or DEPS numbers, as in
+    CoNLL-2009: the columns are none of CoNLL-U."""
+    ten = {line.number: line.text.split("\t")[: len(COLUMNS)] for line in rows}
+    known = {*UNIVERSAL, "_"}
+    if any(cells[3] not in known or cells[8].isdecimal() for cells in ten.values()):
+        what = f"expected 10 columns between tabs, found {width}, and no line # global.columns = ID FORM ..."
+        raise formats.malformed(path, rows[0].number, f"{what}; write such a line at the top of the file")
     note = "columns after the tenth have no name (as in Universal Propositions) and are left out"
-    return [line._replace(text=ten.get(line.number, line.text)) for line in block], note
+    lines = [line._replace(text="\t".join(ten[line.number])) if line.number in ten else line for line in block]
+    return lines, note
 
 
 def _named(path: Path, line: formats.NumberedLine, columns: Sequence[str]) -> dict[str, str]:

@@ -181,20 +181,10 @@ def _reader(source: str, rows: Any) -> Callable[[list[str]], Iterator[_Row]]:
 
 
 def _decoded(source: str, batches: Iterable[Any], names: list[str]) -> Iterator[_Row]:
-    """Rows of Arrow tables; text in them is only now seen to be text."""
+    """Rows of Arrow tables."""
     start = 0
     for batch in batches:
-        columns = []
-        for name in names:
-            try:
-                columns.append(batch.column(name).to_pylist())
-            except UnicodeDecodeError:
-                for row in range(len(batch)):
-                    try:
-                        batch.column(name).slice(row, 1).to_pylist()
-                    except UnicodeDecodeError as error:
-                        what = f"column {name}: expected UTF-8 text, found byte 0x{error.object[error.start]:02x}"
-                        raise formats.malformed(source, start + row, f"{what}; convert the text", "row") from None
+        columns = [batch.column(name).to_pylist() for name in names]
         for row, values in enumerate(zip(*columns, strict=True), start):
             yield _Row(source, "row", row, dict(zip(names, values, strict=True)))
         start += len(batch)

@@ -6,12 +6,10 @@ mark first and last words (E, L) and spans of one word (S, U); BMES writes M for
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import NumberedLine, WordError, blocks, malformed, on_lines, read_lines, sentence_id
-from mtlprune.sentence import Sentence, Span
+from mtlprune.corpora.formats import WordError
+from mtlprune.sentence import Span
 
 _OPENS = {
     "IO": "I", "IOB1": "IB", "IOB2": "B", "IOE1": "IE", "IOE2": "IE", "BIOES": "BS", "BMES": "BS", "BILOU": "BU",
@@ -22,7 +20,6 @@ _CONTINUES = {
 }  # fmt: skip
 _WHOLE = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
 _PREFIXES = "BIELSUM"
-Corrections = Mapping[tuple[str, int], str]
 
 
 def scheme_of(rows: Iterable[Sequence[str]]) -> str:
@@ -119,51 +116,3 @@ def iob2_from_spans(spans: Sequence[Span], length: int) -> list[str]:
     for span in spans:
         tags[span.start : span.end] = [f"B-{span.label}"] + [f"I-{span.label}"] * (span.end - span.start - 1)
     return tags
-
-
-def read_iob2(
-    path: Path, *, as_outside: Collection[str] = (), corrections: Corrections | None = None
-) -> Iterator[Sentence]:
-    """Read sentences with ``ner`` from a file of Universal NER: number, word, IOB2 tag and any further columns between
-    tabs.
-
-    Args:
-        path: the file.
-        as_outside: labels to read as ``O``, after their tags have been checked.
-        corrections: tags to put in the place of those in the file, by sentence id and word number (from 1).
-
-    Raises:
-        CorpusError: with file and line, for rows that are not such columns, and for corrections that fit no word.
-    """
-    path = Path(path)
-    pending = dict(corrections or {})
-    seen: dict[str, int] = {}
-    for count, block in enumerate(blocks(read_lines(path)), 1):
-        rows = [line for line in block if not line.text.startswith("#")]
-        named = sentence_id(block) or f"{path.stem}-{count}"
-        if not rows:
-            raise malformed(path, block[0].number, "expected at least one word in the sentence, found none; remove it")
-        if named in seen:
-            what = f"the sent_id {named!r} was used at line {seen[named]} already; ids must be unique"
-            raise malformed(path, block[0].number, what)
-        seen[named] = block[0].number
-        words, tags = zip(*(_columns(path, line, place) for place, line in enumerate(rows, 1)), strict=True)
-        tags = tuple(pending.pop((named, place), tag) for place, tag in enumerate(tags, 1))
-        with on_lines(path, rows):
-            kept = tuple(span for span in spans_from_tags(tags) if span.label not in as_outside)
-            sentence = Sentence(named, words, ner=kept).validate()
-        yield sentence
-    if pending:
-        named, place = next(iter(pending))
-        raise CorpusError(f"{path}: expected word {place} of sentence {named!r} for a correction, found none")
-
-
-def _columns(path: Path, line: NumberedLine, place: int) -> tuple[str, str]:
-    """Word and tag of one row."""
-    number, *cells = line.text.split("\t")
-    if len(cells) < 2:
-        what = f"expected number, word and tag between tabs, found {line.text!r}; repair the row"
-        raise malformed(path, line.number, what)
-    if number != str(place):
-        raise malformed(path, line.number, f"expected the word number {place}, found {number!r}; number the words anew")
-    return cells[0], cells[1]

@@ -100,9 +100,9 @@ def _check(schema: TypeAdapter[Any], value: Any) -> None:
         where = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
             raise ValueError(f"nothing called {where}") from None
-        found = in_words(first["input"])
-        found = found if len(found) < 60 else f"{found[:57]}..."
-        raise ValueError(f"{found} as {where or 'all there is'} ({first['msg']})") from None
+        shown = in_words(first["input"])
+        shown = shown if len(shown) < 60 else f"{shown[:57]}..."
+        raise ValueError(f"{shown} as {where or 'all there is'} ({first['msg']})") from None
 
 
 def read_sentences(path: Path) -> Iterator[Sentence]:
