@@ -14,7 +14,7 @@ from typing import Any
 
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
-from mtlprune.runs.folder import flat
+from mtlprune.runs.settings import flat
 from mtlprune.sweeps.folder import Place, folders_by_digest, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 
