@@ -24,15 +24,13 @@ from mtlprune.encoder.sources import read_weights
 from mtlprune.errors import out_of_memory
 from mtlprune.layers import Layer
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import Target, Term, summed
 from mtlprune.tasks.con import LONGEST
 
 log = logging.getLogger(__name__)
-
-SHARED = "shared"
-"""Name of the gate set that all tasks share."""
 
 OVERLAPPING = {"cuda"}
 """Types of device that work on while the host does."""

@@ -25,10 +25,11 @@ from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches, use_eager
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
-from mtlprune.runs.results import CLOSED_GATE, Grid, Part, Result, joined
+from mtlprune.runs.results import Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 PRETRAINED = "pretrained"
@@ -312,7 +313,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
     """The entry in ``about["encoders"]`` of an encoder that began with ``kind``."""
     places = subject.encoder.places
-    shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > CLOSED_GATE).sum())}
+    shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > OPEN_ABOVE).sum())}
     return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
 
 

@@ -34,8 +34,6 @@ def sweep(
     only: Annotated[
         list[str] | None, typer.Option(metavar="CELL", help="Cells, or patterns such as 'gates-*'.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="1,2", help="Cells with these seeds.")] = None,
-    encoders: Annotated[str | None, typer.Option(metavar="A,B", help="Cells with these encoders.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Show how far cells are; train nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as --status.")] = False,
@@ -71,8 +69,7 @@ def sweep(
     if adopt:
         _adopt(whole, adopt, terminal)
         whole = resolve(specification, root, overrides or [])  # with the folders of the adopted runs
-    patterns = [part for pattern in only or [] for part in pattern.split(",")]
-    cells = narrowed(whole, patterns, _numbers(seeds), _parts(encoders))
+    cells = narrowed(whole, [part for pattern in only or [] for part in pattern.split(",")])
     if status or dry_run:  # what other commands take the folder for stays as it was
         _list(whole, cells, jobs or max(1, len(visible_gpus())), terminal)
         return
@@ -83,17 +80,6 @@ def sweep(
         _launch(whole, cells, launcher, jobs, submit or [], terminal)
     else:
         run_cells(cells, jobs or max(1, len(visible_gpus())), terminal)
-
-
-def _parts(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
-
-
-def _numbers(seeds: str | None) -> list[int]:
-    parts = _parts(seeds)
-    if not all(part.isdecimal() for part in parts):
-        raise SweepError(f"--seeds: expected whole numbers with commas, such as 1,2, found {seeds!r}")
-    return [int(part) for part in parts]
 
 
 def _adopt(whole: Sweep, runs: list[Path], terminal: Console) -> None:

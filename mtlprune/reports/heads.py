@@ -137,10 +137,9 @@ def read_heads(folder: Path) -> dict[str, Any]:
     path, remedy = folder / FILE, "run `mtlprune heads` again"
     if not path.is_file():
         raise RunError(f"{path} is missing; `mtlprune heads ... --out {folder}` makes it")
-    content = read_json(path, RunError, remedy)
-    needed = {"columns", "shape", "settings", "words", "correlations", "notes"}
-    if not isinstance(content, dict) or not needed <= content.keys() or not content["columns"]:
-        raise RunError(f"damaged: {path}; {remedy}")
+    with reading(path, RunError, remedy):
+        content: dict[str, Any] = read_json(path, RunError, remedy)
+        [content[name] for name in ("columns", "shape", "settings", "words", "correlations", "notes")]
     return content
 
 

@@ -206,7 +206,8 @@ def in_columns(
     against: dict[int, int] = {}
     for encoder in dict.fromkeys(run.architecture for run in scored):
         groups = _groups([run for run in scored if run.architecture == encoder])
-        own = _columns(groups)
+        titled = zip(groups, *group_titles(groups), strict=True)
+        own = [ScoreColumn(title, group, in_triangle=in_pair) for group, title, in_pair in titled]
         pairs = _referred(own, reference) if reference else _counterparts(own)
         against |= {len(columns) + mine: len(columns) + other for mine, other in pairs.items()}
         columns += own
@@ -276,13 +277,6 @@ def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list
     several = len(run.tasks) > 1
     layers = sorted(map(layer_order, run.tasks)) if several else []
     return run.kind == "", several, len(run.tasks), run.pruning, layers, run.treatment + run.name
-
-
-def _columns(groups: Sequence[list[ScoredRun]]) -> list[ScoreColumn]:
-    """Columns of one encoder, with titles. Where there are several pairs of tasks, they are named by their tasks."""
-    titles, in_triangle = group_titles(groups)
-    columns = zip(titles, groups, in_triangle, strict=True)
-    return [ScoreColumn(title, group, in_triangle=triangle) for title, group, triangle in columns]
 
 
 # -- counterparts ----------------------------------------------------------------------------------------------------

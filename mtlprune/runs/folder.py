@@ -8,26 +8,177 @@ A run of a study (mtlprune.runs.study), STUDY/NAME, is read as a run folder is, 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.io.files import RunError, read_json_lines, reading
-from mtlprune.runs import forms, lock
-from mtlprune.runs.evaluations import Evaluations
-from mtlprune.runs.evidence import EVIDENCE, RESULTS, SELECTION, TREATED
-from mtlprune.runs.settings import flat, is_aside
-from mtlprune.runs.study import open_study
+import yaml
+from pydantic import TypeAdapter
+
+from mtlprune.config.blocks import filled
+from mtlprune.corpora.formats.jsonl import read_sentences, to_json
+from mtlprune.evaluation.scores import main_score
+from mtlprune.io.files import (
+    RunError,
+    file_sha256,
+    json_text,
+    make_folder,
+    one_writer,
+    read_json,
+    read_json_lines,
+    read_yaml,
+    reading,
+    remove,
+    remove_halves,
+    verify_file,
+    write_json,
+    write_text,
+)
+from mtlprune.runs import forms
+from mtlprune.runs.settings import flat
+from mtlprune.runs.study import open_study, packed_run
+from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["EVIDENCE", "RESULTS", "SELECTION", "TREATED", "RunError", "RunFolder", "flat", "is_aside"]
+SELECTION = "selection.json"
+"""What halves of the data selected, of a run with pruning.method: stable."""
+TREATED = "treatment.json"
+"""Which heads are treated, of a run with treatments of heads."""
+EVIDENCE = (
+    *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", "curves.jsonl", "gates.jsonl", "uas.jsonl"),
+    *(SELECTION, TREATED),
+)
+"""What claims, tables and pages read of a run beside its results; the manifest of a finished one has the SHA-256 of
+all that exists of it, of the encoder's files and of results."""
+RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
+"""Folder → how the names of its files end: of a split, in the order in which they are written."""
+ANEW = "bring that file back, or train the run anew with another --out"
 
 
-class RunFolder(Evaluations):
-    """A folder that holds one run, or a run of a study; it need not exist yet."""
+class RunFolder:
+    """A folder that holds one run, or a run of a study; it need not exist yet.
+
+    Args:
+        path: the folder, or STUDY/NAME.
+
+    Raises:
+        RunError: the study is damaged.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.packed = packed_run(self.path)
+        """The run as its study has it; None of a run folder."""
+        self.encoder_path, self.checkpoint_path = self.path / "encoder", self.path / "checkpoint.safetensors"
+        names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
+        self.config_path, self.metrics_path, self.gates_path, self.uas_path = map(self.file, names)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def file(self, name: str) -> Path:
+        """Where a small file of the run can be read."""
+        return self.path / name if self.packed is None else self.packed.file(name)
+
+    def weights_path(self, epoch: int) -> Path:
+        return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
+
+    def read_json(self, name: str, schema: TypeAdapter[Any] | None = None) -> Any:
+        """The content of a JSON file, which is of a schema. Raises RunError where it is missing or damaged."""
+        path = self.file(name)
+        if not path.exists():
+            raise RunError(f"{path} is missing; is this run complete?")
+        value = read_json(path)
+        if schema is not None:
+            forms.check(schema, value, path)
+        return value
+
+    def write_json(self, name: str, value: Any) -> None:
+        write_json(self.path / name, value)
+
+    def write_text(self, name: str, text: str) -> None:
+        write_text(self.path / name, text)
+
+    def read_config(self) -> dict[str, Any]:
+        """Keys and values. Raises RunError where the file is damaged, or only half of one."""
+        tree = read_yaml(self.config_path)
+        if not isinstance(tree, dict):
+            raise forms.damaged(self.config_path)
+        forms.check_config(tree, self.config_path)
+        return tree
+
+    def write_config(self, tree: Mapping[str, Any]) -> None:
+        self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
+
+    def read_best(self) -> dict[str, dict[str, Any]]:
+        """joint and each task → "epoch", "score" and "sha256" of its best weights on dev. Raises RunError where the
+        file is damaged."""
+        best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
+        if not best and self.read_config().get("pruning", {}).get("method") == "gates":
+            raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
+        if "joint" not in best:
+            raise forms.damaged(self.file("best.json"))
+        return best
+
+    def read_manifest(self) -> dict[str, Any]:
+        """How the run began, and how it ended. Raises RunError where the file is damaged."""
+        manifest: dict[str, Any] = self.read_json("manifest.json", forms.MANIFEST)
+        if "pruned" in manifest:
+            forms.check_config(manifest["pruned"]["config"], self.file("manifest.json"))
+        return manifest
+
+    def known_hashes(self) -> dict[str, str]:
+        """Name → SHA-256 of the files that the manifest names."""
+        known: dict[str, str] = self.read_manifest().get("files", {}) if self.file("manifest.json").exists() else {}
+        return known
+
+    def hashes(self) -> dict[str, str]:
+        """Name → SHA-256 of EVIDENCE, of the encoder's files and of results, as they are now."""
+        results = (path for kind, ending in RESULTS.items() for path in sorted(self.path.glob(f"{kind}/*.{ending}")))
+        paths = [*(self.path / name for name in EVIDENCE), *sorted(self.encoder_path.rglob("*")), *results]
+        return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
+
+    def write_end(self, **end: Any) -> None:
+        """Write into the manifest how a run ended, and the SHA-256 of all that is read of it from now on."""
+        with one_writer(self.path):
+            manifest = self.read_manifest()
+            begun = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
+            self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
+
+    def verify(self, encoder: bool = True) -> None:
+        """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
+        when they are opened.
+
+        Args:
+            encoder: its files too.
+
+        Raises:
+            RunError: a file is missing, or was changed or damaged.
+        """
+        if self.packed is not None:
+            return
+        for name, sha256 in self.known_hashes().items():
+            if not _is_result(name) and (encoder or not name.startswith("encoder/")):
+                verify_file(self.path / name, sha256, ANEW)
+
+    def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
+        """The file with the best weights by a key of best.json, which is the one that the run wrote.
+
+        Raises:
+            RunError: it is missing, or was changed or damaged.
+        """
+        path = self.weights_path(best["epoch"])
+        if not path.is_file():
+            raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
+        verify_file(path, best.get("sha256", ""), ANEW)
+        return path
 
     # -- which run lies here -----------------------------------------------------------------------------------------
 
@@ -85,19 +236,53 @@ class RunFolder(Evaluations):
 
     # -- one process at a time ---------------------------------------------------------------------------------------
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Own the folder while training; a second process is refused.
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Own the folder while training; a second process is refused. The lock ends with its process.
+
+        A folder in which nothing was written meanwhile is removed again: a mistake leaves no trace.
 
         Raises:
             RunError: the folder is in use, cannot be made or written, or holds files of another kind.
         """
+        from filelock import FileLock, Timeout
+
         if self.path.is_dir() and not self.config_path.exists():
             self.check_ours()
-        return lock.locked(self.path)
+        lock = self.path / ".lock"
+        try:
+            make_folder(self.path)
+            owned = FileLock(lock, blocking=False).acquire()
+            lock.write_text(str(os.getpid()), encoding="utf-8")
+        except Timeout:
+            owner = lock.read_text(encoding="utf-8").strip() or "unknown"
+            raise RunError(
+                f"{self.path} is in use by another process (number {owner}); wait for it, or choose another --out"
+            ) from None
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
+                f"({error.strerror}); choose another --out"
+            ) from None
+        with owned:
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    if list(self.path.iterdir()) == [lock]:
+                        lock.unlink()
+                        self.path.rmdir()
 
     def in_use(self) -> bool:
         """True while a process trains in the folder."""
-        return lock.in_use(self.path)
+        from filelock import FileLock, Timeout
+
+        try:
+            if (lock := self.path / ".lock").is_file():
+                FileLock(lock, blocking=False).acquire().lock.release()
+        except Timeout:
+            return True
+        return False
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
@@ -175,3 +360,154 @@ class RunFolder(Evaluations):
         """
         treated: dict[str, Any] = self.read_json(TREATED) if self.file(TREATED).is_file() else {}
         return treated
+
+    # -- results on the splits of a corpus: scores, counts by sentence, predictions -----------------------------------
+
+    def write_results(
+        self,
+        split: str,
+        scores: Mapping[str, Any],
+        ids: list[str],
+        counts: Mapping[str, list[dict[str, int] | None]],
+        predictions: Iterable[Sentence],
+        best: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Scores, counts by sentence (a column a count; null: the layer is unknown) and predictions of a split.
+
+        They belong together: of several processes the last one's stay, and while they are written, or where that was
+        cut short, there are no scores.
+
+        Args:
+            best: the content of best.json when the weights were loaded; None where it is that of now.
+
+        Returns:
+            False, and nothing is written, where other weights have become the best since.
+        """
+        columns = {}
+        for task, rows in counts.items():
+            names = sorted({name for row in rows if row for name in row})
+            columns[task] = {name: [row.get(name, 0) if row is not None else None for row in rows] for name in names}
+        lines = (json.dumps(to_json(sentence), ensure_ascii=False) for sentence in predictions)
+        texts = {
+            _result("predictions", split): "".join(line + "\n" for line in lines),
+            _result("counts", split): json.dumps({"ids": ids, "counts": columns}),
+            _result("scores", split): json_text(scores),
+        }
+        with one_writer(self.path):
+            if best is not None and best != self.read_best():
+                return False
+            for folder in (self.path, *(self.path / kind for kind in RESULTS)):
+                remove_halves(folder)
+            *others, stands_for_all = texts
+            remove(self.path / stands_for_all)
+            for name in others:
+                self.write_text(name, texts[name])
+            if self.file("manifest.json").exists():
+                hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+                self.write_json("manifest.json", {**self.read_manifest(), "files": {**self.known_hashes(), **hashes}})
+            self.write_text(stands_for_all, texts[stands_for_all])
+        return True
+
+    def forget_results(self, keys: Iterable[str]) -> None:
+        """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
+        gone = set(keys)
+        with one_writer(self.path):
+            for kind in reversed(RESULTS):  # scores first: they stand for all three
+                results = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
+                remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
+
+    def splits(self) -> list[str]:
+        """The splits that have been scored."""
+        if self.packed is not None:
+            return sorted(Path(name).stem for name in self.packed.files() if name.startswith("scores/"))
+        return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
+
+    def result_path(self, kind: str, split: str) -> Path:
+        """A file of results, which is the one that was written, or none. Raises RunError."""
+        name, known, anew = _result(kind, split), self.known_hashes(), self._anew(split)
+        path = self.file(name)
+        if self.packed is not None:
+            return path
+        if name in known:
+            try:
+                verify_file(path, known[name], anew)
+            except RunError:
+                if self.known_hashes() == known:
+                    raise
+                return self.result_path(kind, split)  # another process evaluated just now
+        elif "config.yaml" in known and path.is_file():
+            raise RunError(f"{path} is no result of this run, or of an evaluation that was cut short; {anew}")
+        return path
+
+    def _anew(self, split: str) -> str:
+        return f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes it anew"
+
+    def read_scores(self, split: str) -> dict[str, dict[str, float]]:
+        """Task → name → score. Raises RunError where the file is damaged."""
+        scores: dict[str, dict[str, float]] = read_json(self.result_path("scores", split), remedy=self._anew(split))
+        return scores
+
+    def score_rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each split, task and score, with every setting by its path; RunError where a file is damaged."""
+        tree = filled(self.read_config())
+        decoders = tree.get("decoders", {})
+        settings = {path: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for path, v in flat(tree)}
+        for split in self.splits():
+            for task, values in self.read_scores(split).items():
+                for score, value in values.items():
+                    main = score == main_score(task, decoders)
+                    where = {"run": str(self.path), "split": split, "task": task, "score": score, "main": main}
+                    yield {**where, "value": value, **settings}
+
+    def has_counts(self, split: str) -> bool:
+        return self.file(_result("counts", split)).is_file()
+
+    def read_counts(self, split: str) -> dict[str, Any]:
+        """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
+        counts: dict[str, Any] = read_json(self.result_path("counts", split), remedy=self._anew(split))
+        return counts
+
+    def why_damaged(self, split: str) -> str:
+        """The first thing that is wrong with the results of a split; "" where nothing is."""
+        try:
+            self.read_scores(split)
+            self.read_counts(split)
+            self.result_path("predictions", split)
+        except RunError as error:
+            return str(error)
+        return ""
+
+    def read_predictions(self, split: str) -> list[Sentence]:
+        """In the order of the split. Raises RunError, naming file and line."""
+        self.refuse_packed("predictions")
+        path = self.result_path("predictions", split)
+        if not path.is_file():
+            raise RunError(f"{path} is missing; {self._anew(split)}")
+        return list(read_sentences(path))
+
+    def refuse_packed(self, what: str) -> None:
+        """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
+        if self.packed is not None:
+            raise RunError(f"{self.path} is a run of a study, without {what}; name the run folder itself")
+
+    def has_labels(self, split: str) -> bool:
+        """True where labels are counted by sentence, as in a study; else predictions and corpus say them."""
+        return self.packed is not None and self.file(f"labels/{split}.json").is_file()
+
+    def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
+        """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
+
+        Raises:
+            RunError: there are none.
+        """
+        with reading(path := self.file(f"labels/{split}.json")):
+            rows = read_json(path)[task].items()
+            return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
+
+
+def _is_result(name: str) -> bool:
+    return name.partition("/")[0] in RESULTS
+
+
+def _result(kind: str, split: str) -> str:
+    return f"{kind}/{split}.{RESULTS[kind]}"

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mtlprune.config.blocks import filled
 from mtlprune.io.files import from_here, reading
 from mtlprune.layers import in_order, layer_order
-from mtlprune.runs.folder import RunError, RunFolder, flat, is_aside
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.settings import flat, is_aside
 
 if TYPE_CHECKING:
     import numpy as np

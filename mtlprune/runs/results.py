@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.io.files import (
     RunError,
     file_sha256,
@@ -38,8 +37,6 @@ KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
 AGAIN = "run the analysis again"
-CLOSED_GATE = OPEN_ABOVE
-"""Gates up to this are closed."""
 
 Grid = NDArray[np.float64]  # (L, A)
 Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]

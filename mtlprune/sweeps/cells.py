@@ -7,14 +7,15 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import read_info
-from mtlprune.runs.folder import flat
+from mtlprune.runs.settings import flat
 from mtlprune.sweeps.folder import Place, folders_by_digest, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 
@@ -179,25 +180,12 @@ def _filled(where: str, name: str, values: Mapping[str, str]) -> str:
 
 
 def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Every cell after those it needs, otherwise as in the file."""
-    ordered: dict[str, None] = {}
-    for start in needs:
-        path: dict[str, Iterator[str]] = {}  # cells begun, and what is left of those that each needs
-        name: str | None = start if start not in ordered else None
-        while name is not None:
-            left = path.setdefault(name, iter(needs[name]))
-            other = next((other for other in left if other not in ordered), None)
-            if other in path:
-                raise SweepError(
-                    f"{specification.path}: cells need each other in a circle: {' → '.join([*path, other])}"
-                )
-            if other is None:
-                ordered[name] = None
-                del path[name]
-                name = next(reversed(path), None)
-            else:
-                name = other
-    return list(ordered)
+    """Every cell after those it needs."""
+    try:
+        return list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise SweepError(f"{specification.path}: cells need each other in a circle: {circle}") from None
 
 
 def _refuse_splits(specification: SweepSpecification, name: str, config: Config, splits: Iterable[str]) -> None:
@@ -211,42 +199,19 @@ def _refuse_splits(specification: SweepSpecification, name: str, config: Config,
             )
 
 
-def narrowed(
-    sweep: Sweep, only: Sequence[str] = (), seeds: Sequence[int] = (), encoders: Sequence[str] = ()
-) -> dict[str, Cell]:
-    """Some of the cells, and those that they need. Raises SweepError: nothing is called so.
+def narrowed(sweep: Sweep, only: Sequence[str]) -> dict[str, Cell]:
+    """The cells of these names, or patterns such as ``gates-*``, and those that they need; all, if none is given.
 
-    Args:
-        only: names of cells, or patterns such as ``gates-*``.
-        seeds, encoders: values of train.seed and encoder.name (or its last part).
+    Raises:
+        SweepError: nothing is called so.
     """
-    for pattern in only:
-        if not fnmatch.filter(sweep.cells, pattern):
-            raise SweepError(f"--only: {sweep.file} has no cell {pattern}{nearest(pattern, sweep.cells)}")
-    known = {str(cell.config.train.seed) for cell in sweep.cells.values()}
-    _check(sweep, "--seeds", "seed", map(str, seeds), known)
-    _check(sweep, "--encoders", "encoder", encoders, {n for c in sweep.cells.values() for n in _names(c)})
     chosen: set[str] = set()
+    for pattern in only or ["*"]:
+        named = fnmatch.filter(sweep.cells, pattern)
+        if not named:
+            raise SweepError(f"--only: {sweep.file} has no cell {pattern}{nearest(pattern, sweep.cells)}")
+        chosen.update(named)
     for cell in reversed(list(sweep.cells.values())):  # cells come after those they need
-        named = not only or any(fnmatch.fnmatchcase(cell.name, pattern) for pattern in only)
-        seeded = not seeds or cell.config.train.seed in seeds
-        encoded = not encoders or bool(_names(cell) & set(encoders))
-        if cell.name in chosen or (named and seeded and encoded):
-            chosen |= {cell.name, *cell.needs}
-    if not chosen:
-        raise SweepError(f"{sweep.file}: no cell meets --only, --seeds and --encoders together")
+        if cell.name in chosen:
+            chosen.update(cell.needs)
     return {name: cell for name, cell in sweep.cells.items() if name in chosen}
-
-
-def _names(cell: Cell) -> set[str]:
-    name = cell.config.encoder.name
-    return {name, name.rpartition("/")[2]}
-
-
-def _check(sweep: Sweep, option: str, what: str, values: Iterable[str], known: Collection[str]) -> None:
-    for value in values:
-        if value not in known:
-            names = ", ".join(sorted(known))
-            raise SweepError(
-                f"{option}: {sweep.file} has no cell with {what} {value}{nearest(value, known)}; found {names}"
-            )

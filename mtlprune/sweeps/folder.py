@@ -170,11 +170,11 @@ def read_index(root: Path) -> dict[str, Any]:
     """The name, the file and the cells of a sweep. Raises SweepError."""
     if not (root / INDEX).is_file():
         raise SweepError(f"{root} holds no sweep (no {INDEX} in it); `mtlprune sweep FILE --out {root}` makes one")
-    index = read_json(root / INDEX, SweepError, "`mtlprune sweep FILE` writes it anew")
-    cells = index.get("cells") if isinstance(index, dict) else None
-    inner = cells.values() if isinstance(cells, dict) else [None]
-    if not all(isinstance(c, dict) and isinstance(c.get("folder"), str) for c in inner):
-        raise SweepError(f"{root / INDEX}: expected the folder of each cell; `mtlprune sweep FILE` writes it anew")
+    remedy = "`mtlprune sweep FILE` writes it anew"
+    with reading(root / INDEX, SweepError, remedy):
+        index: dict[str, Any] = read_json(root / INDEX, SweepError, remedy)
+        for cell in index["cells"].values():
+            Path(cell["folder"])
     return index
 
 
@@ -187,7 +187,7 @@ def default_folder(name: str) -> Path:
 
 
 def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
-    """Runs of the finished cells of a sweep, in the order of its file.
+    """Runs of the finished cells of a sweep, each after those it needs.
 
     Args:
         path: the sweep's folder or a study of it, or its file where the folder is the usual one.

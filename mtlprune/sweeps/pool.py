@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from subprocess import DEVNULL, Popen, TimeoutExpired
+from subprocess import DEVNULL, Popen
 
 import yaml
 
@@ -20,11 +20,9 @@ from mtlprune.sweeps.worker import STOPPED
 POLL = 0.2
 LATER = 5.0
 """Seconds until a cell on which a process outside the pool works is looked at again."""
-PATIENCE = 20.0
-"""Seconds for processes to end at once when they are asked a second time."""
 
 Watch = Callable[[str, Cell, str], None]
-"""Called with what happened (started, done, failed, blocked, stopped, waiting, killed), to which cell, and a note."""
+"""Called with what happened (started, done, failed, blocked, stopped, waiting), to which cell, and a note."""
 
 
 @dataclass
@@ -90,8 +88,6 @@ class Pool:
         """Name → state of the cells about which nothing will change any more."""
         self.later: dict[str, float] = {}
         """Name → when to look again at a cell on which another process works."""
-        self.killed: set[str] = set()
-        """Cells one process of which was killed: the system may have been short of memory. They are tried once more."""
 
     def run(self) -> dict[str, State]:
         """Work until every cell is done, has failed, or is blocked by one that has.
@@ -167,26 +163,14 @@ class Pool:
             self.watch("stopped", cell, "")
         elif standing.kind == "running":
             self._wait_for_other(cell)
-        elif code == -signal.SIGKILL and cell.name not in self.killed:
-            self.killed.add(cell.name)
-            self.watch("killed", cell, "its process was killed by SIGKILL (is there enough memory?); it is tried again")
         else:
-            reason = standing.note if standing.kind == "failed" else self._why_ended(cell, code)
+            reason = standing.note if standing.kind == "failed" else _why_ended(code)
             if cell.place.read_failure() is None:
                 cell.place.write_failure(reason)
             self._end(cell, replace(standing, kind="failed", note=reason))
 
-    def _why_ended(self, cell: Cell, code: int) -> str:
-        if code == STOPPED:
-            return "its process was stopped by a signal from elsewhere; it can go on"
-        if code >= 0:
-            return f"its process ended with exit code {code}"
-        repeated = " a second time" if cell.name in self.killed else ""
-        hint = "; is there enough memory?" if -code == signal.SIGKILL else ""
-        return f"its process was killed by {signal.Signals(-code).name}{repeated}{hint}"
-
     def _stop_workers(self) -> None:
-        """Have all processes write a checkpoint and end; at once where we are asked a second time."""
+        """Have all processes write a checkpoint and end; kill them where we are asked a second time."""
         processes = [worker.process for worker in self.workers.values()]
         for process in processes:
             process.terminate()
@@ -194,17 +178,16 @@ class Pool:
             for process in processes:
                 process.wait()
         except KeyboardInterrupt:
-            _stop_at_once(processes)
+            for process in processes:
+                process.kill()
             raise
         self._collect()
 
 
-def _stop_at_once(processes: Iterable[Popen[bytes]]) -> None:
-    until = time.monotonic() + PATIENCE
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(max(0.1, until - time.monotonic()))
-        except TimeoutExpired:
-            process.kill()
+def _why_ended(code: int) -> str:
+    if code == STOPPED:
+        return "its process was stopped by a signal from elsewhere; it can go on"
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    hint = "; is there enough memory?" if -code == signal.SIGKILL else ""
+    return f"its process was killed by {signal.Signals(-code).name}{hint}"

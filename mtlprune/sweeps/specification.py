@@ -118,16 +118,17 @@ def read_specification(path: Path) -> SweepSpecification:
         raise SweepError(f"{path}: base: expected a preset or a configuration file, found {tree.get('base')!r}")
     if not tree.get("grid") and not tree.get("cells"):
         raise SweepError(f"{path}: expected a grid or cells, found neither: nothing to run")
-    axes = {name: _axis(path, name, values) for name, values in _block(path, tree, "grid").items()}
+    settings, grid, cells = (_mapping(path, key, tree.get(key)) for key in ("settings", "grid", "cells"))
+    axes = {name: _axis(path, name, values) for name, values in grid.items()}
     specification = SweepSpecification(
         path,
         _label(path, "name", tree.get("name", path.stem)),
         tree["base"],
-        _block(path, tree, "settings"),
+        settings,
         axes,
         _rules(path, tree, "only", axes),
         _rules(path, tree, "exclude", axes),
-        {_label(path, "cells", name): _settings(path, name, own) for name, own in _block(path, tree, "cells").items()},
+        {_label(path, "cells", name): _mapping(path, name, own) for name, own in cells.items()},
         tuple(str(split) for split in _list(tree.get("evaluate") or [])),
     )
     _check_cells(specification)
@@ -150,25 +151,17 @@ def _check_cells(specification: SweepSpecification) -> None:
         raise SweepError(f"{specification.path}: only and exclude leave no cell; loosen them")
 
 
-def _block(path: Path, tree: Tree, key: str) -> Tree:
-    block = tree.get(key) or {}
-    if not isinstance(block, dict):
-        raise SweepError(f"{path}: {key}: expected keys and values, found {block!r}")
-    return block
-
-
-def _settings(path: Path, where: Any, settings: Any) -> Tree:
-    if settings is not None and not isinstance(settings, dict):
-        raise SweepError(f"{path}: {where}: expected settings such as {{tasks: pos}}, found {settings!r}")
-    return settings or {}
+def _mapping(path: Path, where: str, value: Any) -> Tree:
+    if value is not None and not isinstance(value, dict):
+        raise SweepError(f"{path}: {where}: expected keys and values such as {{tasks: pos}}, found {value!r}")
+    return value or {}
 
 
 def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
     """Name of a value → its settings."""
     if isinstance(values, dict) and values:
-        return {
-            _label(path, f"grid.{axis}", name): _settings(path, f"grid.{axis}.{name}", values[name]) for name in values
-        }
+        where = f"grid.{axis}"
+        return {_label(path, where, name): _mapping(path, f"{where}.{name}", own) for name, own in values.items()}
     if not isinstance(values, list) or not values:
         raise SweepError(f"{path}: grid.{axis}: expected names with settings, or a list of values, found {values!r}")
     named: dict[str, Tree] = {}

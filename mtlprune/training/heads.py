@@ -17,9 +17,10 @@ from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import HeadHooks, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.groups import encoder_name
-from mtlprune.runs.results import CLOSED_GATE, read_result
+from mtlprune.runs.results import read_result
 
 Sets = dict[str, Tensor]
 """Task, or "shared", → (L, A) of bool."""
@@ -113,7 +114,7 @@ def _claimed(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
                 f"{key}.claims: expected claims of {places.layers} layers × {places.heads} heads, found "
                 f"{grids[0].shape[0]} × {grids[0].shape[1]} in {folder}"
             )
-        claimed[task] = torch.from_numpy(2 * (np.stack(grids) > CLOSED_GATE).sum(0) > len(grids))
+        claimed[task] = torch.from_numpy(2 * (np.stack(grids) > OPEN_ABOVE).sum(0) > len(grids))
     return claimed
 
 

@@ -18,7 +18,8 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.folder import TREATED, RunError, RunFolder, flat
+from mtlprune.runs.folder import TREATED, RunError, RunFolder
+from mtlprune.runs.settings import flat
 from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import check_syntax, check_uas
 from mtlprune.training.data import load_data, read_splits

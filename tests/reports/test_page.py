@@ -149,7 +149,7 @@ def test_latency_of_removal(tmp_path, study):
     assert "10.0" in page.sections["latency"] and "20 % (ideal 25 %)" in page.sections["latency"]
     assert "the machine was busy" in page.sections["caveats"]
     file.write_text("{}")
-    with pytest.raises(RunError, match="expected cells with batch"):
+    with pytest.raises(RunError, match=r"latency\.json: unexpected content: no 'cells'"):
         report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
 
 

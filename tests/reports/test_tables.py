@@ -14,13 +14,11 @@ import pytest
 from counted_runs import write_run
 from gated_runs import append_gates
 
-from mtlprune.evaluation.scores import MAIN, NAMES, main_score
+from mtlprune.evaluation.scores import main_score
 from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
-from mtlprune.layers import KINDS
 from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
 from mtlprune.reports.scores.tables import grids, markdown, records, to_csv, to_json
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import DescribedRun
 
 
 @pytest.fixture
@@ -125,18 +123,6 @@ def test_refusals_are_sentences_and_the_same_run_twice_is_one(make):
         with pytest.raises(RunError, match=said):
             compare(runs, split)
     assert table([run, run]) == [["task", "STL"], ["POS accuracy", "1.00"]]
-
-
-def test_every_kind_has_a_title():
-    assert set(NAMES) - {"las_no_punct"} == set(KINDS) == set(MAIN)
-
-
-def test_settings_that_came_later_do_not_split_a_column(tmp_path):
-    old = write_run(tmp_path / "old", {"pos": 0.8}, seed=1)
-    new = write_run(tmp_path / "new", {"pos": 0.8}, seed=2, **{"encoder.fusion": "none", "train.cosreg": 0.0})
-    other = write_run(tmp_path / "other", {"pos": 0.8}, seed=2, **{"encoder.fusion": "gate"})
-    runs = [DescribedRun.read(folder) for folder in (old, new, other)]
-    assert runs[0].settings == runs[1].settings != runs[2].settings
 
 
 TASKS = ("pos", "dep", "srl")

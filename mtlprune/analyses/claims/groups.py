@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
 from mtlprune.analyses.reading import Reading
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
-from mtlprune.runs.results import CLOSED_GATE, Result, head_rows
+from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
 Grid = NDArray[np.float64]  # (L, A)
@@ -128,7 +129,7 @@ def compared(
         if not groups.fit(one):
             notes.append(f"{name} is not compared with claims: they are of {groups.encoder}'s heads.")
             continue
-        if closed := int((grids["gate"] <= CLOSED_GATE).sum()):
+        if closed := int((grids["gate"] <= OPEN_ABOVE).sum()):
             notes.append(
                 f"{name} has {closed} heads closed; they take no part in its comparison with claims, so free heads may "
                 "be missing."
@@ -180,7 +181,7 @@ def compare(
         against["gates"] = groups.mean_gate()
     tests: list[dict[str, Any]] = []
     for measure in measures:
-        values = np.where(heads["gate"] > CLOSED_GATE, heads[measure], np.nan)
+        values = np.where(heads["gate"] > OPEN_ABOVE, heads[measure], np.nan)
         for first, second in combinations(GROUPS, 2):
             value, p, n = difference(values, groups.of(first), groups.of(second), permutations, (seed, salt))
             tests.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})

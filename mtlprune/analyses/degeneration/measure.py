@@ -33,7 +33,8 @@ from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
-from mtlprune.runs.results import CLOSED_GATE, Part, Result, head_rows, joined, tidy
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.runs.results import Part, Result, head_rows, joined, tidy
 from mtlprune.statistics.twonn import likelihood
 
 Floats = NDArray[np.float64]
@@ -187,12 +188,12 @@ class DegenerationSurvey:
             for name, values in columns.items():
                 grids[name][layer, kept] = values.numpy()
             for place, head in enumerate(kept):
-                if gate[layer, head] > CLOSED_GATE:
+                if gate[layer, head] > OPEN_ABOVE:
                     rows = words[self.sample.rows, place].double()
                     grids["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
                     grids["dimension"][layer, head] = likelihood(words[self.sample.lone, place].double())
                     grids["margin"][layer, head] = maths.margin(rows)
-        return {"gate": gate} | {name: np.where(gate > CLOSED_GATE, values, np.nan) for name, values in grids.items()}
+        return {"gate": gate} | {name: np.where(gate > OPEN_ABOVE, values, np.nan) for name, values in grids.items()}
 
 
 # -- where the mean vector comes from ----------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.claims.show import by_claims, tests_table
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
-from mtlprune.runs.results import CLOSED_GATE, Result
+from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
@@ -330,7 +331,7 @@ def _maps(result: Result) -> Spec | None:
     shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not shown:
         return None
-    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > CLOSED_GATE)
+    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > OPEN_ABOVE)
     maps = [
         head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(shown)))
         for key, title in shown.items()

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.dissection import NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
-from mtlprune.runs.results import CLOSED_GATE, Result
+from mtlprune.runs.results import Result
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
@@ -275,7 +276,7 @@ def _maps(result: Result) -> Spec:
     """Maps of layers by heads, one an encoder: mean importance of each head in the last layer."""
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
-    values = frame["importance"].where(frame["gate"] > CLOSED_GATE)
+    values = frame["importance"].where(frame["gate"] > OPEN_ABOVE)
     frame = frame.assign(value=values, words=[number(100 * v, 0) if abs(v) >= 0.005 else "" for v in values])
     charts = [
         cells(rows, "head", "layer", (-limit, limit), title=str(name), size=(27, 20))

@@ -121,30 +121,17 @@ def _figure(
 LATENCY = "latency.json"
 
 
-def read_latency(path: Path) -> dict[str, Any]:
-    """One file, or that of a run folder. Raises RunError where it is missing or holds something else."""
-    file = path / LATENCY if path.is_dir() else path
-    if not file.is_file():
-        raise RunError(f"{file} is missing; `mtlprune prune RUN --out DIR` measures and writes it")
-    remedy = "expected cells with batch, length and seconds of the encoder and its attention, see `mtlprune prune`"
-    tree = read_json(file, RunError, remedy)
-    with reading(file, RunError, remedy):
-        for cell in tree["cells"]:
-            for name in ("encoder", "attention"):
-                part = cell[name]
-                float(part["ideal_gain"]), float(part["gain"])
-                [float(part["seconds"][kind]) for kind in ("full", "masked", "removed")]
-            int(cell["batch"]), int(cell["length"])
-    return tree
-
-
 def latency_part(files: Sequence[Path]) -> Part | None:
     """The part of the page; None where nothing was measured."""
-    if not files:
-        return None
-    read_files = [(str(file.parent if file.name == LATENCY else file), read_latency(file)) for file in files]
-    caveats = []
-    for title, tree in read_files:
+    shown, caveats = [], []
+    for file in (path / LATENCY if path.is_dir() else path for path in files):
+        title, remedy = (
+            str(file.parent if file.name == LATENCY else file),
+            "`mtlprune prune RUN --out DIR` measures and writes it",
+        )
+        with reading(file, RunError, remedy):
+            tree = read_json(file, RunError, remedy)
+            shown.append(_one(title, tree))
         if float(tree.get("load") or 0) > 1.5 * float(tree.get("threads") or 1):
             caveats.append(
                 f"{title}: the machine was busy while it was measured (load {tree['load']} on {tree.get('threads')} "
@@ -152,11 +139,11 @@ def latency_part(files: Sequence[Path]) -> Part | None:
             )
         if worse := [f"{c['batch']} × {c['length']}" for c in tree["cells"] if c["encoder"]["gain"] <= 0]:
             caveats.append(f"{title}: removal saves no time at batch × length {', '.join(worse)}.")
-    return Part("latency", "What removal saves", {"files": [_one(*one) for one in read_files]}, caveats)
+    return Part("latency", "What removal saves", {"files": shown}, caveats) if files else None
 
 
 def _one(title: str, tree: dict[str, Any]) -> dict[str, Any]:
-    told = ("device", "precision", "threads", "torch", "load")
+    conditions = ("device", "precision", "threads", "torch", "load")
     caption = "Time of the encoder saved, by batch × length: a dot; the line goes from there to the ideal."
     what = "Time of the encoder saved, batch × length"
     return {
@@ -164,7 +151,7 @@ def _one(title: str, tree: dict[str, Any]) -> dict[str, Any]:
         "saved": forest_figure([_saved(cell) for cell in tree["cells"]], what, "time saved, %", caption),
         "encoder": _table(tree, "encoder", f"Latency of {title}, encoder"),
         "attention": _table(tree, "attention", f"Latency of {title}, attention blocks"),
-        "about": ", ".join(f"{name} {tree[name]}" for name in told if name in tree),
+        "about": ", ".join(f"{name} {tree[name]}" for name in conditions if name in tree),
     }
 
 
@@ -172,17 +159,17 @@ def _saved(cell: dict[str, Any]) -> Interval:
     """A dot at what is saved, a line to what would be ideal."""
     gain, ideal = (100 * float(cell["encoder"][name]) for name in ("gain", "ideal_gain"))
     where = f"{cell['batch']} × {cell['length']}"
-    told = f"{percent(gain / 100)} (ideal {percent(ideal / 100)})"
-    return Interval(f"{where}: {told}", gain, min(gain, ideal), max(gain, ideal), True, f"{where}: {told}")
+    words = f"{where}: {percent(gain / 100)} (ideal {percent(ideal / 100)})"
+    return Interval(words, gain, min(gain, ideal), max(gain, ideal), True, words)
 
 
 def _table(tree: dict[str, Any], part: str, name: str) -> Grid:
     header = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
     rows = []
     for cell in tree["cells"]:
-        found, share = cell[part], cell[part].get("reached")
-        times = [f"{1000 * found['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
+        latency, share = cell[part], cell[part].get("reached")
+        times = [f"{1000 * latency['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
         reached = "–" if share is None else percent(share) if -0.5 <= share <= 1.5 else "noise"
-        gains = [percent(found["gain"]), percent(found["ideal_gain"]), reached]
+        gains = [percent(latency["gain"]), percent(latency["ideal_gain"]), reached]
         rows.append([str(cell["batch"]), str(cell["length"]), *times, *gains])
     return Grid(header, rows, 0, name)

@@ -10,8 +10,8 @@ import numpy as np
 from mtlprune.evaluation.head_masks import head_names
 from mtlprune.figures.grid import Grid
 from mtlprune.reports.page.render import Part
-from mtlprune.runs.folder import flat
 from mtlprune.runs.groups import DescribedRun, treatment_way
+from mtlprune.runs.settings import flat
 
 _Heads = Mapping[str, Sequence[str]]
 """Task, or "shared" → heads such as 3-7."""

@@ -439,12 +439,14 @@ def tests_legend(comparison: Comparison) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Which runs are left out, what the tests cannot say, and which differences have none and why."""
+    unknown = {cell: test.difference.unknown for cell, test in comparison.tests.items()}
+    without_error = "The difference of {} has no interval: {}, so its error cannot be estimated."
     return [
         *comparison.left_out,
         *_reach(comparison),
         *_seeds(comparison),
-        *_without_error(comparison),
-        *_untested(comparison),
+        *(without_error.format(cells, reason) for reason, cells in _cells_by_reason(comparison, unknown)),
+        *(f"Not tested, {cells}: {reason}." for reason, cells in _cells_by_reason(comparison, comparison.untested)),
     ]
 
 
@@ -489,17 +491,6 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
                 f"distribution, seeds alone show nothing at {LEVEL}. The interval over seeds and sentences takes what "
                 "seeds do as normal."
             )
-
-
-def _without_error(comparison: Comparison) -> Iterator[str]:
-    reasons = {cell: test.difference.unknown for cell, test in comparison.tests.items()}
-    for reason, cells in _cells_by_reason(comparison, reasons):
-        yield f"The difference of {cells} has no interval: {reason}, so its error cannot be estimated."
-
-
-def _untested(comparison: Comparison) -> Iterator[str]:
-    for reason, cells in _cells_by_reason(comparison, comparison.untested):
-        yield f"Not tested, {cells}: {reason}."
 
 
 def _cells_by_reason(comparison: Comparison, reasons: Mapping[tuple[int, str], str]) -> Iterator[tuple[str, str]]:
