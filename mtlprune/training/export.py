@@ -83,11 +83,7 @@ class Exported:
 
 
 def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
-    """Check what is asked for. Nothing is written.
-
-    Raises:
-        RunError: no run, an encoder that plain transformers cannot compute, a task or a head that it has not.
-    """
+    """Check what is asked for. Nothing is written. Raises RunError."""
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
     part, pruning, path = config.encoder, config.pruning, folder.path
