@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mtlprune.config.blocks import SyntaxConfig, as_folder_name
-from mtlprune.config.config import ConfigError, apply_override, digest, read_tree, validated
+from mtlprune.config.config import ConfigError, apply_override, read_tree, validated
 from mtlprune.io.block import Block
 
 
@@ -136,15 +136,6 @@ class WatchConfig(Block):
     blimp_pairs: int | None = Field(default=None, ge=1)
     """Of each paradigm, the first so many (all, if not given)."""
 
-    @model_validator(mode="after")
-    def _has_pairs(self) -> "WatchConfig":
-        if self.blimp_pairs is not None and self.blimp is None:
-            raise ValueError(
-                "watch.blimp_pairs has an effect only with watch.blimp; leave it out (if a base file has it, say "
-                "watch.blimp_pairs=null)"
-            )
-        return self
-
 
 class PretrainConfig(Block):
     """One pretraining."""
@@ -176,10 +167,6 @@ class PretrainConfig(Block):
         if self.watch.first > self.train.steps:
             raise ValueError(f"watch.first: {self.watch.first} is beyond the end, train.steps {self.train.steps}")
         return self
-
-    def digest(self) -> str:
-        """Eight letters that name this configuration: equal configurations, equal letters."""
-        return digest(self)
 
     def log_steps(self) -> list[int]:
         """Updates after which a checkpoint is written: 0, then evenly spaced logarithms from ``first`` to the last."""

@@ -173,9 +173,6 @@ def make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.Ad
     return torch.optim.AdamW(groups, fused=model.device.type in ("cpu", "cuda"))
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
-
-
 def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
     """By name of folder. Raises CorpusError, or ConfigError where two have one name."""
     corpora: dict[str, Corpus] = {}
@@ -197,10 +194,6 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
 
     Args:
         config: with device, precision and threads decided.
-
-    Raises:
-        ConfigError, CorpusError, EncoderError: data or settings that do not fit, in words.
-        RunError: the disk is full.
     """
     settle(config.train.threads)
     train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
@@ -267,9 +260,6 @@ def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping
         )
     if all(sentence.dep is None for sentences in dev.values() for sentence in sentences):
         raise ConfigError(f"data.dev: UAS of heads needs dependency trees, and {config.data.dev} has none")
-
-
-# -- what is measured at an evaluation ---------------------------------------------------------------------------------
 
 
 ROWS = 64

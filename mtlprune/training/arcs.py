@@ -248,9 +248,6 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
         yield seen
 
 
-# -- The penalty on attention along arcs in multi-task training: on all heads, or on a named set of them --
-
-
 def check_syntax(run: NewRun) -> None:
     """Refuse a penalty where there are no trees, on heads that are not there, or where several processes each see only
     their own arcs. Raises ConfigError."""
@@ -271,20 +268,12 @@ def check_syntax(run: NewRun) -> None:
         named_heads(config.syntax.heads, run.model.encoder.places.kept)
 
 
-# -- Which heads attend along dependency arcs, at every evaluation of a training: uas.jsonl --
-
-
 UNGATED = "none"
 """The place of a gate set's name in a run without gates."""
 
 
 def check_uas(run: NewRun) -> None:
-    """Refuse at the beginning what could not be measured at the first evaluation.
-
-    Raises:
-        ConfigError: no sentence of dev has a tree.
-        EncoderError: a family whose heads are unknown, or an encoder without context.
-    """
+    """Refuse at the beginning what could not be measured: dev without trees, an encoder whose heads are unknown."""
     if not run.config.train.log_uas:
         return
     if all(sentence.dep is None for sentence in run.dev):
@@ -292,7 +281,7 @@ def check_uas(run: NewRun) -> None:
             "train.log_uas: UAS of heads needs dependency trees, and no sentence of the split "
             f"{run.config.data.dev} has one; leave it out, or take a corpus with the layer dep"
         )
-    _ = run.model.encoder.places
+    _ = run.model.encoder.places  # raises EncoderError
 
 
 def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:

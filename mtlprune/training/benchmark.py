@@ -6,8 +6,10 @@ fastest time of each (kind, batch) counts, so that a busy machine disturbs less.
 
 import itertools
 import logging
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -226,8 +228,8 @@ def seconds_of(
 
 def peak_memory(config: Config, batches: int) -> int:
     """Peak memory in bytes of a fresh process (or of its GPU) that makes MTL updates."""
-    size: int = hardware.in_fresh_process(_train_alone, config.model_dump(mode="json"), batches)
-    return size
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_train_alone, config.model_dump(mode="json"), batches).result()
 
 
 def _train_alone(tree: dict[str, Any], batches: int) -> int:

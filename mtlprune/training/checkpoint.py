@@ -78,7 +78,7 @@ class Progress:
                 write_text(path, text)
 
     def end(self) -> dict[str, Any]:
-        """The state of a finished run that its manifest has: all but the lines of its logs."""
+        """The state of a finished run in its manifest: all but the lines of its logs."""
         return {key: value for key, value in asdict(self).items() if key != "logs"}
 
 

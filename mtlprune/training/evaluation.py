@@ -21,6 +21,8 @@ from mtlprune.sentence import Sentence
 from mtlprune.training import hardware
 from mtlprune.training.parallel import ALONE, ProcessGroup
 
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class Evaluation:
@@ -55,7 +57,8 @@ def evaluate(
     decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
     with collector_paused():
         if group.size == 1:
-            return count(sentences, list(model.annotate(sentences, precision)), decoders)
+            predictions = list(model.annotate(sentences, precision))
+            return _scored(predictions, {task: _count(task, sentences, predictions) for task in decoders}, decoders)
         rows = share(model, sentences, group)
         own = [sentences[row] for row in rows]
         predicted = list(model.annotate(own, precision)) if own else []
@@ -73,17 +76,6 @@ def share(model: MultiTaskModel, sentences: Sequence[Sentence], group: ProcessGr
     lengths = [len(pieces.ids) for pieces in model.encoder.tokenize_all([sentence.words for sentence in sentences])]
     own = list(evaluation_batches(lengths))[group.rank :: group.size]
     return sorted(row for batch in own for row in batch)
-
-
-def count(
-    gold: Sequence[Sentence], predictions: list[Sentence], decoders: Mapping[str, Mapping[str, Any]]
-) -> Evaluation:
-    """Per-sentence counts and scores of predictions against gold sentences, in the same order.
-
-    Args:
-        decoders: task → its decoder's settings, of the tasks to count.
-    """
-    return _scored(predictions, {task: _count(task, gold, predictions) for task in decoders}, decoders)
 
 
 def _count(task: str, gold: Sequence[Sentence], predictions: Sequence[Sentence]) -> list[dict[str, int] | None]:
@@ -104,12 +96,6 @@ def _scored(
             table[task] = scores.score(kind_of(task, decoders), known)
     names = {task: scores.main_score(task, decoders) for task in table}
     return Evaluation(predictions, counts, table, names)
-
-
-# -- Score a run on a split, and keep the results in its folder --
-
-
-log = logging.getLogger(__name__)
 
 
 def evaluate_run(

@@ -1,10 +1,8 @@
 """The precision, device and threads of a run, decided once, and how much memory its process took."""
 
-import multiprocessing
 import os
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,9 +98,6 @@ def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
     return config.model_copy(update={"train": settings.model_copy(update=fixed)})
 
 
-# -- How much memory this process took --
-
-
 def peak_memory(device: torch.device | None = None) -> int:
     """The peak memory of this process so far, in bytes: of a GPU, if that is the device, else main memory."""
     if device is not None and device.type == "cuda":
@@ -114,12 +109,3 @@ def peak_memory(device: torch.device | None = None) -> int:
                 return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def in_fresh_process(work: Callable[..., Any], *args: Any) -> Any:
-    """The result of a function in a process of its own, which has taken no memory before."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        result = pool.apply(work, args)
-        pool.close()
-        pool.join()  # a process that is killed leaves locks behind, of which Python warns
-        return result

@@ -32,10 +32,6 @@ def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: 
     Args:
         one_set: one for all tasks, not one for each.
         key: of the setting, for messages.
-
-    Raises:
-        ConfigError: heads that the encoder does not have, tasks without heads, a Result of another encoder.
-        ResultError: a claims Result that cannot be read.
     """
     places = model.encoder.places
     tasks = (SHARED,) if one_set else config.tasks

@@ -52,14 +52,7 @@ class Inspection:
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
-    """Verify the corpus, make the model, tokenise, and count. Nothing is written.
-
-    Raises:
-        CorpusError, SentenceError: the corpus is damaged.
-        ConfigError: it does not fit the configuration.
-        EncoderError: the encoder cannot be had.
-        RunError: the device is not here.
-    """
+    """Verify the corpus, make the model, tokenise, and count. Nothing is written."""
     config = hardware.decide(config)
     corpus.verify()
     train, dev = read_splits(config, corpus)

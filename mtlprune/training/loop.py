@@ -1,10 +1,4 @@
-"""Training of a run: begun or taken up again, evaluated, and written into its folder; updates.py has the updates.
-
-    predict dev, count, score; keep the best weights, joint and by task    (train.evaluate_every: within epochs too)
-    checkpoint
-
-Of several processes only the first one writes.
-"""
+"""Training of a run: begun or taken up again, evaluated, and written into its folder; updates.py has the updates."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -301,15 +295,10 @@ def take_up(folder: RunFolder, progress: Progress) -> None:
     """
     for key, best in progress.best.items():
         folder.verify_weights(key, best)
-    progress.restore_logs(*logs(folder))
+    progress.restore_logs(folder.metrics_path, folder.gates_path, folder.uas_path)
     if progress.step:
         folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
         tidy(folder, progress)
-
-
-def logs(folder: RunFolder) -> tuple[Path, Path, Path]:
-    """The logs of a run, whether or not it keeps them."""
-    return folder.metrics_path, folder.gates_path, folder.uas_path
 
 
 def tidy(folder: RunFolder, progress: Progress) -> None:

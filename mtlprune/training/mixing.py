@@ -68,28 +68,19 @@ class MiniBatch(NamedTuple):
 def plan(
     settings: TrainConfig, lengths: Sequence[int], known: Known, generator: np.random.Generator
 ) -> list[list[MiniBatch]]:
-    """The mini-batches of an epoch, grouped into updates; arguments as for `batches`."""
+    """The mini-batches of an epoch, grouped into updates; arguments as for `batches`.
+
+    joint: every sentence with at least one of the layers once; a batch feeds every task. sampled: see there.
+    """
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
-        flat = joint(lengths, known, sentences, tokens, generator, settings.shuffle)
+        rows = [row for row in range(len(lengths)) if any(has[row] for has in known.values())]
+        cut = batches([lengths[row] for row in rows], sentences, tokens, generator, settings.shuffle)
+        flat = [MiniBatch(tuple(known), [rows[place] for place in batch]) for batch in cut]
     else:
         flat = sampled(lengths, known, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
-
-
-def joint(
-    lengths: Sequence[int],
-    known: Known,
-    sentences: int,
-    tokens: int,
-    generator: np.random.Generator,
-    shuffle: bool = True,
-) -> list[MiniBatch]:
-    """Every sentence with at least one of the layers once; a batch feeds every task."""
-    rows = [row for row in range(len(lengths)) if any(has[row] for has in known.values())]
-    cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
-    return [MiniBatch(tuple(known), [rows[place] for place in batch]) for batch in cut]
 
 
 def sampled(

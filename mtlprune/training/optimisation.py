@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from mtlprune.config.config import Config, ConfigError
+from mtlprune.config.config import Config
 from mtlprune.model import MultiTaskModel
 from mtlprune.training.callbacks import Callback, Losses
-from mtlprune.training.run import NewRun
-
-# -- CosReg on label weights: a penalty on the cosines between the rows of a decoder's last layer (Gao et al. 2019) --
 
 
 def unit_rows(rows: Tensor) -> Tensor:
@@ -67,18 +64,6 @@ class CosReg(Callback):
 def label_rows(model: MultiTaskModel, tasks: Iterable[str]) -> list[Tensor]:
     """The label weights of these tasks, a matrix each."""
     return [model.tasks[task].label_rows().rows for task in tasks]  # type: ignore[operator]
-
-
-def check_cosreg(run: NewRun) -> None:
-    """Raises ConfigError where train.cosreg is given and a task has no label rows to turn."""
-    for task in run.config.tasks if run.config.train.cosreg else ():
-        if run.model.tasks[task].label_rows() is None:  # type: ignore[operator]
-            raise ConfigError(
-                f"train.cosreg: the decoder of {task} has no matrix of label weights; leave it out, or that task"
-            )
-
-
-# -- AdamW for encoder, decoders and gates, and the schedule of the rates --
 
 
 def adam(state: Iterable[float], slope: float, rate: float) -> list[float]:

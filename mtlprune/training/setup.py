@@ -24,7 +24,6 @@ from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import check_syntax, check_uas
 from mtlprune.training.data import load_data, read_splits
 from mtlprune.training.hardware import settle
-from mtlprune.training.optimisation import check_cosreg
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import collect_labels, origins, read_labels, start_from
@@ -49,7 +48,6 @@ def check_trackers(run: NewRun) -> None:
 
 CHECKS: tuple[Callable[[NewRun], None], ...] = (
     check_trackers,
-    check_cosreg,
     check_pruning,
     check_syntax,
     check_rankings,
@@ -68,9 +66,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = Tr
         processes: that share the run out.
 
     Raises:
-        ConfigError: the data does not fit the configuration.
-        EncoderError: there is no such encoder.
-        RunError: the disk is full.
+        ConfigError, EncoderError, RunError: as `build_model`; or the disk is full.
     """
     settle(config.train.threads)
     train, dev = read_splits(config, corpus)
@@ -169,11 +165,7 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
 
 
 def check_whole(config: Config, folder: RunFolder) -> None:
-    """Refuse to go on with a run whose own files, or what it begins from, are not what they were.
-
-    Raises:
-        RunError: in words.
-    """
+    """Refuse to go on with a run whose own files, or what it begins from, are not what they were. Raises RunError."""
     folder.verify()
     if folder.checkpoint_path.exists():
         return

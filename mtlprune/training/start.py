@@ -23,10 +23,6 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
     Args:
         key: the setting that names it, for messages.
         own: the folder of the run that asks.
-
-    Raises:
-        ConfigError: no run, one that is not finished, or the asking one itself.
-        RunError: a damaged one.
     """
     folder = RunFolder(path)
     if own is not None and own.path.resolve() == folder.path.resolve():
@@ -41,12 +37,7 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
 
 
 def check_compatible(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
-    """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone.
-
-    Raises:
-        ConfigError: in words.
-        RunError: a damaged run.
-    """
+    """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone."""
     folder = check_finished(path, key, own)
     folder.refuse_packed("weights")
     other = build_config(folder.read_config(), str(folder.config_path))

@@ -1,15 +1,7 @@
-"""The updates of a training, alike for tasks and for masked-language modelling.
+"""The updates of a training, alike for tasks and for masked-language modelling; callbacks.py has their order.
 
-for each epoch:                       order of batches from (seed, epoch)
-    for each update:                  dropout and noise from (seed, step, tasks)
-        for each mini-batch:          one encoding; the losses of its tasks; callbacks weigh and add; backward
-        sum the gradients             of all processes, where there are several (parallel.py)
-        clip                          encoder and decoders together
-        callbacks' before_step        among them the gates' penalty, which is not clipped
-        step, schedule
-    evaluate, checkpoint
-
-Of several processes only the first one writes.
+The order of batches follows from (seed, epoch), dropout and noise from (seed, step, tasks). Of several processes only
+the first one writes.
 """
 
 from __future__ import annotations

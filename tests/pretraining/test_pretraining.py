@@ -55,7 +55,6 @@ def test_shipped_files_differ_by_the_price_alone():
     assert base.syntax.strength == 0 and configs["sas-minus"].syntax.strength > 0 > configs["sas-plus"].syntax.strength
     released = configs["sas-minus-released"].syntax
     assert released.release and released.model_copy(update={"release": None}) == configs["sas-minus"].syntax
-    assert len({config.digest() for config in configs.values()}) == 4
 
 
 exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
@@ -205,7 +204,7 @@ def test_a_checkpoint_is_a_model_that_others_load(done):
 
 
 def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining, tmp_path):
-    watch = {"points": 2, "every": 3, "blimp": None, "blimp_pairs": None, "models": False}
+    watch = {"points": 2, "every": 3, "blimp": None, "models": False}
     pretrained(small_pretraining(watch=watch), tmp_path)
     exactly(weights_of(done[0], 12), weights_of(tmp_path, 12))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-12"]
@@ -259,6 +258,6 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(RunError, match=r"holds mine.txt"):
         pretrained(small_pretraining(), tmp_path)
-    watch = {"points": 2, "first": 12, "blimp": None, "blimp_pairs": None}
+    watch = {"points": 2, "first": 12, "blimp": None}
     with pytest.raises(TrainingError, match=r"Lower train\.rate"):
         pretrained(small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch=watch), tmp_path / "run")

@@ -11,7 +11,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.removal import remove_heads
-from mtlprune.training.benchmark import Measured, Stepper, make_run, measure
+from mtlprune.training.benchmark import Measured, make_run, measure
 from mtlprune.training.pruning import head_removal
 from mtlprune.training.pruning.head_removal import TimedModel
 
@@ -35,20 +35,6 @@ def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings, tmp
     apart = with_sentences(settings, tmp_path / "c", lambda found: [s.with_layers(**next(layers)) for s in found])
     with pytest.raises(ConfigError, match="no batch holds the layers of all of pos, srl"):
         measure(build_config(apart), 2, 1, memory=False)
-
-
-def test_a_step_concerns_the_encoder_and_its_own_decoders(small_settings: Settings):
-    run, precision = make_run(build_config(small_settings("pos,dep")))
-    named = {id(p): name for name, p in run.model.named_parameters()}
-    for tasks in ((), ("dep",), ("pos", "dep")):
-        stepper = Stepper(run, tasks, precision)
-        rooms = {".".join(named[id(p)].split(".")[:2]) for p in stepper.parameters}
-        assert {room for room in rooms if room.startswith("tasks.")} == {f"tasks.{task}" for task in tasks}
-        assert [p for group in stepper.optimizer.param_groups for p in group["params"]] == stepper.parameters
-        before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-        assert stepper.step([0, 1, 2]) > 0
-        for name, tensor in run.model.state_dict().items():
-            torch.testing.assert_close(tensor, before[name], rtol=0, atol=1e-7)
 
 
 def test_ratios_by_hand():

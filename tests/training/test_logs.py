@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupted import KILLED, run
-from safetensors.torch import load_file
 from small_runs import Settings, corpus_of, train_until, trained, with_sentences
 
 from mtlprune.config.config import ConfigError, build_config
@@ -18,7 +17,6 @@ from mtlprune.errors import MtlpruneError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.loop import train
-from mtlprune.training.tracking import picture
 
 
 @pytest.fixture
@@ -55,11 +53,6 @@ def check(folder: RunFolder) -> None:
         last = range(line["step"] - 3, line["step"] + 1)
         means = {task: np.mean([losses[step, f"loss/{task}"] for step in last]) for task in main}
         assert means == pytest.approx(line["loss"], rel=1e-5)
-
-
-def test_white_is_shut_and_black_is_open():
-    pixels = picture(np.array([[0.0, 1.0], [0.5, 0.0]]))
-    assert (pixels[0, 0], pixels[0, -1], pixels[-1, 0], pixels[-1, -1]) == (255, 0, 128, 255)
 
 
 def break_off_after(step: int, settings: dict[str, Any], folder: RunFolder) -> None:
@@ -166,20 +159,6 @@ def test_every_evaluation_has_its_line_and_that_of_the_best_is_what_its_weights_
         found = np.array([line["uas"][task][d] for d in ("dep->head", "head<-dep")], dtype=float)
         np.testing.assert_allclose(found, expected, atol=1e-4)
         assert (np.isnan(found) == (gates.numpy() <= 1e-3)).all() and np.isnan(found[0]).sum() == 5  # 3 of 8 are open
-
-
-def test_it_changes_no_result_and_goes_on_where_it_stopped(watched, whole: RunFolder, tmp_path):
-    quiet = {**watched, "train": {**watched["train"], "log_uas": False}}
-    unlogged, broken = trained(quiet, tmp_path / "quiet"), RunFolder(tmp_path / "broken")
-    train_until(6, watched, broken)
-    with broken.uas_path.open("a") as handle:  # of an evaluation that no checkpoint knows
-        handle.write('{"epoch": 2, "st')
-    trained(watched, broken.path)
-    assert broken.uas_path.read_bytes() == whole.uas_path.read_bytes()
-    assert not unlogged.uas_path.exists()
-    best = whole.read_best()["joint"]["epoch"]
-    weights = [load_file(folder.weights_path(best)) for folder in (whole, broken, unlogged)]
-    assert all(weights[0][key].equal(other[key]) for other in weights[1:] for key in other)
 
 
 def test_without_gates_there_is_one_table_without_trees_none(small_settings: Settings, tmp_path):

@@ -1,7 +1,6 @@
 """Batches and the tasks they serve, within their budget; and how losses are weighed against each other."""
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -46,15 +45,6 @@ def test_sampled_uses_up_a_task_before_it_repeats(rows, sentences, seed, tau):
             waiting = waiting or set(itertools.compress(range(len(rows)), has))
             assert waiting.issuperset(batch)  # no row a second time while another still waits for its first
             waiting -= set(batch)
-
-
-def test_sampled_shares_are_those_of_the_formula():
-    known = {"pos": [True] * 900, "ner": [row < 300 for row in range(900)], "srl": [row < 90 for row in range(900)]}
-    epochs = (sampled([10] * 900, known, 10, 10**6, epoch_generator(3, epoch), 0.5) for epoch in range(60))
-    drawn = Counter(batch.tasks[0] for made in epochs for batch in made)
-    assert drawn.total() == 60 * (90 + 30 + 9)
-    for task, p in zip(known, sampling_probabilities([90, 30, 9], 0.5), strict=True):
-        assert abs(drawn[task] / drawn.total() - p) < 4 * np.sqrt(p * (1 - p) / drawn.total())  # four standard errors
 
 
 @pytest.mark.parametrize("mixing", ["joint", "sampled"])

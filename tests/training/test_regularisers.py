@@ -13,11 +13,7 @@ from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
-from mtlprune.tasks.base import Task
-from mtlprune.tasks.linear import POS
 from mtlprune.training.mixing import MiniBatch
-from mtlprune.training.optimisation import check_cosreg
-from mtlprune.training.run import NewRun
 from mtlprune.training.setup import prepare
 
 
@@ -44,17 +40,6 @@ def test_its_gradient_is_the_closed_form_on_label_rows_only(small_settings: Sett
     assert {name for name in plain if not torch.equal(plain[name], penalised[name])} == expected.keys()
     for name, added in expected.items():
         torch.testing.assert_close((penalised[name] - plain[name]).flatten(1), added, rtol=1e-3, atol=1e-6)
-
-
-def test_a_decoder_without_label_rows_is_refused(small_settings: Settings, tmp_path: Path):
-    class WithoutRows(POS):
-        label_rows = Task.label_rows  # type: ignore[assignment]
-
-    model, _ = found(small_settings("pos"), tmp_path / "run")
-    model.tasks["pos"] = WithoutRows({"tags": ["A"]}, 4, None)
-    with pytest.raises(ConfigError, match="the decoder of pos has no matrix"):
-        check_cosreg(NewRun(build_config(small_settings("pos", cosreg=1.0)), model, {}, [], []))
-    check_cosreg(NewRun(build_config(small_settings("pos")), model, {}, [], []))
 
 
 @pytest.fixture(scope="module")

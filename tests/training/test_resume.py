@@ -2,7 +2,6 @@
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,20 +114,3 @@ def test_dropout_follows_from_seed_and_step_alone():
     assert draw(1, 5) == draw(1, 5)
     draws = [draw(seed, step) for seed in (1, 2) for step in (0, 1, 2)]
     assert all(draws[i] != draws[j] for i in range(6) for j in range(i))
-
-
-@pytest.mark.parametrize(
-    "pruning",
-    [
-        *({"method": method, "keep": 3, "importance_of": "first"} for method in ("importance", "fisher")),
-        {"method": "stable", "keep": 3, "importance_of": "first", "halves": 6, "threshold": 1.0},
-        {"method": "random", "keep": 3},
-        {"method": "given", "heads": "1-2,2-1,2-2"},
-    ],
-    ids=lambda pruning: pruning["method"],
-)
-def test_chosen_heads_stay_chosen(small_settings, pruning, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trained(small_settings("pos", epochs=1), Path("first"))
-    settings = small_settings("pos", epochs=2, start="first", freeze="decoders") | {"pruning": pruning}
-    check_resumes(settings, 5, tmp_path)

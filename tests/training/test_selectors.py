@@ -1,9 +1,9 @@
 """Selectors on a finished run: Fisher information against enumeration, halves of the data, bounds on false claims."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import top_mask
-from mtlprune.io.files import RunError
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.packing import pack
@@ -177,28 +176,6 @@ def test_gates_of_a_selector_move_farther_than_chance_sets_them_apart(asks: Sett
     assert build_config(asks("stable")).pruning.rate == 1e-3  # which has no effect, as ever
     with pytest.raises(ConfigError, match=r"one of importance, fisher, gates, topk, found 'fischer' .*'fisher'"):
         prepared(asks("stable", selector="fischer"), tmp_path)
-
-
-DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "no frequencies": lambda tree: tree.pop("frequencies"),
-    "above 1": lambda tree: tree["frequencies"][0].__setitem__(0, 1.5),
-    "ragged": lambda tree: tree["frequencies"][0].pop(),
-    "a head that is not there": lambda tree: tree["selected"][0].append(LAYERS * HEADS),
-    "another frequency": lambda tree: tree["selected"].append([0]),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_selection_is_named(damage: str, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    zeros = [[0.0] * HEADS for _ in range(LAYERS)]
-    tree = {"sentences": 5, "expected_false": 1.0, "frequencies": zeros, "selected": [[], []]}
-    folder.write_json("selection.json", tree)
-    assert folder.selection() is not None
-    DAMAGES[damage](tree)
-    folder.write_json("selection.json", tree)
-    with pytest.raises(RunError, match=r"selection\.json"):
-        folder.selection()
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,7 @@ def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
 
 
 def check_pruning(run: NewRun) -> None:
-    """Refuse what the encoder's heads do not allow, before anything is written.
-
-    Raises:
-        ConfigError: more heads to keep than there are; heads were removed already; shares that contradict each other.
-    """
+    """Refuse what the encoder's heads do not allow: more heads to keep than there are, heads that were removed."""
     config, model, settings = run.config, run.model, run.config.pruning
     if settings.method == "none":
         return
@@ -69,11 +65,7 @@ def check_pruning(run: NewRun) -> None:
 
 def check_stable(run: NewRun, heads: int) -> None:
     """Refuse claims of which half may be false, gates that cannot settle or that chance closes, and halves without
-    sentences.
-
-    Raises:
-        ConfigError: in words.
-    """
+    sentences. Raises ConfigError."""
     settings = run.config.pruning
     if settings.selector not in SELECTORS:
         hint = nearest(settings.selector, SELECTORS)
@@ -106,12 +98,7 @@ def check_stable(run: NewRun, heads: int) -> None:
 
 
 def check_rankings(run: NewRun) -> None:
-    """Refuse runs by which heads shall be chosen and cannot be; a run that resumes has chosen.
-
-    Raises:
-        ConfigError: they do not fit.
-        RunError, ResultError: they are damaged, or have no gates.
-    """
+    """Refuse runs by which heads shall be chosen and cannot be; a run that resumes has chosen."""
     settings = run.config.pruning
     if run.resumes:
         return
@@ -130,9 +117,6 @@ def check_rankings(run: NewRun) -> None:
     if settings.layers_like is not None:
         check_finished(settings.layers_like, "pruning.layers_like", run.folder)
         layer_counts(run.config, run.model)
-
-
-# -- fixed masks: what gates are compared with -------------------------------------------------------------------------
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
@@ -171,10 +155,6 @@ def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
     """The heads of each layer that a random mask keeps. Raises ConfigError: the run to be like does not fit."""
     if config.pruning.layers_like is None:
-        return even_counts(cast(int, config.pruning.keep), model.encoder.places.layers)
+        keep, layers = cast(int, config.pruning.keep), model.encoder.places.layers
+        return [keep // layers + (layer < keep % layers) for layer in range(layers)]  # evenly, lower layers first
     return claim_like(config, model).open.sum(1).tolist()
-
-
-def even_counts(keep: int, layers: int) -> list[int]:
-    """``keep`` heads spread over the layers as evenly as possible, the lower layers first with what is left over."""
-    return [keep // layers + (layer < keep % layers) for layer in range(layers)]

@@ -6,8 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import cast
 
-import torch
-
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import overlap
 from mtlprune.model import SHARED, MultiTaskModel
@@ -59,13 +57,8 @@ class GatePenalty(Callback):
         if self.overlap:  # sets without a batch in this update count, but stay where they are
             values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
             total = total + self.overlap * overlap(values)
-        moving = [gates.logits for gates in used.values() if gates.logits.requires_grad]
-        if not (moving and total.requires_grad):  # fixed gates feel no penalty
-            return
-        # not total.backward(), which the sum of gradients over processes would take for a part of the next update
-        for logits, slope in zip(moving, torch.autograd.grad(total, moving, allow_unused=True), strict=True):
-            if slope is not None:
-                logits.grad = slope if logits.grad is None else logits.grad + slope
+        if total.requires_grad:  # fixed gates feel no penalty
+            total.backward()
 
     def after_step(self) -> None:
         self.penalty.end_update(self.sets, self.step)

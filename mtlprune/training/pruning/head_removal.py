@@ -1,8 +1,7 @@
 """From a run with gates to a run without the heads they closed: a whole run folder, proved to compute the same.
 
-`measure` tells what removing heads saves: seconds of the encoder's forward pass in full, with heads masked, and with
-them removed. The three are measured in turn, round after round, and the fastest round of each counts, so that a busy
-machine disturbs less. Inputs are random tokens without padding; the gradient is off.
+`measure` compares seconds of the encoder's forward pass in full, with heads masked, and with them removed, in turn; the
+fastest round of each counts. Inputs are random tokens without padding; the gradient is off.
 
 The *ideal gain* is the removed heads' share of the multiply-adds. Of one pass over B rows of T tokens are counted
 
@@ -17,6 +16,7 @@ seconds full) / ideal gain. Soft-max, norms, activations, embeddings, DeBERTa's 
 import contextlib
 import copy
 import datetime
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -59,11 +59,9 @@ class RemovalRequest:
     """A request, checked as far as can be without a model.
 
     Attributes:
-        source: a run with gates.
         task: whose own gates or clones count; None where all tasks share them.
         gate_set: "shared", or that task.
         most_open: keep only so many heads, the most open ones; all open heads if None.
-        corpus: the data of the run.
     """
 
     source: RunFolder
@@ -83,11 +81,9 @@ class Pruned:
     """A run without the removed heads, and the model before.
 
     Attributes:
-        full: the transformer before, in evaluation mode, without the gates.
+        full: the transformer before, in evaluation mode, without the gates; it had the heads ``kept_before``.
         gates: (L, A) float32 with closed ones at 0, in original numbering.
-        kept_before: the heads that were there before.
-        model: the run as it was written and read back.
-        heads: which are left.
+        model: the run as it was written and read back, with the ``heads`` that are left.
         parameters: "before" and "after" → part → number.
         difference: between word vectors before and after, relative to the largest number in them.
     """
@@ -102,11 +98,7 @@ class Pruned:
 
 
 def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
-    """Check what is asked for. Nothing is written.
-
-    Raises:
-        RunError: no run, one without gates, a task it has no gates for, more heads than there are, or other data.
-    """
+    """Check what is asked for. Nothing is written. Raises RunError."""
     source = RunFolder.with_weights(run)
     sets, config = _gate_sets(source), build_config(source.read_config(), str(source.config_path))
     cloned = config.treatment.clone is not None
@@ -140,13 +132,7 @@ def _gate_sets(run: RunFolder) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def appearing(out: Path) -> Iterator[RunFolder]:
-    """A folder beside ``out`` that takes its place at the end, if nothing goes wrong; else nothing is left.
-
-    Of two that end there, the last one stays, whole.
-
-    Raises:
-        RunError: ``out`` is a file, or holds something; or the disk refused.
-    """
+    """A folder beside ``out`` that takes its place at the end, if nothing goes wrong; else nothing is left."""
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a new folder")
     if out.is_dir() and any(out.iterdir()):
@@ -300,10 +286,6 @@ class LatencyPart:
     seconds: dict[str, float] = field(default_factory=dict)
     """full, masked, removed → seconds of one forward pass, the fastest round."""
 
-    def take(self, kind: str, seconds: float) -> None:
-        """Remember a round if it is the fastest."""
-        self.seconds[kind] = min(self.seconds.get(kind, float("inf")), seconds)
-
     @property
     def gain(self) -> float:
         """The share of the full model's time that removal saves."""
@@ -408,13 +390,10 @@ def measure(
     """Measure every batch size with every length. Raises EncoderError: the family is unknown, or gates do not fit.
 
     Args:
-        full: the model before removal, in evaluation mode.
-        masked: a copy of it, which is run under ``gates`` (it gets hooks).
-        removed: the model after removal.
-        gates: (L, A), in original numbering.
+        full, removed: the model before and after removal, in evaluation mode.
+        masked: a copy of ``full``, which is run under ``gates`` (L, A) in original numbering, and gets hooks.
         kept: heads that ``masked`` has left from an earlier removal.
         lengths: tokens a row, special ones included; none may be more than the model sees at once.
-        precision: of autocast.
         rounds: repetitions at least; short passes are repeated for ``seconds``, up to 100 times.
         on_batch: called after every cell, for a progress bar.
     """
@@ -444,8 +423,8 @@ def _measure_cell(
     begun, done = time.perf_counter(), 0
     while done < rounds or (time.perf_counter() - begun < seconds and done < MOST_ROUNDS):
         for kind, subject in subjects.items():
-            encoder.take(kind, subject.run(ids, precision))
+            encoder.seconds[kind] = min(encoder.seconds.get(kind, math.inf), subject.run(ids, precision))
         for kind, subject in subjects.items():
-            attention.take(kind, subject.run_attention(ids, precision))
+            attention.seconds[kind] = min(attention.seconds.get(kind, math.inf), subject.run_attention(ids, precision))
         done += 1
     return LatencyCell(len(ids), ids.shape[1], done, encoder, attention)

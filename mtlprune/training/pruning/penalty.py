@@ -102,17 +102,12 @@ class _Multiplier:
 class TargetPenalty(Penalty):
     """Brings every set to ``keep`` open heads, and holds it there.
 
-    An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022), with what a run of
-    a few hundred updates needs beside (docs/gates.md links what each is worth):
-
-    * In the end it steers the number users read, heads whose *evaluated* gate exceeds 1e-3, not the expected number,
-      which counts half-closed heads by halves. The former has no derivative, so the penalty acts through the latter: a
-      proxy constraint in the sense of Cotter, Jiang and Sridharan (2019). In the beginning it steers the expected
-      number, because the other one does not move before the first head has come all the way.
-    * It is measured in units of the gates' task gradient (running mean), so that one setting serves a loss whose
-      gradients are 1e-5 and one whose gradients are 0.1, and stays right while they shrink.
-    * The direct part of the penalty is limited: a large one closes all heads in step, whatever they are worth, and
-      stays in Adam's second moment for a thousand updates.
+    An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022). In the end it
+    steers the number of heads whose *evaluated* gate exceeds 1e-3, through the expected number, which has a derivative:
+    a proxy constraint (Cotter, Jiang and Sridharan 2019). In the beginning it steers the expected number, because the
+    other one does not move before the first head has come all the way. It is measured in units of the gates' task
+    gradient (running mean), whatever the loss's scale. Its direct part is limited: a large one closes all heads in
+    step, whatever they are worth, and stays in Adam's second moment for a thousand updates.
 
     With f = min(1, update / updates of the warm-up)³ and
 
@@ -122,18 +117,13 @@ class TargetPenalty(Penalty):
     multiplier += rate · excess. The wanted number falls linearly from all heads to ``keep`` over the warm-up.
 
     Args:
-        keep: K, heads of every set, at most ``heads``.
-        heads: L · A.
+        keep: K, heads of every set, at most ``heads``, which is L · A.
         total: updates of the run.
         warmup: share of the updates over which the wanted number falls.
-        settle: share of the updates after which weights count (see `settled`), not before the warm-up ends.
-
-    Raises:
-        ConfigError: the warm-up ends later.
+        settle: share of the updates after which weights count; ConfigError where the warm-up ends later.
     """
 
     remembered: type = _Multiplier
-    """The memory of each set."""
 
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
         if not warmup <= settle:
@@ -152,20 +142,14 @@ class TargetPenalty(Penalty):
         """The number of heads that should be open after update ``step`` (from 0)."""
         return self.heads + (self.keep - self.heads) * self.fallen(step)
 
-    def excess(self, count: float, expected: float, step: int) -> float:
-        """The number of heads too many, negative where too few; of open ones, and of those expected to be."""
-        share = self.fallen(step) ** 3
-        return share * count + (1 - share) * expected - self.wanted(step)
-
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        """The penalty; moves the multipliers. Raises RuntimeError where a set has no gradient yet."""
+        """The penalty; moves the multipliers."""
         return torch.stack([self._term(name, gates, step) for name, gates in sets.items()]).sum()
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
-        if gates.logits.grad is None:
-            raise RuntimeError(f"gates {name!r} have no gradient; call the penalty after the mini-batches' backward")
+        assert gates.logits.grad is not None  # the mini-batches' backward passes come first
         expected = gates.expected_open()
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
         multiplier = self.multipliers.setdefault(name, self.remembered())
@@ -173,15 +157,15 @@ class TargetPenalty(Penalty):
         pull, give, count, likely = torch.stack(numbers).tolist()  # the host waits once
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
-        excess = self.excess(count, likely, step)
+        share = self.fallen(step) ** 3
+        excess = share * count + (1 - share) * likely - self.wanted(step)
         direct = max(-LIMIT, min(LIMIT, DAMPING * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
         multiplier.value += RATE * excess
         return penalty * expected
 
     def settled(self, step: int) -> bool:
-        """Not before the gates had time to come to K, else the best epoch would be an early one with nearly all heads
-        open."""
+        """True once the gates had time to come to K; else the best epoch would be an early one with most heads open."""
         return step >= math.ceil(self.settle * self.total)
 
     def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
@@ -206,7 +190,6 @@ class ExactPenalty(TargetPenalty):
         super().__init__(keep, heads, total, warmup, settle)
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
-        """Called after the optimizers stepped, with all sets: fixes them when it is time."""
         if not self.settled(step + 1):
             return
         for name, gates in sets.items():

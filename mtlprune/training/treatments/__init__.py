@@ -40,11 +40,7 @@ def find(name: str) -> type[Treatment]:
 
 
 def check_treatments(run: NewRun) -> None:
-    """Choose the heads that are treated, or take those that the run began with, and refuse what cannot be done.
-
-    Raises:
-        ConfigError, EncoderError, RunError: in words.
-    """
+    """Choose the heads that are treated, or take those that the run began with, and refuse what cannot be done."""
     config, model = run.config, run.model
     begun = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
     for name, options in config.treatment.given.items():

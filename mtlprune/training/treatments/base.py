@@ -56,8 +56,6 @@ class Treatment(Callback):
     def __init__(self, run: TreatmentContext) -> None:
         self.options, self.group, self.tasks = run.options, run.group, run.tasks
 
-    # -- before the first update --
-
     @classmethod
     def heads_of(cls, options: Any) -> HeadsConfig | None:
         """The settings of heads; None where none are treated."""
@@ -80,8 +78,6 @@ class Treatment(Callback):
     def begin(cls, options: Any, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         """Change the weights that the run begins with. One process does; the others are sent what it made."""
 
-    # -- in each update --
-
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         """Numbers that the gradients of tasks by each head's weights are multiplied with before they are added.
 
@@ -93,9 +89,6 @@ class Treatment(Callback):
             (T, L, A); None for 1 everywhere.
         """
         return None
-
-
-# -- gradients of heads ------------------------------------------------------------------------------------------------
 
 
 class HeadGradients(Callback):

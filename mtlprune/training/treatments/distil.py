@@ -287,7 +287,7 @@ def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -
 
 
 class Distil(Treatment):
-    """With λ = 1 it is training on gold, bit for bit; with a teacher that is as sure of gold as gold, too."""
+    """Teaching; with λ = 1 training on gold, bit for bit."""
 
     Options = DistilConfig
 
