@@ -71,7 +71,7 @@ class PretrainingLog:
         if len(points) < LEAST:
             return None
         steps, values = zip(*points, strict=True)
-        return find_break(steps, values, falling=measure.falling, axis="log").step
+        return find_break(steps, values, falling=measure.falling, axis="log")
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:

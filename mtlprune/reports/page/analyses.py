@@ -154,7 +154,7 @@ def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
     text = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
     words = f"{panel.task.upper()}, {title}: gain over the best control by layer of the best head. Most: {text}."
-    figures = [Figure(probes.layers_figure(result, panel, title, raw=False), words)]
+    figures = [Figure(probes.layers_figure(result, panel, title), words)]
     if panel.compared:
         spec = probes.differences_figure(result, panel)
         words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
