@@ -26,15 +26,15 @@ def test_a_logistic_breaks_where_its_second_derivative_is_highest():
 
 def test_a_line_has_no_break_nor_has_one_that_flattens_out():
     for slope in (0.0, 1 / 3, -1e-5, 1e6):
-        assert math.isnan(find_break(STEPS, 0.1 + slope * STEPS))
-    assert math.isnan(find_break([0, 1, 3, 8], [0.1, 0.2, 0.4, 0.9]))
-    assert math.isnan(find_break(STEPS, np.minimum(STEPS, 40)))
+        assert find_break(STEPS, 0.1 + slope * STEPS) is None
+    assert find_break([0, 1, 3, 8], [0.1, 0.2, 0.4, 0.9]) is None
+    assert find_break(STEPS, np.minimum(STEPS, 40)) is None
 
 
 def test_the_definition_by_hand_its_mirror_and_uneven_steps():
     assert find_break(STEPS, KINK) == 40
     assert find_break(STEPS, 5 - KINK, falling=True) == 40
-    assert math.isnan(find_break(STEPS, 5 - KINK))
+    assert find_break(STEPS, 5 - KINK) is None
     curve = np.random.default_rng(0).normal(size=30).cumsum()
     bends = {t: curve[t + 1] - 2 * curve[t] + curve[t - 1] for t in range(1, 29)}
     assert find_break(np.arange(30), curve) == max(bends, key=bends.__getitem__)

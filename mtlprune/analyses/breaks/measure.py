@@ -8,7 +8,6 @@ JSON object a line with a number ``step``; every other number in it, however dee
 rows of rows, under one key, are curves of heads: layers of heads.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -66,9 +65,10 @@ def measure(request: Request) -> Result:
     for (name, layer, head), curveof_heads in long.items():
         at, values = zip(*curveof_heads, strict=True)
         try:
-            step = find_break(at, values, values[-1] < values[0], options.axis)
+            bent_at = find_break(at, values, values[-1] < values[0], options.axis)
         except BreakError as error:
             raise BreakError(f"{name}: {error}") from None
+        step = np.nan if bent_at is None else bent_at
         if layer:
             steps.setdefault(name, {})[layer, head] = step
         else:
@@ -118,8 +118,8 @@ def _grid(step_of_heads: Mapping[tuple[int, int], float]) -> Grid:
 # -- one curve, and two of the same heads ------------------------------------------------------------------------------
 
 
-def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Axis = "step") -> float:
-    """The step of the largest acceleration, of equal ones the first; NaN for a line or one that only flattens out.
+def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Axis = "step") -> float | None:
+    """The step of the largest acceleration, of equal ones the first; None for a line or one that only flattens out.
 
     Points need not be evenly spaced: slopes to both sides are compared, which is the published formula over Δ where
     they are.
@@ -142,7 +142,7 @@ def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False, axis:
     noise = _ROUNDING * (np.abs(slopes).max() + np.abs(y).max() / (x[-1] - x[0]))
     highest = float(bends.max())
     if highest <= noise:
-        return math.nan
+        return None
     place = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
     return round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place])
 

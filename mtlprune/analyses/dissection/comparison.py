@@ -174,11 +174,11 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
                 frame = tidy("loss", lost["difference"], term=SUBSETS).assign(low=lost["low"], high=lost["high"])
                 add("losses", frame, single, joint, task=task)
     for joint in (one for one in encoders if len(one["tasks"]) > 1):
-        singles = [one for one in encoders if len(one["tasks"]) < 2 and one["added"].shape == joint["added"].shape]
-        for layer, place in np.ndindex(joint["added"].shape[:2] if len(singles) > 1 else (0, 0)):
-            given = {other["name"]: other["added"][layer, place] for other in singles}
-            for mode, (weights, rest) in composition(joint["added"][layer, place], given).items():
-                for frame in (tidy("weight", [*weights.values()], other=[*weights]), tidy("unexplained", rest)):
+        rest = [one for one in encoders if len(one["tasks"]) < 2 and one["added"].shape == joint["added"].shape]
+        for layer, place in np.ndindex(joint["added"].shape[:2] if len(rest) > 1 else (0, 0)):
+            given = {other["name"]: other["added"][layer, place] for other in rest}
+            for mode, (weights, unexplained) in composition(joint["added"][layer, place], given).items():
+                for frame in (tidy("weight", [*weights.values()], other=[*weights]), tidy("unexplained", unexplained)):
                     add("compositions", frame, joint, layer=layer + 1, term="hf"[place], mode=mode)
     return {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
 
