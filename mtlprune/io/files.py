@@ -14,7 +14,6 @@ import platform
 import re
 import shutil
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,6 @@ class RunError(MtlpruneError):
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 _counter = itertools.count()
-STALE = 600.0
-"""Seconds after which the half of a file that a killed process of this machine left is removed."""
 
 
 @contextlib.contextmanager
@@ -56,7 +53,6 @@ def replacing(path: Path) -> Iterator[Path]:
         sync(beside)
         beside.replace(path)
         sync(path.parent)
-        _remove_stale(path)
     except OSError as error:
         where = f"{error.filename}: " if error.filename not in (None, str(path), str(beside)) else ""
         raise RunError(
@@ -93,7 +89,6 @@ def replacing_folder(path: Path) -> Iterator[Path]:
                 path.rename(old)
         sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
-        _remove_stale(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -134,33 +129,11 @@ def _whose() -> str:
     return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove what processes of this machine that are gone left of ``path``."""
-    start = f".{path.name}.{platform.node()}-"
-    with contextlib.suppress(OSError):
-        for half in path.parent.glob(f"{start}*"):
-            pid = half.name[len(start) :].partition("-")[0]
-            gone = pid.isdigit() and not is_process(int(pid))
-            if gone and time.time() - half.stat().st_mtime > STALE:
-                _remove_all(half)
-
-
 def _remove_all(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def is_process(pid: int) -> bool:
-    """True where a process has that number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def from_here(text: str) -> str:

@@ -189,19 +189,14 @@ CONLLU_MISTAKES = [
     (row("1") + row("2.1"), "line 2: expected the id 2 .*found 2.1"),
     ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head, .* found 'two'; correct"),
     (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
-    (row("1") + row("2", head="_"), "line 2: expected a head and a relation, found _ and root"),
     (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),
     (row("1") + row("2", head="1", relation="_"), "line 2: expected a head and a relation, found 1 and _"),
-    (row("1") + row("2", head="9" * 5000), "line 2: expected the number of the head, .* found '99"),
     (row("1") + row("2", head="\u0661"), "line 2: expected the number of the head, .* found '\u0661'"),
     (row("9" * 5000), "line 1: expected a number such as 8, 8-9 or 8.1 in the column id, found '99"),
-    (row("\u0661"), "line 1: expected a number such as 8, 8-9 or 8.1 in the column id, found '\u0661'"),
     (row("1", form=" a"), "line 1: expected single blanks inside words only, found ' a'"),
     (row("1", form="\u00a0"), "line 1: .*word 0 is '.xa0'"),
-    (row("2-1") + row("1") + row("2", head="1"), "line 1: .*found 2-1"),
     (row("1").rstrip() + "\tx\n" + row("2", head="1"), "line 1: expected 10 columns between tabs, found 11; repair"),
     ("# global.columns = ID LEMMA\n1\ta\n", "line 1: expected ID, FORM and no name twice in global.columns"),
-    ("# global.columns = ID FORM FORM\n1\ta\ta\n", "line 1: expected ID, FORM and no name twice"),
     ("# global.columns = ID FORM UPOS\n1\ta\n", "line 2: expected 3 columns between tabs, found 2"),
     (
         row("1", upos="DT").rstrip() + "\tx\n",
@@ -296,7 +291,6 @@ CONLL2012_MISTAKES = [
     (CONLL2012.replace("#end document\n#begin", "#begin"), "line 15: .*before #end"),
     ("#end document\n", "line 1: .*without #begin"),
     (CONLL2012.replace("part 001", "part 000"), "line 16: .*second time"),
-    (CONLL2012.rstrip()[: -len("#end document")], "line 16 lacks its #end"),
 ]
 
 # Penn brackets

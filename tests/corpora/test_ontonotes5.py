@@ -192,7 +192,7 @@ if wrong == "exit" or words[:5] != expected:
     print("no such luck:", *words, file=sys.stderr)
     sys.exit(3)
 trees = pathlib.Path(words[5]).read_text(encoding="utf-8").splitlines()
-for tree in trees[: -1 if wrong == "short" else None]:
+for tree in trees:
     for number, word in enumerate(re.findall(r"\\([^\\s()]+ ([^\\s()]+)\\)", tree)):
         row = [number + 1, word, "_", "X", "X", "_", number, "dep" if number else "root", "_", "_"]
         sys.stdout.buffer.write(("\\t".join(map(str, row)) + "\\n").encode())
@@ -220,16 +220,9 @@ def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
     assert splits["test"][2].words == ("Ada", "saw", "Zürich", ".")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "what"),
-    [
-        ("exit", "exit code 3 (no such luck"),
-        ("short", "for train does not fit: .*expected 3 sentences .*found 2"),
-    ],
-)
-def test_a_converter_that_goes_wrong(corpus, jar, monkeypatch, wrong, what):
-    monkeypatch.setenv("FAKE_CONVERTER", wrong)
-    with pytest.raises(CorpusError, match=what.replace("(", r"\(")):
+def test_a_converter_that_goes_wrong(corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CONVERTER", "exit")
+    with pytest.raises(CorpusError, match=r"exit code 3 \(no such luck"):
         build_ontonotes5(corpus, converter=jar)
 
 
