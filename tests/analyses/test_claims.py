@@ -63,11 +63,11 @@ def _line(gates: object, **more: object) -> str:
     ("text", "message"),
     [
         ('{"epoch": 2', r"gates.jsonl, line 2: not readable as JSON"),
-        (_line({"pos": [[1.0]]}), r"line 2: expected the gate set 'shared', found pos"),
-        (_line({"shared": [[1, 0, 1], [1, 0]]}), r"line 2: expected rows of equally many numbers"),
+        (_line({"ner": [[1.0]]}), r"gates.jsonl: unexpected content: gate sets of ner"),
+        (_line({"shared": [[1, 0, 1], [1, 0]]}), r"gates.jsonl: unexpected content: "),
         (_line({"shared": [[1, 0, 1], [1, 0, 1.5]]}), r"^damaged: .*gates.jsonl, line 2; bring"),
-        (_line({"shared": [[1, 0], [1, 0]]}), r"line 2: gate sets and their sizes change within the file"),
-        (_line({"shared": GATES.tolist()}, epoch=1), r"the best epoch is 2 \(best.json\), but there are no gates of"),
+        (_line({"shared": [[1, 0], [1, 0]]}), r"gates.jsonl: unexpected content: gate sets that change"),
+        (_line({"shared": GATES.tolist()}, epoch=1), r"gates.jsonl: expected the gates of epoch 2"),
     ],
 )
 def test_damaged_gates_are_refused(tmp_path, text, message):
