@@ -136,6 +136,12 @@ class WatchConfig(Block):
     blimp_pairs: int | None = Field(default=None, ge=1)
     """Of each paradigm, the first so many (all, if not given)."""
 
+    @model_validator(mode="after")
+    def _check(self) -> WatchConfig:
+        if self.blimp_pairs is not None and self.blimp is None:
+            raise ValueError("watch.blimp_pairs has an effect only with watch.blimp; leave it out, or set it to null")
+        return self
+
 
 class PretrainConfig(Block):
     """One pretraining."""
