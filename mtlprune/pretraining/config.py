@@ -137,7 +137,7 @@ class WatchConfig(Block):
     """Of each paradigm, the first so many (all, if not given)."""
 
     @model_validator(mode="after")
-    def _check(self) -> WatchConfig:
+    def _check(self) -> "WatchConfig":
         if self.blimp_pairs is not None and self.blimp is None:
             raise ValueError("watch.blimp_pairs has an effect only with watch.blimp; leave it out, or set it to null")
         return self
