@@ -59,7 +59,7 @@ class HeadColumn:
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asks an analysis for.
+    """A request to an analysis.
 
     Attributes:
         names: run folders and encoders; or logs.

@@ -49,7 +49,7 @@ class ResultError(RunError):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What an analysis found.
+    """The result of an analysis: tidy tables beside what is known of their origin.
 
     Attributes:
         analysis: its name; the files of the folder begin with it.
@@ -69,25 +69,25 @@ class Result:
 
     @cached_property
     def names(self) -> list[str]:
-        """What each encoder is called: its label; with its seed, or its number of open heads, where there is need."""
+        """The name of each encoder: its label; with its seed, or its number of open heads, where there is need."""
         encoders = self.about["encoders"]
         labels = [one["encoder"] for one in encoders]
-        found = []
+        names = []
         for one in encoders:
             seed = one.get("name") or one["seed"]
             name = one["encoder"] + (f", seed {seed}" if labels.count(one["encoder"]) > 1 else "")
             total = one["layers"] * one["heads"]
-            found.append(name if one["open"] == total else f"{name}, {one['open']} of {total} heads")
-        return found
+            names.append(name if one["open"] == total else f"{name}, {one['open']} of {total} heads")
+        return names
 
     @property
     def source(self) -> str:
-        """What was read, in words."""
+        """The sentences that were read, in words."""
         return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
 
     @property
     def origin(self) -> str:
-        """What was read, what was left out, and the seed, in words."""
+        """The sentences that were read and left out, and the seed, in words."""
         corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
         return f"{self.source} ({corpus}), {left_out} too long and left out; seed {self.about['seed']}."
 
@@ -101,16 +101,16 @@ class Result:
         known = {
             (one["encoder"], one["seed"]): name for one, name in zip(self.about["encoders"], self.names, strict=True)
         }
-        held = self.frames[frame]
-        pairs = list(zip(held["encoder"], held["seed"], strict=True))
+        rows = self.frames[frame]
+        pairs = list(zip(rows["encoder"], rows["seed"], strict=True))
         wholes = [label for label, _ in dict.fromkeys(pairs) if (label, _) not in known]
         known |= {
             pair: pair[0] if wholes.count(pair[0]) == 1 else f"{pair[0]}, seed {pair[1]}"
             for pair in {*pairs} - {*known}
         }
         names = [known[pair] for pair in pairs]
-        made = held.assign(name=pd.Categorical(names, list(dict.fromkeys([*self.names, *names])), ordered=True))
-        return made[["name", *held.columns]].sort_values("name", kind="stable", ignore_index=True)
+        named = rows.assign(name=pd.Categorical(names, list(dict.fromkeys([*self.names, *names])), ordered=True))
+        return named[["name", *rows.columns]].sort_values("name", kind="stable", ignore_index=True)
 
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
         """One row for each place, one column for each measure, ``name`` first; NaN where nothing was measured."""
@@ -123,8 +123,8 @@ class Result:
 
     def known(self, frame: str, measure: str) -> pd.DataFrame:
         """Those rows of ``wide`` of which a measure is known."""
-        held = self.wide(frame)
-        return held[held[measure].notna()] if measure in held else held[:0]
+        rows = self.wide(frame)
+        return rows[rows[measure].notna()] if measure in rows else rows[:0]
 
     def dashed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame of ``named`` or ``wide`` with the column ``closed``: whether some heads of the encoder are."""
@@ -137,11 +137,11 @@ class Result:
         held = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
         keys = [key for key in ("encoder", "run", "seed") if key in held]
         mine = held[(held[keys] == [encoder[key] for key in keys]).all(axis=1)]
-        found = {}
+        grids = {}
         for measure, rows in mine.groupby("measure", sort=False) if len(mine) else ():
-            found[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)
+            grids[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)
             grid[rows["layer"].to_numpy() - 1, rows["head"].to_numpy() - 1] = rows["value"]
-        return found
+        return grids
 
 
 def head_rows(grids: Mapping[str, Grid]) -> pd.DataFrame:
@@ -209,7 +209,7 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 def read_result(path: Path) -> Result:
-    """What ``write_result`` wrote; ``path`` is that of the JSON.
+    """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON.
 
     Raises:
         ResultError: it is missing or damaged, or its tables are not those it was written with.

@@ -54,7 +54,7 @@ class PackedFile(PosixPath):
 
 @dataclass(frozen=True)
 class Study:
-    """What study.json says, and the table beside it."""
+    """The content of study.json, and the table beside it."""
 
     folder: Path
     sha256: str
@@ -106,7 +106,7 @@ def _read_group(path: Path, digest: str, group: int, name: str) -> list[str | No
 
 
 def matches(cell: str, pattern: str) -> bool:
-    """Whether the name of a cell is one of those that a pattern, or several with commas, means."""
+    """Return True where a pattern, or one of several with commas, means the name of a cell."""
     return any(fnmatch.fnmatchcase(cell, each) for each in pattern.split(","))
 
 
@@ -196,8 +196,8 @@ def add_runs(
         content = sink.getvalue().to_pybytes()
         digest = sha256(content).hexdigest()
         write_bytes(_path(folder, digest), content)
-        there = {} if before is None else before.cells
-        whole = {cell: there.get(cell) or cells.get(cell) for cell in {**cells, **there}}
+        previous = {} if before is None else before.cells
+        whole = {cell: previous.get(cell) or cells.get(cell) for cell in {**cells, **previous}}
         about = sweep or ({} if before is None else before.sweep)
         write_json(
             folder / FILE, {"format": FORMAT, "version": VERSION, "sweep": about, "sha256": digest, "cells": whole}

@@ -128,8 +128,8 @@ class ProcessGroup:
         values = {task: means[row].sum() for row, task in enumerate(tasks) if counts[row].any()}
         shares = dict(zip(tasks, (own[0] / counts.clamp(min=1)).tolist(), strict=True))
         parts = {
-            task: torch.stack([term.mean * shares[task][column] for column, term in enumerate(found)]).sum()
-            for task, found in terms.items()
+            task: torch.stack([term.mean * shares[task][column] for column, term in enumerate(tensors)]).sum()
+            for task, tensors in terms.items()
         }
         return parts, values
 

@@ -1,4 +1,4 @@
-"""What breaks of logged curves show: sentences and tables of a Result."""
+"""Views of breaks of logged curves: sentences and tables of a Result."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from mtlprune.runs.results import Result
 
 
 def about(result: Result) -> str:
-    """What a break is, and of which logs."""
+    """The definition of a break, and the logs that were read."""
     logs = result.about["logs"]
     return (
         f"The step of the largest acceleration of each curve{' of ' * bool(logs)}{', '.join(logs)}; a curve that ends "
@@ -20,7 +20,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What breaks first and last, and by how much heads lag."""
+    """The first and the last break, and how much heads lag, in sentences."""
     sentences = []
     curves = _curves(result)
     known = curves.dropna(subset=["break"])

@@ -1,4 +1,4 @@
-"""What degeneration shows: sentences, tables and figures of a Result."""
+"""Views of degeneration: sentences, tables and figures of a Result."""
 
 import math
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What the numbers say."""
+    """The main numbers, in sentences."""
     layers = result.wide("layers")
     sentences = []
     for row in result.wide("embeddings").to_dict("records"):
@@ -103,7 +103,7 @@ def _lost(result: Result) -> str:
 
 
 def percent(value: float) -> str:
-    """As a number of hundredths."""
+    """A share in percent, as text."""
     return number(100 * value, 1)
 
 

@@ -1,4 +1,4 @@
-"""What an exact decomposition shows: tables, sentences and figures of a Result."""
+"""Views of an exact decomposition: tables, sentences and figures of a Result."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
 
 
 def _kind(result: Result, task: str) -> str:
-    """Of the layer; "" of what is none."""
+    """The kind of a layer; "" of another name."""
     return "" if task in BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
 
 
 def _score(result: Result, task: str) -> str:
-    """What its score is called."""
+    """The name of its score."""
     return BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
 
 
@@ -49,7 +49,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What the numbers say; comparisons only where there is something to compare."""
+    """The main numbers, in sentences; comparisons only where there is something to compare."""
     facts, several = result.wide("encoders"), len(result.names)
     lines = [
         f"{several} encoder{'s' * (several > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words): "
@@ -154,7 +154,7 @@ def _losses(result: Result) -> Grid | None:
 
 
 def _differences(result: Result) -> pd.DataFrame:
-    """Of subsets by pair of encoders."""
+    """Differences of subsets by pair of encoders."""
     frame = result.named("losses")
     if not len(frame):
         return frame

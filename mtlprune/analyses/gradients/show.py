@@ -1,4 +1,4 @@
-"""What gradients on heads show: tables, sentences and figures of a Result."""
+"""Views of gradients on heads: tables, sentences and figures of a Result."""
 
 import pandas as pd
 
@@ -23,7 +23,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What the numbers say."""
+    """The main numbers, in sentences."""
     halves = _pairs(result, "halves")["spearman"]
     sentences = [
         alike(result),

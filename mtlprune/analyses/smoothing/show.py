@@ -1,4 +1,4 @@
-"""What over-smoothing shows: tables, sentences and figures of a Result."""
+"""Views of over-smoothing: tables, sentences and figures of a Result."""
 
 import math
 from typing import Any
@@ -38,7 +38,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What the numbers say."""
+    """The main numbers, in sentences."""
     layers, facts = result.wide("layers"), result.wide("encoders").set_index("name")
     sentences = []
     for name, rows in layers.groupby("name", observed=True):

@@ -1,4 +1,4 @@
-"""What syntactic attention shows: tables, sentences and figures of a Result."""
+"""Views of syntactic attention: tables, sentences and figures of a Result."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What the numbers say."""
+    """The main numbers, in sentences."""
     base = result.about["offset"]
     sentences = []
     for one in _encoders(result).to_dict("records"):

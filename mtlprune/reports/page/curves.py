@@ -53,15 +53,15 @@ def _learning(
     kinds: dict[tuple[str, str, str], int] = {}
     shown, titles, several = [], [], len(comparison.encoders()) > 1
     for task in comparison.tasks():
-        made = []
+        parts = []
         for column in comparison.columns:
             runs = column.runs_of(task)
             if each := list(filter(None, (_points(logs[run.path], task, reading) for run in runs))):
                 kind = runs[0].kind, runs[0].pruning, runs[0].encoder
                 hue = kinds.setdefault(kind, len(kinds))
-                made.append((f"{column.title}{several * f', {column.encoder}'}", hue, len(runs[0].tasks) > 1, each))
-        if made:
-            shown.append(made)
+                parts.append((f"{column.title}{several * f', {column.encoder}'}", hue, len(runs[0].tasks) > 1, each))
+        if parts:
+            shown.append(parts)
             titles.append(task.upper() if reading is _loss else comparison.row_title(task))
     return _figure(shown, titles, ("epoch", what), 2)
 

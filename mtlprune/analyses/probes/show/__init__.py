@@ -1,4 +1,4 @@
-"""What probes show: sentences, tables and figures of a Result."""
+"""Views of probes: sentences, tables and figures of a Result."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """What the numbers say: first of the pretrained encoder, then means over labels of each encoder."""
+    """The main numbers, in sentences: first of the pretrained encoder, then means over labels of each encoder."""
     sentences = beyond_controls(panels(result, modes(result)[0]))
     few = result.about["few"]
     labels = result.frames["labels"]
@@ -84,13 +84,13 @@ def setting(result: Result) -> str:
 
 
 def pretrained(result: Result) -> str:
-    """What the untouched encoder is called; empty where it was not probed."""
+    """The label of the untouched encoder; empty where it was not probed."""
     runs = (Path(one["run"]).name for one in result.about["encoders"] if one["encoder"] == PRETRAINED)
     return next(runs, "")
 
 
 def lacking(shown: Sequence[ProbePanel]) -> list[str]:
-    """What is missing for a comparison, in words."""
+    """The parts that are missing for a comparison, in words."""
     wanted = (
         (STL, "STL run", "no differences to STL"),
         (PRETRAINED, "pretrained encoder", "no scatter of best layers"),

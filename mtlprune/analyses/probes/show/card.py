@@ -40,7 +40,7 @@ class Example:
         return pairs
 
     def seeks(self, place: int, target: int) -> bool:
-        """Whether the task connects the two."""
+        """True where the task connects the two."""
         return (place, target) in self.sought or (target, place) in self.sought
 
 

@@ -44,7 +44,7 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
 
 
 def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
-    """What ``read_probes`` makes of the Results in folders."""
+    """The panels of the Results in folders, from ``read_probes``."""
     for path, one in zip(paths, each, strict=True):
         for name in ("fingerprint", "specials", "few"):
             if one.about[name] != each[0].about[name]:
@@ -158,7 +158,7 @@ class ProbePanel:
         return cells
 
     def of(self, title: str, label: str) -> list[dict[str, Any]]:
-        """What the frame says of each seed that has the label."""
+        """The entries of the frame for each seed that has the label."""
         return self._cells.get((title, label), [])
 
     def values(self, title: str, label: str, what: str = "test") -> list[float]:
