@@ -121,13 +121,14 @@ class Grid:
         import pandas as pd  # slow to load, and help on the terminal needs none of it
 
         cells = pd.DataFrame([list(map(_latex, row)) for row in self.rows], columns=list(map(escape, self.header)))
-        return cells.to_latex(
+        table = cells.to_latex(
             index=False,
             column_format="l" * self.texts + "r" * (len(self.header) - self.texts),
             longtable=len(self.rows) > LONG,
             caption=escape(self.words() if caption is None else caption),
             label=label,
         )
+        return table.replace("\\begin{table}\n", "\\begin{table}\n\\centering\n")  # not among pandas' options
 
 
 def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:

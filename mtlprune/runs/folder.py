@@ -224,8 +224,8 @@ class RunFolder:
         """
         if not self.config_path.is_file():
             return
-        with reading(self.path, RunError, "remove the folder to have it trained anew"):
-            if not {"tasks", "train"} <= self.read_config().keys():  # defaults alone would be valid
+        with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
+            if not {"tasks", "train", "encoder"} <= self.read_config().keys():  # defaults alone would be valid
                 raise ValueError("a configuration that was cut short")
             if self.is_finished():
                 self.verify(encoder=False)

@@ -130,7 +130,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
     ("heads --out new", "nothing to join"),
     (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
-    (f"head encoder 1 1 {TEXT} --out new.pdf", "--out: expected a file .html, .svg, .png"),
     (f"head encoder 1 1 {TEXT} --probes five", "2 × 5 heads"),
     (f"head encoder 1 1 {TEXT} --probes tuned", "holds no results of pretrained, seed 0 (there: DEP (seed 3))"),
     (f"head own 2 1 {TEXT}", "expected --gates-of pos or ner, found none"),

@@ -204,7 +204,7 @@ def test_a_checkpoint_is_a_model_that_others_load(done):
 
 
 def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining, tmp_path):
-    watch = {"points": 2, "every": 3, "blimp": None, "models": False}
+    watch = {"points": 2, "every": 3, "blimp": None, "blimp_pairs": None, "models": False}
     pretrained(small_pretraining(watch=watch), tmp_path)
     exactly(weights_of(done[0], 12), weights_of(tmp_path, 12))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-12"]
@@ -258,6 +258,6 @@ def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(RunError, match=r"holds mine.txt"):
         pretrained(small_pretraining(), tmp_path)
-    watch = {"points": 2, "first": 12, "blimp": None}
+    watch = {"points": 2, "first": 12, "blimp": None, "blimp_pairs": None}
     with pytest.raises(TrainingError, match=r"Lower train\.rate"):
         pretrained(small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch=watch), tmp_path / "run")

@@ -95,7 +95,7 @@ PAGE = ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "mad
         ("table", "mine:none-pos-?,removed-*", "--no-test"),
         ("claims", "mine:gates-*", "--out", "made", "--permutations", 50),
         ("claims", "mine/sets-1", "--permutations", 50),
-        ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--animate"),
+        ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--training"),
         ("heads", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
         ("analyze", "breaks", "mine/gates-pos-1", "mine/none-pos-1", "--out", "made"),
         pytest.param(PAGE, marks=pytest.mark.slow, id="report-mine"),
