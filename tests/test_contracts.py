@@ -40,7 +40,7 @@ SMALL = {  # full-size decoders would take minutes
     "con": {"span_size": 64, "label_size": 32},
 }
 MLP = {"predicates": "ranked", "argument_scorer": "mlp", "affinity": False, "size": 64, "dropout": 0.05}
-MLP |= {"argument_ratio": 2.0, "predicate_ratio": 0.6}
+MLP |= {"argument_ratio": 3.0, "predicate_ratio": 0.6}
 ROWS = {
     **{  # a family a task; the sixth, bert, has the decoders below
         task: Row((task,), {task: SMALL.get(task, {})}, (CONTRACT_FAMILIES[place or 5],))
