@@ -175,7 +175,8 @@ def _without_unnamed(
     known = {*UNIVERSAL, "_"}
     if any(cells[3] not in known or cells[8].isdecimal() for cells in ten.values()):
         what = f"expected 10 columns between tabs, found {width}, and no line # global.columns = ID FORM ..."
-        raise formats.malformed(path, rows[0].number, f"{what}; write such a line at the top of the file")
+        advice = "write such a line at the top, or read CoNLL-2009 and the like by `mtlprune data build columns`"
+        raise formats.malformed(path, rows[0].number, f"{what}; {advice}")
     note = "columns after the tenth have no name (as in Universal Propositions) and are left out"
     lines = [line._replace(text="\t".join(ten[line.number])) if line.number in ten else line for line in block]
     return lines, note
