@@ -141,17 +141,9 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
     return {name: ShownResult(one.analysis, one.about, one.frames) for name, one in results.items()}
 
 
-def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") -> list[RunFolder]:
+def _found(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[RunFolder]:
     """Runs that are named or match a pattern; of those that match, with a file in them."""
-    from glob import glob
-
-    from mtlprune.runs.folder import RunError, RunFolder
+    from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 
-    named = [os.fspath(run) for run in runs]
-    paths = dict.fromkeys(path for name in named for path in (sorted(glob(name)) or [name]))  # noqa: PTH207 (whole paths too)
-    files = (having, f"seed-*/{having}")
-    matching = [path for path in paths if path in named or any(any(Path(path).glob(file)) for file in files)]
-    if not matching:
-        raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
-    return [RunFolder.existing(path) for path in expanded(matching, having)]
+    return [RunFolder.existing(path) for path in expanded(map(os.fspath, runs), having)]
