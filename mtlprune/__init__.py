@@ -101,7 +101,7 @@ def table(
 
 
 def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] = "colourblind") -> GateMaps:
-    """Which heads runs claim, as ``mtlprune maps`` draws them: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
+    """Which heads runs claim, as ``mtlprune claims`` draws them: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
 
     A function of runs and not of one run, since seeds, means, all tasks and differences are of several.
 
@@ -146,4 +146,4 @@ def _found(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[Run
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 
-    return [RunFolder.existing(path) for path in expanded(map(os.fspath, runs), having)]
+    return [RunFolder.existing(path) for path in expanded([os.fspath(run) for run in runs], having)]

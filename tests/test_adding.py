@@ -107,7 +107,7 @@ def test_a_task_is_added_as_the_page_says(tiny_encoder: Callable[[str], Path], t
     small = f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.threads=1", "train.device=cpu"
     assert "depth" in run(*learn, *small)
     assert "accuracy" in run(*score)
-    assert "DEPTH accuracy" in run("mtlprune", "table", "runs/depth", "--no-test")
+    assert "DEPTH accuracy" in run("mtlprune", "table", "runs/depth", "--resamples", "0")
     [sentence, *_] = (tmp_path / "runs/depth/predictions/test.jsonl").read_text(encoding="utf-8").splitlines()
     assert '"depth": {"kind": "tags", "value": [' in sentence
     assert "depth" in run(*learn_deep, *small)

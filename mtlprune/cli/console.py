@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -19,18 +20,40 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from mtlprune.figures.charts import Style
     from mtlprune.runs.folder import RunFolder
 
+PAPER_POINTS = 8
+"""Size of words in figures of a paper."""
+ADVANCED = "Further options"
+"""Panel of the help for options that few need."""
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
-RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.")]
+Runs = Annotated[
+    list[str],
+    typer.Argument(metavar="RUNS", help="Runs, folders of seeds, sweeps (or SWEEP:CELLS), studies, or patterns."),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The corpus with the gold labels, if not where the runs say.", rich_help_panel=ADVANCED
+    ),
+]
+Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]
 Analyses = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")]
-Device = Annotated[str | None, typer.Option(help="Another device than the run's own.")]
-Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
-FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
-Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
+Device = Annotated[str | None, typer.Option(help="Another device than the run's own.", rich_help_panel=ADVANCED)]
+Width = Annotated[
+    float | None,
+    typer.Option(
+        metavar="CM", min=1, help="For a column of a paper: so wide, without titles.", rich_help_panel=ADVANCED
+    ),
+]
 Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")]
+FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.", rich_help_panel=ADVANCED)]
+Title = Annotated[
+    bool, typer.Option("--title/--no-title", help="Title and explanation above figures.", rich_help_panel=ADVANCED)
+]
 
 
 def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
@@ -47,6 +70,13 @@ def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words:
     return call
 
 
+def paper_style(width: float | None) -> Style:
+    """How figures look: as they come; or so many centimetres wide, words of 8 points, no titles, for a paper."""
+    from mtlprune.figures.charts import PLAIN, Style
+
+    return PLAIN if width is None else Style(width, PAPER_POINTS, title=False)
+
+
 def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
     """The parts of ``--format``. Raises MtlpruneError at one that is not known."""
     named = list(dict.fromkeys(part.strip() for part in asked.split(",")))
@@ -58,6 +88,27 @@ def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
 def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
     """Runs by their paths from the working directory, as tables, claims and pages name them."""
     return [Path(from_here(str(run))) for run in runs or ()]
+
+
+def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str] | None = None) -> list[RunFolder]:
+    """The runs that a command is given, as they were written: the one way in which commands read such an argument.
+
+    Args:
+        having: as of ``sweeps.folder.expanded``, as is ``left_out``.
+
+    Raises:
+        RunError: nothing is there, or something damaged.
+    """
+    from mtlprune.runs.folder import RunFolder
+    from mtlprune.sweeps.folder import expanded
+
+    return [RunFolder.existing(run) for run in expanded(runs, having, left_out)]
+
+
+def next_command(terminal: Console, *words: object) -> None:
+    """Say which command comes next, as it can be pasted."""
+    if not rank():
+        terminal.print(f"next: {shlex.join(['mtlprune', *map(str, words)])}", soft_wrap=True)
 
 
 def rank() -> int:

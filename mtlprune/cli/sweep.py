@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.check import check_sweep
 from mtlprune.cli.console import Overrides, console, new_table, say
 from mtlprune.errors import printable
 from mtlprune.sweeps.folder import State, default_folder
@@ -59,7 +58,6 @@ def sweep(
         raise SweepError("--submit is for a cluster; name it with --launcher slurm")
     terminal = console()
     specification = read_specification(file)
-    check_sweep(specification, overrides or ())
 
     from mtlprune.sweeps.cells import narrowed, resolve
     from mtlprune.sweeps.pool import visible_gpus

@@ -66,7 +66,7 @@ class ScoredRun(DescribedRun):
 
 
 def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
-    """Task → heads it may use and heads there were, of a run with gates or one made by `mtlprune prune`."""
+    """Task → heads it may use and heads there were, of a run with gates or one made by `mtlprune export --remove`."""
     if "pruned" in run.manifest:
         left = run.folder.read_json("encoder/heads.json")
         return dict.fromkeys(run.tasks, (sum(map(len, left["kept"])), left["heads"] * len(left["kept"])))

@@ -186,6 +186,8 @@ def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]
 def write_result(folder: Path, result: Result) -> None:
     """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there.
 
+    Figures of an earlier Result of that name go.
+
     Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
 
     Raises:
@@ -194,6 +196,7 @@ def write_result(folder: Path, result: Result) -> None:
     """
     stored = {}
     with one_writer(folder):
+        remove(*(path for path in folder.glob(f"{result.analysis}-*") if path.suffix in (".png", ".svg", ".pdf")))
         for name, frame in result.frames.items():
             keys = _keys(name, frame)
             path = folder / f"{result.analysis}-{name}.parquet"

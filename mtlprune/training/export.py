@@ -19,10 +19,10 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
 from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
-from mtlprune.encoder.gates import OPEN, Gates
+from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder, input_embeddings
-from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
+from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.errors import printable
 from mtlprune.evaluation.scores import main_score, name_of
@@ -48,7 +48,6 @@ class ExportRequest:
         gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
         clones: the task whose clones of heads go into the weights; None where there are none.
         head: the task whose linear layer goes along.
-        remove: closed heads are cut out, not set to zero.
         licence: of the whole, an identifier of the hub.
     """
 
@@ -57,7 +56,6 @@ class ExportRequest:
     gate_set: str | None
     clones: str | None
     head: str | None
-    remove: bool
     licence: str | None
 
 
@@ -68,8 +66,7 @@ class Exported:
     Attributes:
         gates: (L, A) float32; None where the run has none.
         clones: the task whose clones are in the weights.
-        heads: what is left, where heads were removed, now or by `mtlprune prune`; else None.
-        whole: whether all heads are in the weights, removed ones as closed ones.
+        heads: what is left, where heads were removed by `mtlprune export --remove`; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
@@ -81,7 +78,6 @@ class Exported:
     gates: Tensor | None
     clones: str | None
     heads: KeptHeads | None
-    whole: bool
     difference: float
     limit: int | None
     reads_texts: bool
@@ -90,7 +86,7 @@ class Exported:
     compared: int
 
 
-def request(run: str | Path, task: str | None, head: str | None, remove: bool, licence: str | None) -> ExportRequest:
+def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
     """Check what is asked for. Nothing is written.
 
     Raises:
@@ -107,7 +103,7 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
             "transformers does; expected fusion: none"
         )
     if head is not None:
-        _check_head(config, path, head, remove)
+        _check_head(config, path, head)
     own, clones = task or head, None
     gates: str | None = None if pruning.method == "none" else pruning.sets
     if config.treatment.clone is not None:
@@ -118,7 +114,7 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
         if task is not None:
             gates_there = "no gates" if gates is None else "one gate set that all tasks share"
             raise RunError(f"{path} has {gates_there}; leave --task out")
-        return ExportRequest(folder, config, gates, None, head, remove, licence)
+        return ExportRequest(folder, config, gates, None, head, licence)
     if own is None:
         raise RunError(
             f"{path} has {each} for each task, and weights hold one; expected --task with one of "
@@ -127,10 +123,10 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
     if task is not None and (task not in config.tasks or head not in (None, task)):
         expected = head or f"one of {', '.join(config.tasks)}"
         raise RunError(f"{path} has {each} for each task; expected --task {expected}, found {task}")
-    return ExportRequest(folder, config, gate_set, clones, head, remove, licence)
+    return ExportRequest(folder, config, gate_set, clones, head, licence)
 
 
-def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
+def _check_head(config: Config, path: Path, head: str) -> None:
     if head not in config.tasks:
         raise RunError(f"{path} has no task {head!r} for --head; it has {', '.join(config.tasks)}")
     if config.decoder(head).linear is Task.linear:
@@ -138,8 +134,6 @@ def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
             f"--head: the decoder of {head} is more than a linear layer on each word; expected a task of tags (type "
             "pos), or one of spans (type bio)"
         )
-    if remove:
-        raise RunError("--head needs a model that transformers load by themselves, so it cannot go with --remove")
     if config.encoder.pooling != "first":
         raise RunError(
             f"--head: {path} reads words as the mean of their sub-words, but models of transformers label each "
@@ -159,7 +153,6 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     gates = None
     if asked.gate_set is not None:
         gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
-        gates = gates * (gates > OPEN) if asked.remove else gates
     task: Any = model.tasks[asked.head] if asked.head is not None else None
     linear = task.linear() if task is not None else None
     known = linear is not None and (asked.run.path / "predictions" / "dev.jsonl").is_file()
@@ -176,22 +169,18 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         model.fold_clones(asked.clones)
     if gates is not None:
         fold_means(encoder, gates)
-    heads = _removed(asked, model, gates) if asked.remove else encoder.head_map
-    if not asked.remove:
-        if gates is not None:
-            fold_gates(transformer, gates, encoder.places.kept)
-        if heads is not None:
-            transformer = with_all_heads(transformer, heads)
+        fold_gates(transformer, gates, encoder.places.kept)
+    heads = encoder.head_map
+    if heads is not None:
+        transformer = with_all_heads(transformer, heads)
     whole = transformer if linear is None else with_classifier(transformer, *linear)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
     with quiet():
         tokenizer, reads_texts = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
-        if heads is not None and asked.remove:
-            save_pruned(whole, heads, folder)
-        else:
-            whole.save_pretrained(folder)
-        model_again = _read_back(folder, asked)
+        whole.save_pretrained(folder)
+        kind = AutoModelForTokenClassification if asked.head else AutoModel
+        model_again = kind.from_pretrained(folder, trust_remote_code=False).eval()  # as the model card says
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         after = states(model_again, encoder.limit, None)
     difference = float((before - after).abs().max() / before.abs().max())
@@ -213,21 +202,13 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
     compared = sum(map(len, sentences))
     about = difference, encoder.limit, reads_texts, pooler, reading if linear else None, compared
-    return Exported(gates, asked.clones, heads, not asked.remove, *about)
+    return Exported(gates, asked.clones, heads, *about)
 
 
 @torch.no_grad()
 def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[str]) -> list[str]:
     best = linear[0](encoder(encoder.collate([encoder.tokenize(words)])).words).argmax(-1)
     return [linear[1][place] for place in best.tolist()]
-
-
-def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:
-    encoder = model.encoder
-    if gates is None and encoder.head_map is None:
-        raise RunError(f"--remove: {asked.run.path} has no gates, so no head of it is closed; leave --remove out")
-    everything = torch.ones(encoder.places.layers, encoder.places.heads) if gates is None else gates
-    return remove_heads(cast(PreTrainedModel, encoder.transformer), everything, encoder.places.kept)
 
 
 @torch.no_grad()
@@ -242,14 +223,6 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
     return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
 
-def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
-    """The model as a reader of the model card loads it."""
-    if asked.remove:
-        return load_pruned(folder)
-    kind = AutoModelForTokenClassification if asked.head else AutoModel
-    return kind.from_pretrained(folder, trust_remote_code=False).eval()
-
-
 def account(found: Exported) -> str:
     """The fate of clones and gates, in sentences."""
     clones = f"The clones of heads of {found.clones} are in the weights. " if found.clones is not None else ""
@@ -258,9 +231,9 @@ def account(found: Exported) -> str:
 
 def _account_of_gates(found: Exported) -> str:
     if found.heads is not None:
-        others = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
         of = len(found.heads.kept) * found.heads.heads
-        return f"{found.heads.count} of {of} heads are left, gates are folded into the weights{others}."
+        others = "the others are columns of zeros in the attention output projections"
+        return f"{found.heads.count} of {of} heads are left; {others}."
     if found.gates is None:
         return "The run has no gates: every head is as it was trained."
     closed, folded = (int(some.sum()) for some in (found.gates == 0, (found.gates > 0) & (found.gates < 1)))
@@ -296,11 +269,6 @@ spans = join_tags([tag for tag, _ in labels])"""
 BLANK = "Texts have to begin with a blank, as every word in a text does. "
 PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
 labels sub-words that were not trained. """
-REMOVED = """from mtlprune.encoder.removal import load_pruned
-
-folder = "."  # or what huggingface_hub.snapshot_download gives
-model = load_pruned(folder)  # transformers alone refuse layers with different numbers of heads"""
-
 CARD = """---
 {facts}
 ---
@@ -384,8 +352,6 @@ def _markdown(text: str) -> str:
 
 
 def _loader(asked: ExportRequest, found: Exported) -> str:
-    if not found.whole:
-        return REMOVED
     if asked.head is None:
         return PLAIN.format(pooler=", add_pooling_layer=False" if found.pooler else "")
     spans = asked.config.decoder(asked.head).kind == "spans"

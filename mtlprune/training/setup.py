@@ -145,8 +145,8 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
     manifest = folder.read_manifest()
     if "pruned" in manifest:
         raise RunError(
-            f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from "
-            f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
+            f"{folder.path} was made by `mtlprune export --remove` and is not trained on; to tune it further, begin a "
+            f"run from it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
     begun = validated(type(config), folder.read_config(), str(folder.config_path))
     old, new = ({path: v for path, v in flat(c.model_dump(mode="json")) if v != {}} for c in (begun, config))

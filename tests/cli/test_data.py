@@ -163,7 +163,7 @@ def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
 
 
 def test_it_says_what_training_then_does(mtlprune, lab, trained):
-    answer = mtlprune("check", lab.config).done()
+    answer = mtlprune("train", lab.config, "--dry-run").done()
     assert answer.out.endswith("ready\n")
     assert row(answer.out, "sentences with srl") == ["24", "8"]
     corpus = load_corpus(lab.corpus)
@@ -180,7 +180,7 @@ def test_it_warns(mtlprune, lab, tmp_path):
     train = [Sentence("a", words, ("NN",) * 70, srl=wide), Sentence("b", ("\u4eba", "runs"), ("NN", "VB"), srl=())]
     dev = [Sentence("c", ("Ann", "!"), ("NNP", "."), srl=())]
     save_corpus({"train": train, "dev": dev}, tmp_path / "c", name="small", licence="none", sources={})
-    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl").done()
+    answer = mtlprune("train", "--dry-run", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl").done()
     assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
     assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
     assert "warning: train: 1.4% of the words become unknown tokens" in answer.out

@@ -92,9 +92,14 @@ def test_a_launcher_that_says_half_is_refused(variables, message, mtlprune, lab,
 
 def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     shown = mtlprune("--help").out
-    assert shown.index("quickstart") < shown.index("Advanced:") < shown.index("pretrain")
+    assert shown.index("quickstart") < shown.index("Further commands:") < shown.index("bench")
     further = mtlprune("analyze", "--help").out
-    assert further.index("smoothing") < further.index("Advanced:") < further.index("dissect") < further.index("breaks")
+    assert (
+        further.index("smoothing")
+        < further.index("Further commands:")
+        < further.index("dissect")
+        < further.index("breaks")
+    )
     group: Any = typer.main.get_command(app)
     for name in group.list_commands(None):
         assert name in shown and group.get_command(None, name).name == name
@@ -105,8 +110,7 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
 
 
 PATHS = {
-    "train": ("train", "quickstart", "data.path={}"),
-    "sweep": ("sweep", "experiments/ewt5-minilm/sweep.yaml", "data.path={}", "--dry-run"),
+    "table": ("table", "RUN", "--majority", "{}"),
     "smoothing": ("analyze", "smoothing", "minilm", "--corpus", "{}", "--out", "{}/out"),
     "evaluate": ("evaluate", "RUN", "--split", "dev"),
 }
@@ -122,12 +126,13 @@ def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, 
     assert not {"torch", "transformers", "datasets"} & loaded
 
 
-STABLE = "check tiny.yaml pruning.method=stable pruning.keep=2"
+PLAN = "train tiny.yaml --dry-run"
+STABLE = f"{PLAN} pruning.method=stable pruning.keep=2"
 PLOT, TEXT = "probe --plot", "--text 'a b c'"
 ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cross")
 MISTAKES: list[tuple[str, str]] = [
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
-    ("maps gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
+    ("claims gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
     ("heads --out new", "nothing to join"),
     (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
     (f"head encoder 1 1 {TEXT} --probes five", "2 × 5 heads"),
@@ -138,26 +143,30 @@ MISTAKES: list[tuple[str, str]] = [
     ("probe roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
     (f"{PLOT} run --out new", "run is a run; name the folder of its results, that `mtlprune probe` made"),
     (f"{PLOT} sound --out new --mode as-released", "no results of the mode as-released (there: sound)"),
-    ("pretrain small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
-    ("pretrain small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
-    ("pretrain --plot corpus --out new", "expected the folder of a pretraining"),
-    ("pretrain small.yaml model.positions=8 --out new", "fits into 8 tokens"),
-    ("pretrain small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
-    ("check tiny.yaml syntax.release=5", "release has no effect with strength: 0"),
+    ("train small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
+    ("train small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
+    ("report pretraining --out new", "damaged: pretraining/config.yaml"),
+    ("train small.yaml model.positions=8 --out new", "fits into 8 tokens"),
+    ("train small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
+    (f"{PLAN} syntax.release=5", "release has no effect with strength: 0"),
     ("analyze breaks two.jsonl", "at least 3 points, and none of the 1 curves has more than 2"),
     ("analyze breaks empty.jsonl", "line 1: expected an object with a number step"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
     ("predict run empty.txt", "empty.txt: expected one sentence a line, found none"),
-    ("prune masked --out new --heads 9", "--heads 9: expected at most 8 heads"),
-    ("prune masked --out new --task pos", "it has one gate set that all tasks share; leave --task out"),
-    ("prune masked --out corpus", "is not empty; name a new folder"),
-    ("prune own --out new", "expected --task with one of pos, ner"),
-    ("export pos --remove --out new", "has no gates, so no head of it is closed"),
+    ("export masked --remove --out new --keep 9", "--keep 9: expected at most 8 heads"),
+    ("export masked --remove --out new --task pos", "it has one gate set that all tasks share; leave --task out"),
+    ("export masked --remove --out corpus", "is not empty; name a new folder"),
+    ("export own --remove --out new", "expected --task with one of pos, ner"),
+    ("export pos --remove --out new", "is a run without gates"),
     ("export pos --head pos --out new", "expected a run with encoder.pooling: first"),
     ("export masked --head dep --out new", "the decoder of dep is more than a linear layer"),
     ("report run --analyses . --out new", "holds no results of an analysis"),
-    ("report run --latency none --out new", "`mtlprune prune RUN --out DIR` measures and writes it"),
+    ("export pos --latency --out new", "--latency is for --remove"),
+    ("table 'ru?' 'nor*' --split dev", "no run is found at nor*"),
+    ("train nowhere.yaml", "there is neither a file nor a preset"),
+    ("train tiny.yaml data.path=nowhere train.epoch=3 --out new", "unknown key train.epoch (did you mean 'epochs'?)"),
+    ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),
     ("table run --majority bare", "give --majority the corpus of the runs"),
     ("quickstart pruning=gates --out new", "sets pruning itself"),
     ("quickstart encoder.name=./nowhere --out new", "no such folder"),
@@ -168,18 +177,18 @@ MISTAKES: list[tuple[str, str]] = [
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
     ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),
     ("train tiny.yaml pruning.method=random pruning.keep=9 --out new", "at most the encoder's 8 heads (2 layers × 4)"),
-    ("check tiny.yaml encoder.name=family encoder.random=true pruning=gates", "'megatron-bert'"),
-    ("check tiny.yaml train.freeze=decoders", "give train.start, a finished run"),
+    (f"{PLAN} encoder.name=family encoder.random=true pruning=gates", "'megatron-bert'"),
+    (f"{PLAN} train.freeze=decoders", "give train.start, a finished run"),
     ("train tiny.yaml train.start=unfinished --out new", "train.start: expected a finished run"),
-    ("check tiny.yaml train.start=weightless", "train.start: the weights of"),
-    ("check tiny.yaml train.start=start-roberta", "train.start: expected a run with encoder.name"),
-    ("check tiny.yaml train.start=wide", "dep has other settings in wide: arc_size 99 there, 16 here"),
-    ("check tiny.yaml train.start=labels", "has tags of pos that labels never learnt: "),
-    ("check tiny.yaml pruning.method=importance pruning.keep=2", "importance_of: expected a run folder whose loss"),
+    (f"{PLAN} train.start=weightless", "train.start: the weights of"),
+    (f"{PLAN} train.start=start-roberta", "train.start: expected a run with encoder.name"),
+    (f"{PLAN} train.start=wide", "dep has other settings in wide: arc_size 99 there, 16 here"),
+    (f"{PLAN} train.start=labels", "has tags of pos that labels never learnt: "),
+    (f"{PLAN} pruning.method=importance pruning.keep=2", "importance_of: expected a run folder whose loss"),
     (f"{STABLE[:-1]}4 pruning.importance_of=run", "which is half of 4 or more; keep 1 to 3 heads"),
     (f"{STABLE} pruning.importance_of=run pruning.importance_sentences=1", "expected two training sentences or more"),
     (f"{STABLE} pruning.importance_of=run pruning.halves=7", "multiple of 2"),
-    ("check tiny.yaml pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
+    (f"{PLAN} pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
     ("data merge corpus corpus --out new", "found one of corpus named twice"),
     ("data merge corpus . --out new", "expected a corpus made by 'mtlprune data build'"),
@@ -202,7 +211,8 @@ MISTAKES: list[tuple[str, str]] = [
     *(
         (words, "study/tiny is a run of a study, without weights")
         for words in (
-            *("evaluate study/tiny --split test", "predict study/tiny t.conllu", "prune study/tiny --out new"),
+            *("evaluate study/tiny --split test", "predict study/tiny t.conllu"),
+            "export study/tiny --remove --out new",
             *("head study/tiny 1 1", "probe study/tiny --corpus corpus --out new"),
             "analyze smoothing study/tiny --corpus corpus --out new",
             "train tiny.yaml train.start=study/tiny --out new",
@@ -218,6 +228,8 @@ FILES = {
     "good.conllu": "1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n",
     "two.jsonl": '{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n',
     "empty.txt": " \n\n",
+    "pretraining/config.yaml": "name: x\n",
+    "pretraining/curves.jsonl": "[]\n",
     "few.txt": "a O\n",
     "empty.jsonl": '{"id": "s", "words": ["a"]}\n{"id": "t", "words": ["a", ""]}\n',
 }
@@ -243,6 +255,7 @@ def workplace(
     for name, target in links.items():
         (root / name).symlink_to(target)
     for name, text in FILES.items():
+        (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     (root / "sweep.yaml").write_text(f"base: {lab.config}\ngrid: {{seed: [1]}}\n")
     gates, whole = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]), np.ones((2, 4))

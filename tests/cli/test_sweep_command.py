@@ -92,7 +92,7 @@ def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
     assert found_runs(swept.out) == runs
     assert expanded([swept.out, "minilm", f"{swept.out}:none-*"]) == [*runs, Path("minilm"), runs[0]]
     assert expanded([swept.out], having="gates.jsonl") == runs[1:]
-    table = mtlprune("table", swept.out, "--split", "test", "--no-test").done()
+    table = mtlprune("table", swept.out, "--split", "test", "--resamples", 0).done()
     assert "gates" in table.out and "2 of 4 cells are not finished and left out: wrong, after" in table.out
     mtlprune("table", f"{swept.out}:gates-*").refuses("the sweep has no cell gates-*")
 
@@ -156,7 +156,7 @@ def test_a_damaged_cell_fails_alone(mtlprune, swept, tmp_path, file):
     answer = mtlprune("sweep", swept.file, *only)
     assert answer.code == 1 and "failed: static-pos-1: " in answer.out and str(bad) in answer.out
     assert found_runs(tmp_path / "out") == [good]
-    table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", "latex").done()
+    table = mtlprune("table", tmp_path / "out", "--split", "test", "--resamples", 0, "--format", "latex").done()
     assert "cell static-pos-1 is left out: " in table.out
     mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10").done()
     assert "cell static-pos-1 is left out" in (tmp_path / "page.html").read_text()

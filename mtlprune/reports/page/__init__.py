@@ -31,7 +31,7 @@ class Sources:
     analyses: Sequence[Path] = ()
     """Folders that `mtlprune analyze` wrote."""
     latency: Sequence[Path] = ()
-    """Files latency.json, or run folders that `mtlprune prune` made; those among the runs are found."""
+    """Files latency.json, or run folders that `mtlprune export --remove` made; those among the runs are found."""
     notes: Sequence[str] = ()
     """Sentences on what is known to be missing, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

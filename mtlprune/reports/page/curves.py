@@ -115,7 +115,7 @@ def _figure(
     return Figure(figure(panels(charts, 3)), " ".join(words)) if charts else None
 
 
-# -- what removing heads saves, from the latency.json that `mtlprune prune` leaves in the run it makes -----------------
+# -- what removing heads saves, from the latency.json of `mtlprune export --remove --latency` --------------------------
 
 
 LATENCY = "latency.json"
@@ -127,7 +127,7 @@ def latency_part(files: Sequence[Path]) -> Part | None:
     for file in (path / LATENCY if path.is_dir() else path for path in files):
         title, remedy = (
             str(file.parent if file.name == LATENCY else file),
-            "`mtlprune prune RUN --out DIR` measures and writes it",
+            "`mtlprune export RUN --remove --latency --out DIR` measures and writes it",
         )
         with reading(file, RunError, remedy):
             tree = read_json(file, RunError, remedy)

@@ -112,7 +112,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     layers, heads = next(iter(sets.values())).shape
     if most_open is not None and most_open > layers * heads:
         raise RunError(
-            f"--heads {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
+            f"--keep {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
             f"{source.path} has ({layers} layers of {heads})"
         )
     path, wanted = Path(config.data.path), source.read_manifest()["data"]["fingerprint"]
@@ -144,13 +144,12 @@ def appearing(out: Path) -> Iterator[RunFolder]:
         raise RunError(f"{out} could not be written ({error.strerror or error})") from error
 
 
-def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | None = None) -> Pruned:
+def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     """Remove the heads and write the run, but for its results.
 
     Args:
         folder: where the files go.
         out: what that folder will be called.
-        device: another device than the run's own.
 
     Raises:
         RunError: the result does not compute what the masked model computes.
@@ -158,7 +157,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     """
     config = build_config(asked.source.read_config(), str(asked.source.config_path))
     hardware.settle(config.train.threads)
-    model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(device or config.train.device))
+    model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(config.train.device))
     gates = chosen_gates(model, asked)
     encoder = model.encoder
     sentences = list(asked.corpus[config.data.dev])[:CHECKED_SENTENCES]
