@@ -21,7 +21,7 @@ from probe_results import write_probes
 from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
-from mtlprune.errors import MtlpruneError, launched
+from mtlprune.errors import MtlpruneError
 from mtlprune.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -69,25 +69,6 @@ def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkey
     defect = KeyError("x")
     defect.__context__ = whole
     assert exit_code(defect) is exit_code(RuntimeError("expected: a shape (2)")) is None
-
-
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({"RANK": "x"}, "RANK: expected a whole number, found 'x'"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: expected a number below WORLD_SIZE, which is 2, found 2"),
-        ({"WORLD_SIZE": "2"}, "RANK: expected one, as WORLD_SIZE is 2, found none"),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR: expected one"),
-    ],
-)
-def test_a_launcher_that_says_half_is_refused(variables, message, mtlprune, lab, monkeypatch, tmp_path):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    assert launched() == (0, 1, 0)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(message)
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
