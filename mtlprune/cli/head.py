@@ -16,16 +16,14 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.io.files import RunError, make_room
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from mtlprune.analyses.probes.show.card import Known
     from mtlprune.analyses.reading import Subject
-    from mtlprune.runs.folder import RunFolder
     from mtlprune.runs.results import Result
     from mtlprune.sentence import Sentence
     from mtlprune.training.evaluation import Evaluation
-    from mtlprune.training.pruning.head_removal import LatencyCell, Pruned, RemovalRequest
+    from mtlprune.training.pruning.head_removal import Pruned, RemovalRequest
 
 SHORTEST, LONGEST = 8, 14
 """Words of the sentences that are looked at: short enough to be read, long enough to show something."""
@@ -254,8 +252,6 @@ def prune(
         int | None, typer.Option(metavar="K", min=0, help="Keep the K most open heads (all, if not given).")
     ] = None,
     task: Annotated[str | None, typer.Option(help="Whose gates or clones, where each task has its own.")] = None,
-    latency: Annotated[bool, typer.Option(help="Measure the time before and after.")] = True,
-    rounds: Annotated[int, typer.Option(min=1, help="Repetitions at least; the fastest counts.")] = 5,
     device: Device = None,
 ) -> None:
     """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own.
@@ -275,8 +271,6 @@ def prune(
             terminal.print(line)
         terminal.print(_layers_table(pruned))
         terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus)))
-        if latency:
-            _measure(folder, pruned, rounds, terminal)
     terminal.print(f"written: {out}")
 
 
@@ -313,70 +307,4 @@ def _scores_table(asked: RemovalRequest, scored: Evaluation) -> Table:
         old = before.get(task, {}).get(name)
         shown = name_of(task, name, asked.source.read_config().get("decoders", {}))
         table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
-    return table
-
-
-def _measure(folder: RunFolder, pruned: Pruned, rounds: int, terminal: Console) -> None:
-    import copy
-    import os
-
-    import torch
-
-    from mtlprune.cli.display import counted
-    from mtlprune.training import hardware
-    from mtlprune.training.pruning.head_removal import BATCHES, LENGTHS, measure
-    from mtlprune.training.setup import processor
-
-    encoder, settings = pruned.model.encoder, folder.read_config()["train"]
-    lengths = [length for length in LENGTHS if encoder.limit is None or length <= encoder.limit]
-    with counted(len(BATCHES) * len(lengths)) as (_, on_batch):
-        cells = measure(
-            pruned.full,
-            copy.deepcopy(pruned.full),
-            encoder.transformer,  # type: ignore[arg-type]
-            pruned.gates,
-            kept=pruned.kept_before,
-            lengths=lengths,
-            precision=hardware.dtype(settings["precision"]),
-            rounds=rounds,
-            on_batch=on_batch,
-        )
-    device = str(pruned.model.device)
-    how: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else processor(),
-        "precision": settings["precision"],
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "load": round(os.getloadavg()[0], 1),
-    }
-    folder.write_json("latency.json", {**how, "cells": [cell.record() for cell in cells]})
-    terminal.print(_latency_table(cells, how))
-    for length in sorted(set(LENGTHS) - set(lengths)):
-        terminal.print(f"not measured: length {length}; the encoder sees {encoder.limit} tokens at once")
-    if how["load"] > (os.cpu_count() or 1):
-        terminal.print("note: more was running here than there are cores, so times are noisy; measure again when idle")
-    terminal.print(
-        "ms: fastest pass of the encoder. ideal: the removed heads' share of the FLOPs, 2·in·out a linear layer and "
-        "vector, 4·B·T²·n·d a layer's heads. reached: (1 − removed / full) / ideal. attention: queries, keys, values, "
-        "scores, mixture and output projection alone"
-    )
-
-
-def _reached(share: float | None) -> str:
-    """Times that contradict each other say nothing of the gain: no program saves twice the work that was taken out."""
-    if share is None:
-        return ""
-    return f"{share:.0%}" if -0.5 <= share <= 1.5 else "noise"
-
-
-def _latency_table(cells: list[LatencyCell], how: dict[str, Any]) -> Table:
-    measured = (">masked", ">removed", ">ideal", ">reached")
-    title = ", ".join(f"{key} {value}" for key, value in how.items())
-    table = new_table(title, ">batch × length", ">full ms", *measured, ">attention full ms", *measured)
-    for cell in cells:
-        row = [f"{cell.batch} × {cell.length}"]
-        for part in (cell.encoder, cell.attention):
-            row += [f"{1000 * part.seconds[kind]:.1f}" for kind in ("full", "masked", "removed")]
-            row += [f"{part.share:.1%}", _reached(part.reached)]
-        table.add_row(*row)
     return table

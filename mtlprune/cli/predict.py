@@ -348,7 +348,6 @@ def export(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder.")],
     task: Annotated[str | None, typer.Option(help="Whose gates or clones, where each task has its own.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Cut closed heads out (then mtlprune loads it).")] = False,
-    head: Annotated[str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.")] = None,
     licence: Annotated[str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.")] = None,
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
@@ -360,15 +359,13 @@ def export(
     from mtlprune.training.pruning.head_removal import appearing
 
     terminal = console()
-    asked = exporting.request(run, task, head, remove, licence)
+    asked = exporting.request(run, task, remove, licence)
     with appearing(out) as folder:
         warn_unfinished(asked.run, terminal)
         exported = exporting.export(asked, folder.path)
         write_text(folder.path / "README.md", model_card(asked, exported))
     terminal.print(exporting.account(exported))
     terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
-    if exported.compared:
-        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")

@@ -72,7 +72,7 @@ class Broken:
             "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
             "evaluate": ("evaluate", run, "--split", "dev"),
             "predict": ("predict", run, words),
-            "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
+            "prune": ("prune", run, "--out", out / "pruned"),
             "train": ("train", *begin, "--out", run),
             "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
             "head": ("head", run, 1, 1, "--sentences", 1),

@@ -135,10 +135,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("prune masked --out corpus", "is not empty; name a new folder"),
     ("prune own --out new", "expected --task with one of pos, ner"),
     ("export pos --remove --out new", "has no gates, so no head of it is closed"),
-    ("export pos --head pos --out new", "expected a run with encoder.pooling: first"),
-    ("export masked --head dep --out new", "the decoder of dep is more than a linear layer"),
     ("report run --analyses . --out new", "holds no results of an analysis"),
-    ("report run --latency none --out new", "`mtlprune prune RUN --out DIR` measures and writes it"),
     ("table run --majority bare", "give --majority the corpus of the runs"),
     ("quickstart pruning=gates --out new", "sets pruning itself"),
     ("quickstart encoder.name=./nowhere --out new", "no such folder"),
@@ -213,13 +210,11 @@ def changed(source: Path, out: Path, file: str, change: Callable[[Any], object])
 
 
 @pytest.fixture(scope="module")
-def workplace(
-    mtlprune, lab, trained, single, masked, own_gates, linear_gates, pretraining, tiny_encoder, tmp_path_factory
-):
+def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, tiny_encoder, tmp_path_factory):
     """A folder with everything that commands ask for, right and wrong."""
     root = tmp_path_factory.mktemp("mistakes")
     links = {"tiny.yaml": lab.config, "corpus": lab.corpus, "run": trained, "pos": single, "masked": masked}
-    links |= {"own": own_gates, "linear": linear_gates, "encoder": tiny_encoder("bert"), "small.yaml": pretraining}
+    links |= {"own": own_gates, "encoder": tiny_encoder("bert"), "small.yaml": pretraining}
     links |= {"roberta": tiny_encoder("roberta")}
     for name, target in links.items():
         (root / name).symlink_to(target)
