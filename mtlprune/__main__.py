@@ -1,6 +1,0 @@
-"""python -m mtlprune, and what `torchrun -m mtlprune` starts."""
-
-from mtlprune.cli import main
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mtlprune.cli.console import exit_code, is_spoken, sentence
+from mtlprune.cli.console import exit_code, sentence
 
 ADVANCED = "Further commands"
 COMMANDS = {
@@ -120,6 +120,5 @@ def main() -> None:
         code = exit_code(error)
         if code is None:
             raise
-        if is_spoken(error):
-            print(f"mtlprune: {sentence(error)}", file=sys.stderr)
+        print(f"mtlprune: {sentence(error)}", file=sys.stderr)
         sys.exit(code)

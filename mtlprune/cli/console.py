@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.errors import MtlpruneError, launched, out_of_memory, printable, printable_lines, system_refusal
+from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines, system_refusal
 from mtlprune.io.files import from_here
 
 if TYPE_CHECKING:
@@ -107,21 +107,14 @@ def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str]
 
 def next_command(terminal: Console, *words: object) -> None:
     """Say which command comes next, as it can be pasted."""
-    if not rank():
-        terminal.print(f"next: {shlex.join(['mtlprune', *map(str, words)])}", soft_wrap=True)
-
-
-def rank() -> int:
-    """Which of the processes that torchrun started this is; 0 where it started none. Raises MtlpruneError."""
-    return launched()[0]
+    terminal.print(f"next: {shlex.join(['mtlprune', *map(str, words)])}", soft_wrap=True)
 
 
 def console(stderr: bool = False) -> Console:
-    """The terminal; into files and pipes, lines are as long as they need to be. Of several processes one speaks."""
+    """The terminal; into files and pipes, lines are as long as they need to be."""
     from mtlprune.cli.display import PlainConsole
 
-    quiet = rank() > 0
-    terminal = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
+    terminal = PlainConsole(stderr=stderr, highlight=False, markup=False)
     if not terminal.is_terminal:
         terminal.width = 240
     return terminal
@@ -193,12 +186,6 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, MtlpruneError):
         return error.exit_code
     return MISTAKE if isinstance(error, OSError) or out_of_memory(error) or system_refusal(error) else None
-
-
-def is_spoken(error: BaseException) -> bool:
-    """True in the process that reports an error: what fails in all processes of a run is reported once."""
-    spoken_by = getattr(error, "spoken_by", None)
-    return spoken_by is None or rank() < spoken_by
 
 
 def sentence(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from mtlprune.runs.folder import RunFolder
     from mtlprune.training.evaluation import Evaluation
-    from mtlprune.training.pruning.head_removal import LatencyCell, Pruned, RemovalRequest
+    from mtlprune.training.pruning.head_removal import Pruned, RemovalRequest
 
 
 def export(
@@ -31,14 +30,8 @@ def export(
     keep: Annotated[
         int | None, typer.Option(metavar="K", min=0, help="With --remove, keep the K most open heads (all open ones).")
     ] = None,
-    latency: Annotated[
-        bool, typer.Option("--latency", help="With --remove, measure the time before and after: minutes.")
-    ] = False,
     task: Annotated[
         str | None, typer.Option(metavar="TASK", help="Whose gates or clones, where each task has its own.")
-    ] = None,
-    head: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED)
     ] = None,
     licence: Annotated[
         str | None,
@@ -51,39 +44,37 @@ def export(
     --remove DIR is a run without the closed heads, checked to compute the same and scored on dev; it works with
     evaluate, predict, bench and table.
     """
-    if not remove and (keep is not None or latency):
-        raise RunError(f"{'--latency' if keep is None else '--keep'} is for --remove; give that too, or leave it out")
-    if remove and (head or licence):
-        raise RunError(f"--{'head' if head else 'licence'} is for transformers alone, so it cannot go with --remove")
+    if keep is not None and not remove:
+        raise RunError("--keep is for --remove; give that too, or leave it out")
+    if remove and licence:
+        raise RunError("--licence is for a model card, which a run with --remove has not; leave it out")
     folders, terminal = named_runs(runs), console()
     for folder in folders:
         place = out if len(folders) == 1 else out / folder.path.name
         if remove:
-            _remove(folder.path, place, task, keep, latency, terminal)
+            _remove(folder.path, place, task, keep, terminal)
         else:
-            _export(folder.path, place, task, head, licence, terminal)
+            _export(folder.path, place, task, licence, terminal)
 
 
-def _export(run: Path, out: Path, task: str | None, head: str | None, licence: str | None, terminal: Console) -> None:
+def _export(run: Path, out: Path, task: str | None, licence: str | None, terminal: Console) -> None:
     from mtlprune.training import export as exporting
     from mtlprune.training.export import model_card
     from mtlprune.training.pruning.head_removal import appearing
 
-    asked = exporting.request(run, task, head, licence)
+    asked = exporting.request(run, task, licence)
     with appearing(out) as folder:
         warn_unfinished(asked.run, terminal)
         exported = exporting.export(asked, folder.path)
         write_text(folder.path / "README.md", model_card(asked, exported))
     terminal.print(exporting.account(exported))
     terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
-    if exported.compared:
-        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")
 
 
-def _remove(run: Path, out: Path, task: str | None, keep: int | None, latency: bool, terminal: Console) -> None:
+def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: Console) -> None:
     """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own. Open
     gates are folded into the weights."""
     check_run(run)
@@ -98,8 +89,6 @@ def _remove(run: Path, out: Path, task: str | None, keep: int | None, latency: b
             terminal.print(line)
         terminal.print(_layers_table(pruned))
         terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus)))
-        if latency:
-            _measure(folder, pruned, terminal)
     terminal.print(f"written: {out}")
     if "test" in asked.corpus.splits:
         next_command(terminal, "evaluate", out, "--split", "test")
@@ -138,69 +127,4 @@ def _scores_table(asked: RemovalRequest, scored: Evaluation) -> Table:
         old = before.get(task, {}).get(name)
         shown = name_of(task, name, asked.source.read_config().get("decoders", {}))
         table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
-    return table
-
-
-def _measure(folder: RunFolder, pruned: Pruned, terminal: Console) -> None:
-    import copy
-    import os
-
-    import torch
-
-    from mtlprune.cli.display import counted
-    from mtlprune.training import hardware
-    from mtlprune.training.pruning.head_removal import BATCHES, LENGTHS, measure
-    from mtlprune.training.setup import processor
-
-    encoder, settings = pruned.model.encoder, folder.read_config()["train"]
-    lengths = [length for length in LENGTHS if encoder.limit is None or length <= encoder.limit]
-    with counted(len(BATCHES) * len(lengths)) as (_, on_batch):
-        cells = measure(
-            pruned.full,
-            copy.deepcopy(pruned.full),
-            encoder.transformer,  # type: ignore[arg-type]
-            pruned.gates,
-            kept=pruned.kept_before,
-            lengths=lengths,
-            precision=hardware.dtype(settings["precision"]),
-            on_batch=on_batch,
-        )
-    device = str(pruned.model.device)
-    how: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else processor(),
-        "precision": settings["precision"],
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "load": round(os.getloadavg()[0], 1),
-    }
-    folder.write_json("latency.json", {**how, "cells": [cell.record() for cell in cells]})
-    terminal.print(_latency_table(cells, how))
-    for length in sorted(set(LENGTHS) - set(lengths)):
-        terminal.print(f"not measured: length {length}; the encoder sees {encoder.limit} tokens at once")
-    if how["load"] > (os.cpu_count() or 1):
-        terminal.print("note: more was running here than there are cores, so times are noisy; measure again when idle")
-    terminal.print(
-        "ms: fastest pass of the encoder. ideal: the removed heads' share of the FLOPs, 2·in·out a linear layer and "
-        "vector, 4·B·T²·n·d a layer's heads. reached: (1 − removed / full) / ideal. attention: queries, keys, values, "
-        "scores, mixture and output projection alone"
-    )
-
-
-def _reached(share: float | None) -> str:
-    """Times that contradict each other say nothing of the gain: no program saves twice the work that was taken out."""
-    if share is None:
-        return ""
-    return f"{share:.0%}" if -0.5 <= share <= 1.5 else "noise"
-
-
-def _latency_table(cells: list[LatencyCell], how: dict[str, Any]) -> Table:
-    measured = (">masked", ">removed", ">ideal", ">reached")
-    title = ", ".join(f"{key} {value}" for key, value in how.items())
-    table = new_table(title, ">batch × length", ">full ms", *measured, ">attention full ms", *measured)
-    for cell in cells:
-        row = [f"{cell.batch} × {cell.length}"]
-        for part in (cell.encoder, cell.attention):
-            row += [f"{1000 * part.seconds[kind]:.1f}" for kind in ("full", "masked", "removed")]
-            row += [f"{part.share:.1%}", _reached(part.reached)]
-        table.add_row(*row)
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import ADVANCED, Overrides, console, new_table, next_command, rank, say, shown_log
+from mtlprune.cli.console import ADVANCED, Overrides, console, new_table, next_command, say, shown_log
 from mtlprune.config import ConfigError, tree_of
 from mtlprune.corpora.store import read_info
 
@@ -72,8 +71,7 @@ def train(
         folder = RunFolder(place or default_folder(settings))
         train_run(settings, folder, terminal)
         folders.append(folder.path)
-        if not rank():  # of several processes the first one owns the folder
-            terminal.print(_best_table(settings, folder))
+        terminal.print(_best_table(settings, folder))
     runs = [out] if out and len(folders) > 1 else folders
     splits = read_info(Path(every[0].data.path))["splits"]
     split, dev = "test" if "test" in splits else "", every[0].data.dev
@@ -129,11 +127,8 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
 
 
 def command() -> str:
-    """The command that started this process, or all of them."""
-    words = ["mtlprune", *sys.argv[1:]]
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        words = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "N"), "-m", *words]
-    return shlex.join(words)
+    """The command that started this process."""
+    return shlex.join(["mtlprune", *sys.argv[1:]])
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:
@@ -198,6 +193,4 @@ def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> N
     if syntax.strength:
         until = f" until update {syntax.release}" if syntax.release else ""
         words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
-    if settings.cosreg:
-        words.append(f"CosReg γ {settings.cosreg:g}")
     terminal.print("; ".join(words))

@@ -286,7 +286,7 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
-        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "wandb", "weights"}
+        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "weights"}
         foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
         if foreign:
             raise RunError(

@@ -14,9 +14,9 @@ def runs(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) -> lis
     pretrained = [folder / "base", folder / "minus"]
     answer = mtlprune("train", pretraining, "--out", pretrained[0]).done()
     assert "update 8/8: loss" in answer.out and "finished: 8 updates" in answer.out
-    penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus", "cosreg=1")
+    penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus")
     answer = mtlprune("train", pretraining, *penalised, "--out", pretrained[1]).done()
-    assert "syntax λ 2 (max, mean) until update 4; CosReg γ 1" in answer.out
+    assert "syntax λ 2 (max, mean) until update 4" in answer.out
     answer = mtlprune("train", pretraining, "--out", pretrained[0]).done()
     assert "was finished already" in answer.out
     return pretrained

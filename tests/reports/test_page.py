@@ -138,21 +138,6 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
     ]
 
 
-def test_latency_of_removal(tmp_path, study):
-    seconds = {"full": 0.010, "masked": 0.011, "removed": 0.008}
-    part = {"ideal_gain": 0.25, "gain": 0.2, "reached": 0.8, "seconds": seconds}
-    cell = {"batch": 8, "length": 64, "rounds": 5, "encoder": part, "attention": {**part, "reached": None}}
-    (file := tmp_path / "latency.json").write_text(
-        json.dumps({"device": "CPU", "threads": 1, "load": 9.0, "cells": [cell]})
-    )
-    page = Markup(report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold))
-    assert "10.0" in page.sections["latency"] and "20 % (ideal 25 %)" in page.sections["latency"]
-    assert "the machine was busy" in page.sections["caveats"]
-    file.write_text("{}")
-    with pytest.raises(RunError, match=r"latency\.json: unexpected content: no 'cells'"):
-        report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
-
-
 def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
