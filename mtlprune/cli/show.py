@@ -186,7 +186,7 @@ def gold_of(data: Path | None) -> Gold:
     loaded: dict[tuple[Path, str], Sequence[Sentence]] = {}
 
     def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
-        path = data or Path(str(RunFolder(run).read_config().get("data", {}).get("path", "")))
+        path = data or RunFolder(run).corpus_path()
         if (path, split) not in loaded:
             try:
                 corpus = load_corpus(path)

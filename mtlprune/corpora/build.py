@@ -72,7 +72,7 @@ class LeftOut:
                 tell(f"  and {self.count - self.REASONS} more")
             if self.most is None or not 100 * self.count <= self.most * total:  # NaN allows none
                 what = f"expected at most {self.most:g} % of the sentences to be left out, found {share}"
-                raise CorpusError(f"{what}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-most)")
+                raise CorpusError(f"{what}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-bad)")
             record |= {"sentences": self.count, "of": total, "first": self.reasons}
         return record
 

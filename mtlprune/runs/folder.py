@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from mtlprune.config.blocks import filled
 from mtlprune.corpora.formats.jsonl import read_sentences, to_json
+from mtlprune.corpora.store import INFO, read_info
 from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
@@ -82,6 +83,9 @@ class RunFolder:
 
     def __fspath__(self) -> str:
         return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
 
     def file(self, name: str) -> Path:
         """Where a small file of the run can be read."""
@@ -210,6 +214,30 @@ class RunFolder:
         know the name only; None where it is not to be found."""
         places = (Path(given), self.path.parent / Path(given).name, self.path.resolve().parent / Path(given).name)
         return next((run for run in map(RunFolder, places) if run.config_path.is_file()), None)
+
+    def started(self) -> dict[str, str]:
+        """ "started": the working directory as seen from the folder, such as ../.., for what a configuration names by
+        relative paths; nothing of a folder that does not lie below it."""
+        with contextlib.suppress(ValueError):
+            below = self.path.resolve().relative_to(Path.cwd().resolve())
+            return {"started": "/".join(".." for _ in below.parts)}
+        return {}
+
+    def corpus_path(self) -> Path:
+        """Where the corpus lies: at ``data.path``, from here or from the directory where the run was started.
+
+        Raises:
+            RunError: it is at neither place, or the run's files are damaged.
+        """
+        given, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
+        places = [given, *([self.path / data["started"] / given] if "started" in data else [])]
+        infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
+        if not infos:
+            what = f"the corpus of the run is not found at {given} (data.path)"
+            how = "go to the folder where the run was started, or name the corpus (--data, --corpus)"
+            raise RunError(f"{self.path}: {what}; {how}")
+        same = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
+        return next(same, next(iter(infos)))
 
     def is_finished(self) -> bool:
         """True where a run lies here that was trained to its end."""

@@ -22,7 +22,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], lis
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
     stored = corpus[config.data.train].first(config.data.train_sentences).half(config.data.half)
     train = stored if len(stored) > MOST_IN_MEMORY else list(stored)
-    dev = list(corpus[config.data.dev])
+    dev = list(corpus[config.data.dev].first(config.data.dev_sentences))
     splits: list[tuple[str, Sequence[Sentence]]] = [(config.data.train, train), (config.data.dev, dev)]
     for name, sentences in splits:
         missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]

@@ -425,8 +425,8 @@ def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, 
 
 def _licence_of_data(asked: ExportRequest) -> str | None:
     """The licence that the corpus states, where it is still there."""
-    with contextlib.suppress(CorpusError):
-        info = read_info(Path(asked.config.data.path))
+    with contextlib.suppress(CorpusError, RunError):
+        info = read_info(asked.run.corpus_path())
         if info["fingerprint"] == asked.run.read_manifest()["data"]["fingerprint"]:
             return str(info["licence"])
     return None

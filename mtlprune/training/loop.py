@@ -64,7 +64,10 @@ def train(
     with joined() as group, ExitStack() as stack:
         with group.agreed():
             folder.refuse_packed("weights")
-            corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
+            path = Path(config.data.path)
+            if folder.config_path.is_file() and not path.exists():
+                path = folder.corpus_path()  # it goes on, begun elsewhere
+            corpus = load_corpus(path)  # before anything is made: a wrong path leaves no folder
             if group.leads:
                 stack.enter_context(folder.locked())
             trainer = _begin(config, folder, corpus, group)

@@ -53,8 +53,6 @@ CASES: list[tuple[str, Reader, str, str | bytes]] = [
     ("conllu: a circle", read_conllu, conllu("a", "b") + "{}" + conllu("c", "d"), conllu("x", "y", head="2")),
     ("conllu: 5,000 digits", read_conllu, conllu("a") + "{}" + conllu("c"), conllu("x", head="9" * 5000)),
     ("conllu: no UTF-8", read_conllu, conllu("a") + "{}" + conllu("c"), BAD + conllu("x").encode()),
-    ("conllu: no empty line", read_conllu, conllu("a") + "{}" + conllu("c"), "1\tx\n# sent_id = 2\n"),
-    ("conllu: a comment", read_conllu, conllu("a") + "{}" + conllu("c"), "1\tx\n# text = c\n"),
     ("columns: a word without its tag", COLUMNS, columns("a", "b") + "{}" + columns("c"), "x\tO\ny\n\n"),
     ("columns: an empty first column", COLUMNS, columns("a", "b") + "{}" + columns("c"), "x\tO\n\tO\n\n"),
     ("columns: an address", COLUMNS, "{}" + columns("a") + columns("c"), "https://a.b/c\n\n"),
@@ -103,7 +101,7 @@ def test_they_are_counted_and_refused_where_they_are_too_many(tmp_path: Path) ->
     with pytest.raises(UnreadableSentence, match="line 177: expected 2 columns"):
         read(None)
     for most in (0, 1, 11.9, float("nan")):
-        what = rf"at most {most} % .*, found 12 of 100 sentences \(12.0 %\).* line 177: .*--skip-most"
+        what = rf"at most {most} % .*, found 12 of 100 sentences \(12.0 %\).* line 177: .*--skip-bad"
         with pytest.raises(CorpusError, match=what):
             read(most)
     told.clear()

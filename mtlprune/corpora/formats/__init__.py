@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,37 +156,11 @@ def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
                 raise UnreadableSentence(str(malformed(source, line.number, what))) from error
 
 
-def blocks(
-    lines: Iterable[NumberedLine], skip: Skip | None = None, numbered: bool = False
-) -> Iterator[list[NumberedLine]]:
-    """Runs of lines between blank lines.
-
-    Args:
-        skip: where given, a block also ends where comments within it begin another sentence: ``# sent_id`` is among
-            them, or the row after them has the number 1 in a file whose rows are ``numbered``.
-    """
-    block: list[NumberedLine] = []
-    for line in lines:
-        if line.text.strip(BLANKS):
-            block.append(line)
-        elif block:
-            yield from [block] if skip is None else _cut_at_comments(block, numbered)
-            block = []
-    if block:
-        yield from [block] if skip is None else _cut_at_comments(block, numbered)
-
-
-def _cut_at_comments(block: list[NumberedLine], numbered: bool) -> Iterator[list[NumberedLine]]:
-    comments = [line.text.startswith("#") for line in block]
-    begin = 0
-    for place in range(1, len(block)):
-        if comments[place] and not comments[place - 1]:
-            row = next((k for k in range(place, len(block)) if not comments[k]), len(block))
-            first = numbered and any(re.match(r"1(-[0-9]+)?[ \t]", line.text) for line in block[row : row + 1])
-            if first or sentence_id(block[place:row]):
-                yield block[begin:place]
-                begin = place
-    yield block[begin:]
+def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
+    """Runs of lines between blank lines."""
+    for blank, block in groupby(lines, lambda line: not line.text.strip(BLANKS)):
+        if not blank:
+            yield list(block)
 
 
 def sentence_id(block: Iterable[NumberedLine]) -> str | None:

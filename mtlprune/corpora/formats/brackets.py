@@ -155,22 +155,14 @@ def bare_label(label: str) -> str:
     return category[0] if category else label
 
 
-def read_ptb(
-    path: Path,
-    *,
-    functions: bool = False,
-    unescape: bool = False,
-    skip: formats.Skip | None = None,
-    unread: Container[str] = (),
-) -> Iterator[Sentence]:
+def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
     """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
-    (-NONE-) go, and the nodes left empty with them.
+    (-NONE-) go, and the nodes left empty with them; of labels only the category stays (NP of NP-SBJ-1). The words
+    -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- become the brackets, and ``\\/`` and ``\\*`` in words / and *; any other
+    backslash is a character like others.
 
     Args:
         path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
-        functions: keep function tags and indices (NP-SBJ-1); by default only the category stays.
-        unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets, and ``\\/`` and ``\\*`` in
-            words into / and *; by default they stay. Any other backslash is a character like others.
         skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one: with
             the bracket of a root (without label, or TOP, ROOT, S1) in the first column, or with any bracket there if
             no two lines begin with a root; None has it raised.
@@ -191,15 +183,14 @@ def read_ptb(
     number = 0
     for part in parts:
         with formats.skipping(skip):
-            trees = _trees(path, part, functions)
+            trees = _trees(path, part)
             for line, words, tags, spans in trees if skip is None else list(trees):
                 number += 1
                 if not words:
                     log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
                     continue
                 con = drop_root(spans, len(words))
-                if unescape:
-                    words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
+                words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
                 known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
                 with formats.on_lines(path, [(line, None)]):
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
@@ -218,9 +209,7 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedL
         yield part
 
 
-def _trees(
-    path: Path, lines: Iterable[formats.NumberedLine], functions: bool
-) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
+def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
     """First line, words, tags and brackets (in pre-order) of each tree, in order; brackets that cover no word go."""
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
@@ -249,7 +238,7 @@ def _trees(
                 )
             label = node.label or "TOP"
             if node.word is None and len(words) > node.begin:
-                spans[node.place] = Span(node.begin, len(words), label if functions else bare_label(label))
+                spans[node.place] = Span(node.begin, len(words), bare_label(label))
             if node.word is not None and label != EMPTY:
                 words.append(node.word)
                 tags.append(label)

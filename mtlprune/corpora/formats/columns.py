@@ -232,7 +232,7 @@ class _Table:
     def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
         """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
         number = 0
-        for block in formats.blocks(formats.read_lines(self.path, skip), skip):
+        for block in formats.blocks(formats.read_lines(self.path, skip)):
             with formats.skipping(skip):
                 formats.check_text(self.path, block)
                 rows = [(line, row) for line in block if (row := self._cells(line)) is not None]

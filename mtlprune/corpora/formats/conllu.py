@@ -84,13 +84,14 @@ def read_conllu(
     keyed = _Keyed(path, {key: column for key, column in (misc or {}).items() if column.name not in unread}, repair)
     further = [column for column in TAGS if beside and column != pos and column not in unread]
     tags, trees = "pos" not in unread, "dep" not in unread
-    partly, count = Counter[str](), 0
+    partly, count, tagged = Counter[str](), 0, not beside or not tags or pos == "upos"
     for count, block in enumerate(read_blocks(path, formats.read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
         with formats.skipping(skip):
             words = block.words()
             layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
             if tags:
                 layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
+                tagged = tagged or bool({*(layers["pos"] or "-")} - {"-"})
             for column in further:
                 if _untagged(words, column):
                     partly[column] += len(_untagged(words, column)) < len(words)
@@ -99,6 +100,8 @@ def read_conllu(
             layers |= keyed.layers(block)
             with formats.on_lines(path, [row.line for row in words]):
                 yield block.sentence.with_layers(**layers).validate()
+    if not tagged:
+        raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
     for column in filter(partly.get, further):
         tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
     keyed.tell(tell)
@@ -115,7 +118,7 @@ def read_blocks(
     """
     columns: tuple[str, ...] = COLUMNS
     notes, count = {""}, 0
-    for block in formats.blocks(lines, skip, numbered=True):
+    for block in formats.blocks(lines):
         with formats.skipping(skip):
             formats.check_text(path, block)
             if (header := _header(path, block)) is not None:
