@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -189,7 +190,7 @@ def _kind(files: list[str], options: Mapping[str, Any]) -> tuple[str, list[str]]
 
 def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Read files of a format. Raises CorpusError, at an unreadable sentence with the option that helps."""
-    from mtlprune.corpora.build import SHARES, Files, LeftOut, cut, read_files, with_own_ids
+    from mtlprune.corpora.build import SHARES, LeftOut, cut, read_files, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
     unread = [name.strip() for name in options.get("leave_out", "").split(",") if name.strip()]
@@ -197,13 +198,12 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     apart = {split: options.get(split, ()) for split in ("train", "dev", "test")}
     about: dict[str, Any] = {"licence": options.get("licence", "unknown")}
     try:
-        if kind != "hf" or not files:
+        if kind != "hf" or len(files) != 1:
             read = partial(_reader(kind), options=options, tell=_once(), left=left)
-            splits, more = read_files(Files(files, apart, share, seed), read, tell, left)
+            splits, more = read_files(files, apart, read, tell, left, share, seed)
             return splits, about | more
-        [source] = files if len(files) == 1 else [", ".join(files)]
-        how = options.get("columns"), options.get("repair", False), tell, apart, left.skip, left.unread
-        splits = read_dataset(source, *how)
+        source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
+        splits = read_dataset(source, columns, repair, tell, apart, left.skip, left.unread)
         about["left_out"] = left.account(sum(map(len, splits.values())), tell)
         about["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
         if len(splits) == 1 and not any(apart.values()):
@@ -211,9 +211,7 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
             about["sources"]["split"] = f"{share}, seed {seed}"
         return with_own_ids(splits, tell), about
     except UnreadableSentence as error:
-        advice = (
-            "no place to go on is known" if left.skip else "or leave out what cannot be read, 1 % at most: --skip-bad 1"
-        )
+        advice = "no place to go on is known" if left.skip else "or leave such sentences out: --skip-bad 1 (percent)"
         raise CorpusError(f"{error}; {advice}") from error
 
 
@@ -310,7 +308,7 @@ def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     loaded = {path: load_corpus(Path(path)) for path in files}
     if len(loaded) < max(2, len(files)):
         raise CorpusError(f"expected several corpora to merge, found {', '.join(files) or 'none'}; name each once")
-    content = {path: {s: corpus[s].with_source() for s in corpus.splits} for path, corpus in loaded.items()}
+    content = {path: {s: corpus[s] for s in corpus.splits} for path, corpus in loaded.items()}
     splits, mixed = merge_corpora(content, tell)
     licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
     sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
@@ -388,20 +386,15 @@ def show(
     sentence_id: Annotated[str, typer.Argument(metavar="ID", help="Of a sentence, or its place (dev:1).")],
 ) -> None:
     """Print one sentence with all its layers."""
-    import re
-
     from mtlprune.cli.display import print_sentence
 
     corpus = load_corpus(folder)
     for split in corpus.splits:
-        if (sentence := corpus[split].find(sentence_id)) is not None:
+        sentences, place = corpus[split], re.fullmatch(rf"{split}:([0-9]{{1,9}})", sentence_id)
+        number = int(place[1]) if place else 0
+        sentence = sentences[number - 1] if 0 < number <= len(sentences) else sentences.find(sentence_id)
+        if sentence is not None:
             return print_sentence(console(), sentence, split)
-    place = re.fullmatch(r"(.+):([0-9]{1,9})", sentence_id)
-    if place is not None and place[1] in corpus.splits:
-        sentences, number = corpus[place[1]], int(place[2])
-        if not 1 <= number <= len(sentences):
-            raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
-        return print_sentence(console(), sentences[number - 1], place[1])
     split = corpus.splits[0]
     like = f"ids are like {corpus[split].ids()[0]!r}, places like {split}:1"
     raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
@@ -421,7 +414,7 @@ def export(
     from mtlprune.corpora.export import export as export_layer
 
     corpus = load_corpus(folder)
-    sentences = corpus[split].with_source()
+    sentences = corpus[split]
     if corpus.info["splits"][split]["known"].get(layer) == 0:
         raise CorpusError(f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another")
     written = export_layer(sentences, layer, out)

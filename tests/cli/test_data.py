@@ -92,7 +92,6 @@ def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
     assert "xpos: left out in 1 of 3 sentences, where some words have none" in answer.err
     assert "1 sentences had the id of an earlier one" in answer.err and "layers: pos, dep, who, xpos" in answer.err
     assert [s.id for s in load_corpus(tmp_path / "u")["train"]] == ["1", "1~2", "t-3"]
-    assert not any(s.source for s in load_corpus(tmp_path / "u")["train"])  # who trains needs no text of files
     mtlprune("data", "build", "jsonl", "--train", tmp_path / "n.jsonl", "--out", tmp_path / "n").done()
     for order in ("nu", "un"):
         parts = (tmp_path / name for name in order)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import BLANKS, cells_of, files_below, read_lines
@@ -72,10 +71,7 @@ def guess_columns(path: Path) -> str:
 
 
 def _beginning(path: Path) -> list[str]:
-    def ignore(error: Any) -> None:
-        """The reader tells of it."""
-
-    return list(islice((line.text for line in read_lines(path, ignore) if line.text.strip(BLANKS)), ROWS))
+    return list(islice((line.text for line in read_lines(path) if line.text.strip(BLANKS)), ROWS))
 
 
 def _rows(lines: Sequence[str]) -> list[list[str]]:

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from mtlprune.config.blocks import DistilConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes
 from mtlprune.encoder.batch import Encoded
 from mtlprune.io.files import verify_file
 from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
@@ -263,7 +262,7 @@ def computed_once(task: Any, methods: Sequence[str]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -> Spool[dict[str, Any] | None]:
+def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -> list[dict[str, Any] | None]:
     """The scores of a finished run for each training sentence, in the batches of evaluation; None without the layer."""
     decoder: Any = model.eval().tasks[task]
     teacher = teacher_of(decoder)
@@ -280,10 +279,7 @@ def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -
             scores = teacher.read(decoder, encoded, batch.targets[task][1])
         for place, one in zip(places, scores, strict=True):
             rows[known[place]] = one
-    spool = Spool[dict[str, Any] | None](arrays_to_bytes, arrays_from_bytes)
-    for row in rows:
-        spool.append(row)
-    return spool
+    return rows
 
 
 class Distil(Treatment):
