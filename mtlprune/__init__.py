@@ -30,6 +30,11 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
 __version__ = "0.1.0"
 
 
+def __dir__() -> list[str]:
+    """The public interface."""
+    return [*__all__, "__version__"]
+
+
 if not TYPE_CHECKING:  # a type checker knows what is imported above, and refuses what is not there
 
     def __getattr__(name: str) -> Any:

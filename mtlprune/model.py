@@ -71,6 +71,11 @@ class MultiTaskModel(nn.Module):
         if gates:
             vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
 
+    def __repr__(self) -> str:
+        places = self.encoder.places
+        size = f"{places.layers} layers of {places.heads} heads"
+        return f"MultiTaskModel({', '.join(self.tasks)}; {self.encoder.transformer.config.model_type}, {size})"
+
     @classmethod
     def build(
         cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None

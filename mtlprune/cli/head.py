@@ -97,7 +97,7 @@ def _candidates(encoder: str, corpus: Path | None, text: str | None, split: str)
         return [Sentence("text", words).validate()], ""
     place = corpus
     if place is None and (Path(encoder) / "config.yaml").is_file():
-        place = Path(RunFolder.with_weights(encoder).read_config().get("data", {}).get("path", ""))
+        place = RunFolder.with_weights(encoder).corpus_path()
     if place is None:
         return [], "No sentences: name a corpus (--corpus) or give one (--text)."
 

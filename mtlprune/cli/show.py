@@ -166,17 +166,17 @@ def gold_of(data: Path | None) -> Gold:
     loaded: dict[tuple[Path, str], Sequence[Sentence]] = {}
 
     def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
-        path = data or Path(str(RunFolder(run).read_config().get("data", {}).get("path", "")))
-        if (path, split) not in loaded:
-            try:
+        try:
+            path = data or RunFolder(run).corpus_path()
+            if (path, split) not in loaded:
                 corpus = load_corpus(path)
                 if corpus.fingerprint != fingerprint:
                     raise RunError(
                         f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data"
                     )
                 loaded[path, split] = list(corpus[split])
-            except CorpusError as error:
-                raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
+        except CorpusError as error:
+            raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
         return loaded[path, split]
 
     return gold

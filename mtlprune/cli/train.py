@@ -64,16 +64,15 @@ def train(
         return say("\n".join(every[0].commented()))
     if dry_run:
         return show_plan(every[0])
-    check_corpora(*(Path(settings.data.path) for settings in every))
     terminal, folders = console(), []
     for settings in every:
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
         folder = RunFolder(place or default_folder(settings))
         train_run(settings, folder, terminal)
-        folders.append(folder.path)
+        folders.append(folder)
         terminal.print(_best_table(settings, folder))
-    runs = [out] if out and len(folders) > 1 else folders
-    splits = read_info(Path(every[0].data.path))["splits"]
+    runs = [out] if out and len(folders) > 1 else [folder.path for folder in folders]
+    splits = read_info(folders[0].corpus_path())["splits"]
     split, dev = "test" if "test" in splits else "", every[0].data.dev
     next_command(terminal, *(("evaluate", *runs, "--split", split) if split else ("table", *runs, "--split", dev)))
 

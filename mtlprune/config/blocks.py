@@ -39,6 +39,8 @@ class DataConfig(Block):
     """Split that chooses the best epoch."""
     train_sentences: int | None = Field(default=None, ge=1)
     """Use only the first so many training sentences (all, if not given)."""
+    dev_sentences: int | None = Field(default=None, ge=1)
+    """Score only the first so many dev sentences while training, to choose the best epoch (all, if not given)."""
     half: Literal[1, 2] | None = None
     """One of two random halves of these (the same two for all seeds)."""
 

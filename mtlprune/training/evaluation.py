@@ -72,7 +72,7 @@ def evaluate_run(
         the evaluation, the gold sentences, and what the results are called.
     """
     config = build_config(folder.read_config(), str(folder.config_path))
-    corpus = load_corpus(data or Path(config.data.path))
+    corpus = load_corpus(data or folder.corpus_path())
     name = _name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])
     wanted = hardware.choose_device(device or config.train.device)

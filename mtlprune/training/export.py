@@ -279,8 +279,8 @@ def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
 
 def _licence_of_data(asked: ExportRequest) -> str | None:
     """The licence that the corpus states, where it is still there."""
-    with contextlib.suppress(CorpusError):
-        info = read_info(Path(asked.config.data.path))
+    with contextlib.suppress(CorpusError, RunError):
+        info = read_info(asked.run.corpus_path())
         if info["fingerprint"] == asked.run.read_manifest()["data"]["fingerprint"]:
             return str(info["licence"])
     return None

@@ -59,7 +59,10 @@ def train(
         TrainingError: a loss or a gradient is no number.
     """
     folder.refuse_packed("weights")
-    corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
+    path = Path(config.data.path)
+    if folder.config_path.is_file() and not path.exists():
+        path = folder.corpus_path()  # it goes on, begun elsewhere
+    corpus = load_corpus(path)  # before anything is made: a wrong path leaves no folder
     with folder.locked():
         trainer = _begin(config, folder, corpus)
         if isinstance(trainer, Progress):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, ConfigError, build_config
-from mtlprune.corpora.store import StoredSentences
 from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
@@ -68,8 +67,7 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
 
 def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
     """The vocabularies of the training sentences by task."""
-    several = {task: train.only(task) if isinstance(train, StoredSentences) else train for task in config.tasks}
-    return {task: config.decoder(task).collect(sentences, task) for task, sentences in several.items()}
+    return {task: config.decoder(task).collect(train, task) for task in config.tasks}
 
 
 def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:

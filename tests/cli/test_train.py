@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import mtlprune as library
 from mtlprune.cli.display import interruption
-from mtlprune.corpora.formats.jsonl import read_sentences
+from mtlprune.corpora.formats.jsonl import read_jsonl
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.folder import RunError, RunFolder
 
@@ -130,7 +130,7 @@ def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
     mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl").done()
-    predicted, expected = list(read_sentences(tmp_path / "one.jsonl")), RunFolder(gated).read_predictions("dev")
+    predicted, expected = list(read_jsonl(tmp_path / "one.jsonl", print)), RunFolder(gated).read_predictions("dev")
     assert [(s.pos, s.dep) for s in predicted] == [(s.pos, s.dep) for s in expected]
     opened = Path(shutil.copytree(gated, tmp_path / "opened"))
     for path in (opened / "weights").iterdir():

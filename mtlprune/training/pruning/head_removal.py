@@ -92,7 +92,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
             f"--keep {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
             f"{source.path} has ({layers} layers of {heads})"
         )
-    path, wanted = Path(config.data.path), source.read_manifest()["data"]["fingerprint"]
+    path, wanted = source.corpus_path(), source.read_manifest()["data"]["fingerprint"]
     corpus = load_corpus(path)
     if corpus.fingerprint != wanted:
         raise RunError(
