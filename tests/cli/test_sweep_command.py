@@ -68,7 +68,7 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("sweep", "--status", swept.file, "--out", swept.out).done()
     assert "4 cells: 2 done, 1 failed, 1 left" in status.out
-    assert "failed: " in status.out and "left: 2 whose time is not known" in status.out
+    assert "failed: " in status.out and "of it by arithmetic alone" in status.out and " GB a run" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--only", "static-*-1").done()
     assert "2 cells: 2 done" in more.out
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
@@ -78,13 +78,24 @@ def test_status_says_a_time_once_a_cell_of_its_kind_is_done(mtlprune, swept):
     listed = mtlprune(
         "sweep", "--status", swept.file, "--out", swept.out, "train.encoder_rate=0.002", "--jobs", 2
     ).done()
-    assert "4 cells: 4 left" in listed.out and "left: 4 whose time is not known" in listed.out
+    assert "4 cells: 4 left" in listed.out and "left, 2 at once: about 0:" in listed.out
+    rough = listed.out.count("≈")
     (swept.file.parent / "two.yaml").write_text(swept.file.read_text().replace("seed: [1]", "seed: [1, 2]"))
     listed = mtlprune("sweep", "--dry-run", swept.file.parent / "two.yaml", "--out", swept.out).done()
     assert "6 cells: 2 done, 1 failed, 3 left" in listed.out
-    assert (
-        "left, one after the other: about 0:0" in listed.out and "not counted: 2 whose time is not known" in listed.out
-    )
+    assert "left, one after the other: about 0:" in listed.out and listed.out.count("≈") == rough == 4
+    two = mtlprune("sweep", "--dry-run", swept.file, swept.file.parent / "two.yaml").done().out
+    assert "10 cells: 10 left" in two and str(swept.file) in two
+    mtlprune("sweep", swept.file, swept.file).refuses("expected one file of a sweep, found 2")
+
+
+def test_the_paper_is_planned_without_its_corpus(mtlprune, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    files = sorted(Path("experiments/he-choi-2021").glob("*.yaml"))
+    answer = mtlprune("sweep", *files, "data.path=nowhere/ontonotes5", "--dry-run").done()
+    assert "831 cells: 831 left" in answer.out and " GB a run" in answer.out
+    assert "data missing: LDC2013T19, build it by python data_scripts/ontonotes5.py" in answer.out
+    mtlprune("sweep", files[0], "data.path=nowhere/ontonotes5").refuses("expected a corpus made by")
 
 
 def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
