@@ -96,7 +96,7 @@ def run(
     seeds = f"seed{'s' if len(wanted.seeds) > 1 else ''} {', '.join(map(str, wanted.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {wanted.corpus}, {seeds} ...")
 
-    from mtlprune.cli.sweep import run_cells, submit_cells
+    from mtlprune.cli.sweep import INTERRUPTED, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
     from mtlprune.sweeps.compare import sweep_tree
     from mtlprune.sweeps.specification import parse_specification
@@ -119,8 +119,12 @@ def run(
         terminal.print("when these are done, the same command without --slurm makes the page")
         return
     run_cells(whole.cells, jobs, terminal)
-    notes = _measure(whole, wanted, jobs, terminal)
-    text = _show(whole, wanted, tasks, notes)
+    try:
+        notes = _measure(whole, wanted, jobs, terminal)
+        text = _show(whole, wanted, tasks, notes)
+    except KeyboardInterrupt:
+        terminal.print("stopped; the same command continues")
+        raise typer.Exit(INTERRUPTED) from None
     for cell in () if keep_weights else whole.cells.values():
         cell.place.run.drop_weights()
     terminal.print(f"\n{text}\n{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
@@ -234,7 +238,7 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
         options = CrossOptions(draws=effort.draws)
         common_cross = {"split": "dev", "sentences": effort.cross, "claims": closed}
         yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": options, **common_cross, **common})
-    names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *alone]
+    names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *(alone if effort.probe_alone else [])]
     probed = ProbeOptions(train_sentences=effort.probes, random_encoder=False)
     yield "probes", (wanted.out / PROBES, {"names": names, "options": probed, **common})
     yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions(), **common})

@@ -139,18 +139,20 @@ def submit_cells(
 def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, terminal: Console) -> None:
     """Every cell of a sweep, or each of several sweeps, with states and times; and how much is left of all."""
     from mtlprune.sweeps.pool import states
-    from mtlprune.sweeps.times import data_missing, expected_times
+    from mtlprune.sweeps.times import CORE, GPU, data_missing, expected_times
 
     every: list[State] = []
     left: list[Expected | None] = []
-    table = new_table(None, "sweep", ">cells", "state", ">hours left")
+    table = new_table(None, "sweep", ">cells", "state", ">hours left", ">rough, on a GPU")
     for whole, cells in sweeps:
         standing = states(whole.cells.values())
         times = expected_times(whole.cells.values(), standing)
         standing = {name: standing[name] for name in cells}
         own = [times[name] for name in cells if name in times]
         hours = sum(one.seconds for one in own if one) / 3600
-        table.add_row(str(whole.file), f"{len(cells):,}", _counted(standing.values()), f"{hours:,.1f}")
+        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * CORE / GPU
+        counts = f"{len(cells):,}", _counted(standing.values())
+        table.add_row(str(whole.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
         if len(sweeps) == 1:
             _list(whole, cells, standing, times, terminal)
         every, left = every + list(standing.values()), left + own
@@ -164,7 +166,6 @@ def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, te
 
 def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config]) -> Iterator[str]:
     """How long cells that are left will take, on what that rests, and how much memory a run takes."""
-    from mtlprune.cli.display import clock
     from mtlprune.sweeps.times import CORE, GPU, rough_memory
 
     known = [one for one in left if one is not None]
@@ -172,14 +173,20 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config])
         seconds = sum(one.seconds for one in known)
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
         unknown = f"; not counted: {len(left) - len(known)} whose data are not known" if len(known) < len(left) else ""
-        yield f"left, {at_once}: about {clock(seconds / min(jobs, len(known)))}{unknown}"
+        yield f"left, {at_once}: about {_time(seconds / min(jobs, len(known)))}{unknown}"
     if rough := sum(one.seconds for one in known if one.rough):
-        yield (
-            f"{clock(rough)} of it by arithmetic alone, on a core each ({CORE / 1e9:.0f} GFLOP/s): about "
-            f"{clock(rough * CORE / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s; the first finished runs say it better"
-        )
+        gpu = f"about {_time(rough * CORE / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
+        core = f"{_time(rough)} of it by arithmetic, on one core ({CORE / 1e9:.0f} GFLOP/s)"
+        yield f"{core}: {gpu}; the first finished runs say it better"
     if left:
         yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, by arithmetic"
+
+
+def _time(seconds: float) -> str:
+    """2:03, 1:02:03, or of more than a day 1,000 hours."""
+    from mtlprune.cli.display import clock
+
+    return clock(seconds) if seconds < 24 * 3600 else f"{seconds / 3600:,.0f} hours"
 
 
 def _list(

@@ -183,12 +183,22 @@ class RunFolder:
     def drop_weights(self) -> None:
         """Remove the weights of a finished run, of which all stays that tables, claims and pages read."""
         with one_writer(self.path):
-            self.write_json("manifest.json", {**self.read_manifest(), "weights": "removed"})
+            if self.keeps_weights():
+                self.write_json("manifest.json", {**self.read_manifest(), "weights": "removed"})
             remove(*(self.path / "weights").glob("epoch-*.safetensors"))
 
     def keeps_weights(self) -> bool:
         """False after `drop_weights`."""
-        return self.packed is not None or "weights" not in self.read_manifest()
+        return "weights" not in self.read_manifest()
+
+    def check_weights_kept(self) -> None:
+        """Raises RunError for a run of a study, or one whose weights were removed."""
+        self.refuse_packed("weights")
+        if not self.keeps_weights():
+            raise RunError(
+                f"{self.path} is kept without its weights; train it anew (`mtlprune train {self.path}/config.yaml "
+                "--out DIR`), or compare with --keep-weights and another --out"
+            )
 
     # -- which run lies here -----------------------------------------------------------------------------------------
 
@@ -212,12 +222,7 @@ class RunFolder:
     def with_weights(cls, path: str | Path) -> RunFolder:
         """A folder that holds a run itself. Raises RunError where it is none, a run of a study, or without weights."""
         folder = cls.existing(path)
-        folder.refuse_packed("weights")
-        if not folder.keeps_weights():
-            raise RunError(
-                f"{folder.path} is kept without its weights; train it anew (`mtlprune train {folder.path}/config.yaml "
-                "--out DIR`), or compare with --keep-weights and another --out"
-            )
+        folder.check_weights_kept()
         return folder
 
     def other(self, given: str | Path) -> RunFolder | None:

@@ -39,6 +39,7 @@ class Effort:
         cross, draws: sentences of dev on which every task is scored with every task's heads closed, and random closings
             beside each.
         probes: training sentences of probes.
+        probe_alone: whether heads of single-task runs are probed, too.
     """
 
     base: str
@@ -46,10 +47,11 @@ class Effort:
     cross: int
     draws: int
     probes: int
+    probe_alone: bool
 
 
-EFFORT = Effort("minilm-ewt5", selection=2000, cross=300, draws=2, probes=2000)
-QUICKSTART = Effort("quickstart", selection=400, cross=40, draws=1, probes=300)
+EFFORT = Effort("minilm-ewt5", selection=2000, cross=300, draws=2, probes=2000, probe_alone=True)
+QUICKSTART = Effort("quickstart", selection=400, cross=30, draws=1, probes=300, probe_alone=False)
 """On corpora of users, and on a few generated sentences."""
 
 
