@@ -112,8 +112,8 @@ def run(
         remove(wanted.out / PAGE, wanted.out / TABLE)
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(wanted.out / folder, ignore_errors=True)
+    whole.write_index()  # first: by it a stopped comparison is known
     write_text(wanted.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
-    whole.write_index()
     if slurm is not None:
         submit_cells(whole, whole.cells, slurm, jobs, terminal)
         terminal.print("when these are done, the same command without --slurm makes the page")
@@ -196,15 +196,23 @@ def _show_plan(whole: Sweep, jobs: int, keep_weights: bool, terminal: Console) -
 
 def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list[str]:
     """Make the Results that are missing, side by side; returns notes on what could not be asked."""
+    from mtlprune.sweeps.pool import cores
+    from mtlprune.training.hardware import decide
+
     notes: list[str] = []
-    wanted_results = dict(_requests(whole, wanted, notes))
-    left = {name: one for name, one in wanted_results.items() if not (one[0] / f"{name}.json").is_file()}
+    train = decide(next(iter(whole.cells.values())).config).train
+    threads = train.threads if train.threads == 1 else max(1, cores() // min(jobs, 2))
+    left = {
+        name: (folder, threads, {"corpus": wanted.corpus, "device": train.device, **request})
+        for name, (folder, request) in _requests(whole, wanted, notes)
+        if not (folder / f"{name}.json").is_file()
+    }
     if len(left) < 2 or jobs < 2:
         for name, one in left.items():
             terminal.print(_measure_one(name, *one))
         return notes
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(left)), context, _ignore_interrupts) as pool:
+    context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for us
+    with ProcessPoolExecutor(min(jobs, len(left)), context, signal.signal, ignored) as pool:
         try:
             for future in as_completed([pool.submit(_measure_one, name, *one) for name, one in left.items()]):
                 terminal.print(future.result())
@@ -233,33 +241,26 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
     if lacking := [one.label for one in groups if one not in told_apart]:
         notes.append(f"No head is claimed for {', '.join(lacking)}, so closing them was not tried.")
     closed = [Path(claim.run) for one in told_apart if not one.joint for claim in one.claims]
-    common: dict[str, Any] = {"corpus": wanted.corpus}
     if closed:
-        options = CrossOptions(draws=effort.draws)
-        common_cross = {"split": "dev", "sentences": effort.cross, "claims": closed}
-        yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": options, **common_cross, **common})
+        sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
+        yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": CrossOptions(draws=effort.draws), **sample})
     names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *(alone if effort.probe_alone else [])]
     probed = ProbeOptions(train_sentences=effort.probes, random_encoder=False)
-    yield "probes", (wanted.out / PROBES, {"names": names, "options": probed, **common})
-    yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions(), **common})
+    yield "probes", (wanted.out / PROBES, {"names": names, "options": probed})
+    yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
 
 
-def _measure_one(name: str, folder: Path, request: dict[str, Any]) -> str:
-    """Make one Result, on one thread; returns a line that says so."""
+def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any]) -> str:
+    """Make one Result; returns a line that says so."""
     import torch
 
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.runs.results import write_result
 
     began = time.monotonic()
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     write_result(folder, find(name).measure(Request(**request)))
     return f"{find(name).title}: {len(request['names'])} encoders, {time.monotonic() - began:.0f} s"
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the process that waits for this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[str]) -> str:

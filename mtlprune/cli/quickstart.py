@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.compare import DryRun, Jobs, KeepWeights, Wanted, run
+from mtlprune.cli.compare import Jobs, KeepWeights, Wanted, run
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus, save_corpus
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 def quickstart(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs, table and page.")] = Path("quickstart"),
-    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 1200,
+    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 1000,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
-    test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 400,
+    test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
     jobs: Jobs = None,
-    dry_run: DryRun = False,
     keep_weights: KeepWeights = False,
 ) -> None:
     """Compare five tasks alone and together on a small generated corpus: `mtlprune compare`, in a few minutes.
@@ -36,7 +35,7 @@ def quickstart(
     terminal = console()
     make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     wanted = Wanted(out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart")
-    run(wanted, terminal, jobs, dry_run, keep_weights)
+    run(wanted, terminal, jobs, keep_weights=keep_weights)
 
 
 def make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:

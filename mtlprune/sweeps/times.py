@@ -27,7 +27,7 @@ CORE, GPU = 5e10, 1e13
 """Operations a second: of one core with AVX2 in fp32, measured on MiniLM; assumed of a GPU."""
 PIECES = 18
 """Sub-words a sentence, as in OntoNotes and EWT."""
-DECODER = 4e8
+DECODER = 1e8
 """Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
 START = 6.0
 """Seconds until a process has loaded what it needs."""
@@ -55,9 +55,7 @@ class Expected(NamedTuple):
     """By arithmetic alone, as none of its kind is trained."""
 
 
-def expected_times(
-    cells: Iterable[Cell], standing: Mapping[str, State], speed: float = CORE
-) -> dict[str, Expected | None]:
+def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict[str, Expected | None]:
     """Name of each cell that is not trained → its time from its beginning to its end; None where neither a cell of its
     kind is trained, nor its data are known."""
     several = list(cells)
@@ -69,10 +67,10 @@ def expected_times(
     for cell in several:
         if standing[cell.name].trained:
             continue
-        if known and (alike := known.get(kind_of(cell))):
+        if known and (alike := known.get(kind_of(cell))):  # the kind takes a while to find
             times[cell.name] = Expected(statistics.mean(alike), False)
         else:
-            seconds = rough_seconds(cell.config, speed)
+            seconds = rough_seconds(cell.config)
             times[cell.name] = None if seconds is None else Expected(seconds, True)
     return times
 
@@ -140,7 +138,7 @@ ABSENT = {
 
 
 def data_missing(path: Path) -> str:
-    """ "data missing: LDC2013T19, build it by ..." where no corpus lies at a path; "" where one does."""
+    """Where a corpus comes from that is not at a path, and how to build it; "" where one is."""
     if (path / INFO).is_file():
         return ""
     if path.name not in ABSENT:
@@ -157,7 +155,7 @@ def training_sentences(config: Config) -> int | None:
     return ABSENT[path.name].sentences if path.name in ABSENT else None
 
 
-def rough_seconds(config: Config, speed: float = CORE) -> float | None:
-    """Seconds of a run by arithmetic; None on data that nobody knows."""
+def rough_seconds(config: Config) -> float | None:
+    """Seconds of a run on one core by arithmetic; None on data that nobody knows."""
     sentences = training_sentences(config)
-    return None if sentences is None else START + rough_operations(config, sentences) / speed
+    return None if sentences is None else START + rough_operations(config, sentences) / CORE
