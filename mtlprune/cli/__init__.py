@@ -13,7 +13,8 @@ from mtlprune.cli.console import exit_code, sentence
 ADVANCED = "Further commands"
 COMMANDS = {
     "Commands": {
-        "quickstart": "The main job on generated sentences; ends with a page.",
+        "quickstart": "A comparison on generated sentences, in a few minutes.",
+        "compare": "Tasks alone and together, and the heads they claim; ends with a page.",
         "data": "Bring your own files; build, check, show and export corpora.",
         "train": "Train a run, or go on with it; --dry-run says what it costs.",
         "sweep": "Run what is missing of many runs, or show where they stand.",

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
 
 
@@ -18,7 +17,4 @@ def check_run(run: Path, data: Path | None = None) -> None:
     from mtlprune.runs.folder import RunFolder
 
     folder = RunFolder.with_weights(run)
-    try:
-        check_corpora(data or Path(str(folder.read_config()["data"]["path"])))
-    except CorpusError as error:
-        raise CorpusError(f"{folder.path}: {error}") from None
+    read_info(data or folder.corpus_path())

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlprune.cli.console import console, new_table
-from mtlprune.corpora.known import KNOWN, how_to_build
-from mtlprune.corpora.store import INFO, load_corpus
+from mtlprune.corpora.store import load_corpus
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,28 +18,25 @@ if TYPE_CHECKING:
 
 
 SHOWN = 8  # unseen labels named by name
-SPEEDS = {"0.5 TFLOP/s (a few cores)": 0.5e12, "10 (a small GPU)": 10e12, "50 (a large one)": 50e12}
-"""FLOP a second that are reached, roughly."""
-ADAM_BYTES = 16
-"""A weight, its gradient and two moments, float32 each."""
 
 
 def show_plan(settings: Config) -> None:
     """Check configuration, data and encoder as training would use them, and print what it will do and cost; ends with
     "ready", or, where the corpus is missing, with how it is built."""
+    from mtlprune.sweeps.times import data_missing
+
     path, terminal = Path(settings.data.path), console()
-    if not (path / INFO).is_file():
-        for line in _without_corpus(settings):
+    if missing := data_missing(path):
+        for line in [*_without_corpus(settings), *_cost(settings)]:
             terminal.print(line)
-        return terminal.print(f"data missing: {how_to_build(path)}", style="bold")
+        return terminal.print(missing, style="bold")
 
     from mtlprune.training.inspection import inspect
 
     with console(stderr=True).status("checking …"):
         inspection = inspect(settings, load_corpus(path))
     terminal.print(_split_table(inspection))
-    cost = _cost(sum(inspection.parameters.values()), inspection.encoder_weights, inspection.pieces)
-    for line in [*_facts(inspection), *cost, *_plan(inspection)]:
+    for line in [*_facts(inspection), *_cost(settings), *_plan(inspection)]:
         terminal.print(line)
     for line in [*_warnings(inspection), *_pruning_warnings(inspection)]:
         terminal.print(f"warning: {line}", style="yellow")
@@ -49,44 +45,33 @@ def show_plan(settings: Config) -> None:
 
 def _without_corpus(settings: Config) -> Iterator[str]:
     """Lines of what is known of a run before its corpus is there."""
-    from mtlprune.training.inspection import encoder_shape
+    from mtlprune.sweeps.times import shape_of, training_sentences
 
     train, data = settings.train, settings.data
-    weights, contextual, assumed = encoder_shape(settings.encoder.name, settings.encoder.revision)
-    yield f"parameters: encoder {weights:,}{f' ({assumed})' if assumed else ''}; decoders by the labels of the corpus"
-    known = KNOWN.get(Path(data.path).name)
-    if known is None:
-        yield "updates and time: not known before the corpus is there"
-        return
-    sentences = min(known.sentences, data.train_sentences or known.sentences)
-    sampled = train.mixing == "sampled" and len(settings.tasks) > 1
-    each = math.ceil(sentences / train.batch_sentences) * (len(settings.tasks) if sampled else 1)
-    yield (
-        f"updates: about {each:,} an epoch, {each * train.epochs:,} in {train.epochs} epochs, of {sentences:,} "
-        f"sentences ({train.mixing} mixing)"
-    )
-    pieces = known.pieces * sentences // known.sentences * train.epochs * (len(settings.tasks) if sampled else 1)
-    yield from _cost(weights, contextual, pieces)
+    yield f"parameters: encoder about {shape_of(settings.encoder.name).weights:,}; decoders by the labels of the corpus"
+    if (known := training_sentences(settings)) is not None:
+        sentences = min(known, data.train_sentences or known)
+        each = math.ceil(sentences / train.batch_sentences)
+        each *= len(settings.tasks) if train.mixing == "sampled" else 1
+        of = f"{sentences:,} sentences, {train.mixing} mixing"
+        yield f"updates: about {each:,} an epoch, {each * train.epochs:,} in {train.epochs} epochs ({of})"
     if text := start_and_pruning(settings):
         yield text
 
 
-def _cost(parameters: int, contextual: int, pieces: int) -> Iterator[str]:
-    """Lines about memory and time, by arithmetic.
+def _cost(settings: Config) -> Iterator[str]:
+    """Lines about memory and time, by arithmetic."""
+    from mtlprune.sweeps.times import CORE, GPU, rough_memory, rough_seconds
 
-    Args:
-        parameters: of encoder and decoders.
-        contextual: those of the encoder but for its embeddings; each costs 6 FLOP a sub-word (2 forward, 4 backward).
-        pieces: sub-words in all batches of the run.
-    """
-    yield f"memory: {ADAM_BYTES * parameters / 1e9:.1f} GB for weights, gradients and Adam; batches come on top"
-    flop = 6 * contextual * pieces
-    times = ", ".join(f"{_duration(flop / speed)} at {name}" for name, speed in SPEEDS.items())
-    yield f"time of the encoder alone, roughly: {times} ({flop:.1e} FLOP); decoders come on top"
+    yield f"memory: about {rough_memory(settings) / 1e9:.1f} GB"
+    if (slow := rough_seconds(settings)) is not None:
+        speeds = f"{CORE / 1e12:g} and {GPU / 1e12:g} TFLOP/s"
+        yield f"time, roughly: {_duration(slow)} on one core, {_duration(slow * CORE / GPU)} on a GPU ({speeds})"
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.2g} h" if seconds >= 3600 else f"{seconds / 60:.2g} min"
+    number, unit = (seconds / 3600, "h") if seconds >= 3600 else (seconds / 60, "min")
+    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 
 def _split_table(inspection: Inspection) -> Table:

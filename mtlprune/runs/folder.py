@@ -170,6 +170,26 @@ class RunFolder:
         files.verify_file(path, best.get("sha256", ""), ANEW)
         return path
 
+    def drop_weights(self) -> None:
+        """Remove the weights of a finished run, of which all stays that tables, claims and pages read."""
+        with files.one_writer(self.path):
+            if self.keeps_weights():
+                self.write_json("manifest.json", {**self.read_manifest(), "weights": "removed"})
+            files.remove(*(self.path / "weights").glob("epoch-*.safetensors"))
+
+    def keeps_weights(self) -> bool:
+        """False after `drop_weights`."""
+        return "weights" not in self.read_manifest()
+
+    def check_weights_kept(self) -> None:
+        """Raises RunError for a run of a study, or one whose weights were removed."""
+        self.refuse_packed("weights")
+        if not self.keeps_weights():
+            raise RunError(
+                f"{self.path} is kept without its weights; train it anew (`mtlprune train {self.path}/config.yaml "
+                "--out DIR`), or compare with --keep-weights and another --out"
+            )
+
     # -- which run lies here -----------------------------------------------------------------------------------------
 
     @classmethod
@@ -190,9 +210,9 @@ class RunFolder:
 
     @classmethod
     def with_weights(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run itself. Raises RunError where it is none, or a run of a study."""
+        """A folder that holds a run itself. Raises RunError where it is none, a run of a study, or without weights."""
         folder = cls.existing(path)
-        folder.refuse_packed("weights")
+        folder.check_weights_kept()
         return folder
 
     def other(self, given: str | Path) -> RunFolder | None:
@@ -244,7 +264,7 @@ class RunFolder:
             if self.is_finished():
                 self.verify(encoder=False)
                 self.read_vocabularies()
-                for best in self.read_best().values() if self.packed is None else ():
+                for best in self.read_best().values() if self.packed is None and self.keeps_weights() else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
                         raise RunError(f"{path} is missing; remove the folder to have it trained anew")
 

@@ -5,15 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
-from transformers import AutoModel, BertConfig
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.batch import further_windows
-from mtlprune.encoder.pieces import EncoderError, Pieces
-from mtlprune.encoder.sources import load_config
+from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.training import hardware, mixing
@@ -47,12 +43,8 @@ class Inspection:
     """Task of frames → arguments of train wider than its max_width, which cannot be learnt."""
     updates: list[int]
     """Updates of each epoch."""
-    pieces: int
-    """Sub-words in the batches of all epochs."""
     parameters: dict[str, int]
     """encoder and each task → number of parameters."""
-    encoder_weights: int
-    """Parameters of the encoder but for its embeddings."""
     heads: tuple[int, int] | None
     """Layers, and heads a layer, of an encoder whose heads are gated or chosen; else None."""
     settled: int
@@ -72,8 +64,8 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     unknown = model.encoder.word_pieces.unknown
     known = {task: [model.tasks[task].known(s) for s in train] for task in config.tasks}  # type: ignore[operator]
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces[config.data.train]]
-    plans = [
-        mixing.plan(config.train, lengths, known, epoch_generator(config.train.seed, epoch))
+    updates = [
+        len(mixing.plan(config.train, lengths, known, epoch_generator(config.train.seed, epoch)))
         for epoch in range(config.train.epochs)
     ]
     return Inspection(
@@ -94,32 +86,11 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
             for task in config.tasks
             if config.decoder(task).name == "srl"
         },
-        updates=[len(plan) for plan in plans],
-        pieces=sum(lengths[row] for plan in plans for update in plan for batch in update for row in batch.rows),
+        updates=updates,
         parameters=model.sizes(),
-        encoder_weights=without_embeddings(model.encoder),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
-        settled=first_settled(config, model, sum(map(len, plans))),
+        settled=first_settled(config, model, sum(updates)),
     )
-
-
-def without_embeddings(model: nn.Module) -> int:
-    """The number of parameters that are in no embedding, so that each vector is multiplied by them."""
-    embedded = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    return sum(weight.numel() for weight in model.parameters() if id(weight) not in embedded)
-
-
-def encoder_shape(name: str, revision: str | None = None) -> tuple[int, int, str]:
-    """Parameters of an encoder by its config alone, those that are in no embedding, and what had to be assumed ("":
-    nothing)."""
-    assumed = ""
-    try:
-        config = load_config(name, revision)
-    except EncoderError:
-        config, assumed = BertConfig(), f"{name} is not to be had here, so BERT-base's shape is assumed"
-    with torch.device("meta"):
-        model = AutoModel.from_config(config)
-    return model.num_parameters(), without_embeddings(model), assumed
 
 
 def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:

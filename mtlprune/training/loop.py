@@ -84,7 +84,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
         folder.check_ours()
     if done := finished(folder):
         folder.verify()
-        for key, best in done.best.items():
+        for key, best in done.best.items() if folder.keeps_weights() else ():
             folder.verify_weights(key, best)
         tidy(folder, done)  # in case the end was cut short just here
         return done
@@ -149,7 +149,9 @@ class Trainer(Updates):
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
         settings = self.config.train
-        return mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
+        updates = mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
+        learns = self.moving or self.config.pruning.moves
+        return updates if learns else updates[:1]  # frozen with fixed heads, there is nothing that more could change
 
     def due(self) -> bool:
         """True at the end of an epoch, or where train.evaluate_every says so, unless it has been (no losses since)."""

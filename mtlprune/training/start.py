@@ -38,7 +38,7 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
 def check_compatible(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
     """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone."""
     folder = check_finished(path, key, own)
-    folder.refuse_packed("weights")
+    folder.check_weights_kept()
     other = build_config(folder.read_config(), str(folder.config_path))
     for name in SAME:
         mine, theirs = getattr(config.encoder, name), getattr(other.encoder, name)
