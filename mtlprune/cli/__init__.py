@@ -25,17 +25,14 @@ COMMANDS = {
         "report": "One HTML page of everything.",
         "maps": "Pictures of the heads that runs claim.",
         "claims": "Do tasks claim the same heads, and would other seeds?",
-        "probe": "What every head knows, without training.",
-        "heads": "A table of all heads.",
-        "head": "One head, and its attention in sentences.",
-        "analyze": "Further analyses on the same heads.",
+        "analyze": "What heads know and do: probes, gradients, cross, ...; one head, or all.",
         "prune": "Take closed heads out of a run's encoder.",
         "export": "A run's encoder for plain Hugging Face transformers.",
     },
     ADVANCED: {"pretrain": "Pretrain a masked language model, watched.", "bench": "Speed and memory on this machine."},
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
-that in FILES; claims follows from the record of its analysis alone."""
+that in FILES."""
 FILES = {
     "table": "show",
     "maps": "show",
@@ -43,7 +40,7 @@ FILES = {
     "runs": "show",
     "evaluate": "predict",
     "export": "predict",
-    "heads": "head",
+    "claims": "analyze",
     "prune": "head",
     "pretrain": "train",
 }
@@ -64,8 +61,6 @@ class CommandGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """The function of a command, or the app of several."""
-        if name == "claims":
-            return import_module("mtlprune.cli.analyze").of_record(name)
         module = import_module(f"mtlprune.cli.{FILES.get(name, name)}")
         return getattr(module, "app", None) or getattr(module, name)
 

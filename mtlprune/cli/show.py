@@ -149,7 +149,9 @@ if TYPE_CHECKING:
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or sweeps.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
-    probes: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Of mtlprune probe. Repeatable.")] = None,
+    probes: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Of mtlprune analyze probes. Repeatable.")
+    ] = None,
     analyses: Analyses = None,
     latency: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="latency.json of mtlprune prune. Repeatable.")

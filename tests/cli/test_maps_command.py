@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gated_runs import scattered, write_run, write_selection
+from mtlprune.reports.heads import read_heads, section
 
 from mtlprune import read_results
 from mtlprune.figures.grid import Grid
-from mtlprune.reports.heads import read_heads, section
 from mtlprune.reports.page.gates import ClaimSet, part
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
