@@ -31,6 +31,7 @@ def table(
     against: Annotated[
         str | None, typer.Option(metavar="TITLE", help="Compare with the column of this title, not STL.")
     ] = None,
+    by: Annotated[Literal["corpus"] | None, typer.Option(help="Rows for each corpus: runs of several.")] = None,
     majority: Annotated[
         Path | None, typer.Option(metavar="DATA", help="Add the majority baseline of this corpus.")
     ] = None,
@@ -51,7 +52,9 @@ def table(
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    comparison = dataclasses.replace(compare(folders, split, extra, against or ""), left_out=tuple(left_out))
+    comparison = dataclasses.replace(
+        compare(folders, split, extra, against or "", by == "corpus"), left_out=tuple(left_out)
+    )
     if test and comparison.against:
         comparison = with_tests(comparison, resamples, seed, margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
