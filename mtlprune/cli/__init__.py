@@ -23,10 +23,7 @@ COMMANDS = {
         "table": "Compare runs, with tests over sentences.",
         "claims": "Do tasks claim the same heads, and would other seeds?",
         "report": "One HTML page of everything.",
-        "probe": "What every head knows, without training.",
-        "heads": "A table of all heads.",
-        "head": "One head, and its attention in sentences.",
-        "analyze": "Further analyses on the same heads.",
+        "analyze": "What heads know and do: probes, gradients, cross, ...; one head, or all.",
         "export": "For plain Hugging Face transformers, or without closed heads.",
     },
     ADVANCED: {
@@ -36,7 +33,7 @@ COMMANDS = {
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
 that in FILES."""
-FILES = {"table": "show", "report": "show", "runs": "show", "heads": "head"}
+FILES = {"table": "show", "report": "show", "runs": "show"}
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 """Whole names of options at any width, and paragraphs wrapped as one."""
 

@@ -6,10 +6,9 @@ import contextlib
 import errno
 import logging
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from inspect import Parameter, Signature
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,33 +40,15 @@ Data = Annotated[
     ),
 ]
 Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]
-Analyses = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")]
-Device = Annotated[str | None, typer.Option(help="Another device than the run's own.", rich_help_panel=ADVANCED)]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, ...; the run's own, if not given.", rich_help_panel=ADVANCED)
+]
 Width = Annotated[
     float | None,
     typer.Option(
         metavar="CM", min=1, help="For a column of a paper: so wide, without titles.", rich_help_panel=ADVANCED
     ),
 ]
-Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")]
-FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.", rich_help_panel=ADVANCED)]
-Title = Annotated[
-    bool, typer.Option("--title/--no-title", help="Title and explanation above figures.", rich_help_panel=ADVANCED)
-]
-
-
-def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
-    """A function with the signature and the help that make a command of it."""
-    call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
-    call.__signature__ = Signature(
-        [
-            Parameter(
-                key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
-            )
-            for key, (kind, default) in parameters.items()
-        ]
-    )
-    return call
 
 
 def paper_style(width: float | None) -> Style:

@@ -104,7 +104,7 @@ def predict(
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
         annotate = _annotator(folder, file, left_out, device, longest_con, warn)
         write = _writer(out, kind, files, folder)
-        _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
+        _, advance = files.enter_context(counted(counter="sentences", bar=bar))
         count = 0
         for group in itertools.chain([first], groups):
             try:

@@ -26,6 +26,9 @@ def table(
     against: Annotated[
         str | None, typer.Option(metavar="TITLE", help="Compare with the column of this title, not STL.")
     ] = None,
+    by: Annotated[
+        Literal["corpus"] | None, typer.Option(help="Rows for each corpus: runs of several.", rich_help_panel=ADVANCED)
+    ] = None,
     margin: Annotated[
         float, typer.Option(help="Of differences that do not matter, in points.", rich_help_panel=ADVANCED)
     ] = 1.0,
@@ -49,7 +52,8 @@ def table(
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
-    comparison = dataclasses.replace(compare(folders, split, extra, against or ""), left_out=tuple(left_out))
+    comparison = compare(folders, split, extra, against or "", by == "corpus")
+    comparison = dataclasses.replace(comparison, left_out=tuple(left_out))
     if resamples and comparison.against:
         comparison = with_tests(comparison, resamples, margin=margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.breaks.measure import LEAST, find_break
 from mtlprune.figures.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, read_json_lines
 from mtlprune.runs.folder import RunFolder
+from mtlprune.statistics.curves import LEAST, find_break
 
 CURVES = "curves.jsonl"
 

@@ -73,11 +73,11 @@ class Broken:
             "predict": ("predict", run, words),
             "remove": ("export", run, "--remove", "--out", out / "pruned"),
             "train": ("train", *begin, "--out", run),
-            "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
-            "head": ("head", run, 1, 1, "--sentences", 1),
+            "probes": ("analyze", "probes", run, "--corpus", corpus, "--out", out / "probe"),
+            "head": ("analyze", "head", run, "layer=1", "head=1", "--sentences", 1),
             "pack": ("runs", "pack", run, "--out", out / "study"),
             "export": ("export", run, "--out", out / "export"),
-            "heads": ("heads", run, "--permutations", 10, "--out", out / "heads"),
+            "heads": ("analyze", "heads", run, "permutations=10", "--out", out / "heads"),
         }
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:

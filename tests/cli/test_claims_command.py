@@ -1,6 +1,5 @@
-"""mtlprune claims and heads: what they print and write for run folders with gates."""
+"""mtlprune claims and analyze heads: what they print and write for run folders with gates."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,6 @@ import pytest
 from gated_runs import scattered, write_run, write_selection
 
 from mtlprune import read_results
-from mtlprune.figures.grid import Grid
-from mtlprune.reports.heads import read_heads, section
 from mtlprune.reports.page.gates import ClaimSet, part
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
@@ -129,14 +126,11 @@ def analyses(tmp_path: Path) -> Path:
 
 
 def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
-    mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out").done()
-    with (tmp_path / "out" / "heads.csv").open() as handle:
-        rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
-    assert len(rows) == 6
-    assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
-    assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
-    assert any("claims (RUNS)" in note for note in read_heads(tmp_path / "out")["notes"])
-    blocks = section(tmp_path / "out").blocks
-    assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
-    other = ("--of", "POS", "--out", tmp_path / "none")
-    mtlprune("heads", "--analyses", analyses, *other).refuses("expected --of pretrained")
+    mtlprune("analyze", "heads", analyses, "--out", tmp_path / "out").done()
+    result = read_results(tmp_path / "out")["heads"]
+    heads = result.wide("heads").set_index(["layer", "head"])
+    assert len(heads) == 6 and all(value == 10 * layer + head for (layer, head), value in heads["λ"].items())
+    assert (heads.loc[(1, 2), "UAS"], heads.loc[(2, 1), "UAS"]) == (2, 6) and np.isnan(heads.loc[(2, 3), "UAS"])
+    assert any("claims" in note for note in result.about["notes"])
+    other = ("of=POS", "--out", tmp_path / "none")
+    mtlprune("analyze", "heads", analyses, *other).refuses("expected of=pretrained")

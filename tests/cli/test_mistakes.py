@@ -75,19 +75,16 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     shown = mtlprune("--help").out
     assert shown.index("quickstart") < shown.index("Further commands:") < shown.index("bench")
     further = mtlprune("analyze", "--help").out
-    assert (
-        further.index("smoothing")
-        < further.index("Further commands:")
-        < further.index("dissect")
-        < further.index("breaks")
-    )
+    assert further.index("probes") < further.index("dissection")
+    described = mtlprune("analyze", "smoothing").done().out
+    assert "closing=64" in described and "--claims" in described
     group: Any = typer.main.get_command(app)
     for name in group.list_commands(None):
         assert name in shown and group.get_command(None, name).name == name
     assert "Did you mean 'table'?" in mtlprune("tabel").err
-    command = [sys.executable, "-m", "mtlprune", "head", "minilm", "0", "1"]
+    command = [sys.executable, "-m", "mtlprune", "analyze", "head", "minilm", "layer=0", "head=1"]
     answer = subprocess.run(command, capture_output=True, text=True)
-    assert answer.returncode == 2 and "counted from 1" in answer.stderr and answer.stderr.count("\n") == 1
+    assert answer.returncode == 2 and "greater than or equal to 1" in answer.stderr and answer.stderr.count("\n") == 1
 
 
 PATHS = {
@@ -111,29 +108,31 @@ def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, 
 
 PLAN = "train tiny.yaml --dry-run"
 STABLE = f"{PLAN} pruning.method=stable pruning.keep=2"
-PLOT, TEXT = "probe --plot", "--text 'a b c'"
-ANALYSES = ("smoothing", "degeneration", "dissect", "syntax", "gradients", "cross")
+HEAD = "analyze head encoder layer=1 head=1 'text=a b c'"
+ANALYSES = ("smoothing", "degeneration", "dissection", "syntax", "gradients", "cross")
 MISTAKES: list[tuple[str, str]] = [
     ("claims gates --out thesis.txt --permutations 0", "is a file; name a folder"),
     ("claims gates --out new --format gif", "--format: expected some of png, svg, pdf, found 'gif'"),
-    ("heads --out new", "nothing to join"),
-    (f"head encoder 3 1 {TEXT}", "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
-    (f"head encoder 1 1 {TEXT} --probes five", "2 × 5 heads"),
-    (f"head encoder 1 1 {TEXT} --probes tuned", "holds no results of pretrained, seed 0 (there: DEP (seed 3))"),
-    (f"head own 2 1 {TEXT}", "expected --gates-of pos or ner, found none"),
-    ("probe none --corpus corpus --out new", "none is no run either"),
-    ("probe encoder roberta --corpus corpus --out new", "could not be told apart"),
-    ("probe roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
-    (f"{PLOT} run --out new", "run is a run; name the folder of its results, that `mtlprune probe` made"),
-    (f"{PLOT} sound --out new --mode as-released", "no results of the mode as-released (there: sound)"),
+    ("analyze heads nowhere --out new", "nowhere"),
+    ("analyze breaks x", "expected show or one of probes, "),
+    ("analyze treatments run --corpus corpus", "--corpus has no effect"),
+    ("analyze smoothing encoder clos=3 --corpus corpus", "unknown key clos (did you mean 'closing'?)"),
+    ("analyze smoothing encoder", "expected --corpus DIR"),
+    ("analyze show probes five", "expected one folder"),
+    (HEAD.replace("layer=1", "layer=3"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
+    (f"{HEAD} probes=five", "2 × 5 heads"),
+    (f"{HEAD} probes=tuned", "holds no results of pretrained, seed 0 (there: DEP (seed 3))"),
+    (HEAD.replace("encoder", "own"), "expected gates_of=pos or ner, found none"),
+    ("analyze probes none --corpus corpus --out new", "none is no run either"),
+    ("analyze probes encoder roberta --corpus corpus --out new", "could not be told apart"),
+    ("analyze probes roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
+    ("analyze show run --out new", "run holds no Result"),
     ("train small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
     ("train small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("report pretraining --out new", "damaged: pretraining/config.yaml"),
     ("train small.yaml model.positions=8 --out new", "fits into 8 tokens"),
     ("train small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
     (f"{PLAN} syntax.release=5", "release has no effect with strength: 0"),
-    ("analyze breaks two.jsonl", "at least 3 points, and none of the 1 curves has more than 2"),
-    ("analyze breaks empty.jsonl", "line 1: expected an object with a number step"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
     ("predict run empty.txt", "empty.txt: expected one sentence a line, found none"),
@@ -181,8 +180,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("data build jsonl --train empty.jsonl --out new", "empty.jsonl, line 2: sentence 't', words: word 1 is ''"),
     *((f"analyze {name} encoder --split nowhere --corpus corpus --out new", "found 'nowhere'") for name in ANALYSES),
     *((f"analyze {name} none --corpus corpus --out new", "none is no run either") for name in ANALYSES),
-    ("analyze dissect encoder --tasks pos,chess --corpus corpus --out new", "found chess"),
-    ("analyze syntax encoder --blimp pairs --corpus corpus --out new", "none of these can judge minimal pairs"),
+    ("analyze dissection encoder tasks=pos,chess --corpus corpus --out new", "found chess"),
     ("analyze syntax encoder --corpus bare --out new", "sentences has one; give a corpus with the layer dep"),
     ("analyze cross pos --corpus corpus --out new", "--claims"),
     ("analyze show {root}/results/syntax/gates --width 2 --out new", "cm"),
@@ -191,7 +189,7 @@ MISTAKES: list[tuple[str, str]] = [
         for words in (
             *("evaluate study/tiny --split test", "predict study/tiny t.conllu"),
             "export study/tiny --remove --out new",
-            *("head study/tiny 1 1", "probe study/tiny --corpus corpus --out new"),
+            *("analyze head study/tiny layer=1 head=1", "analyze probes study/tiny --corpus corpus --out new"),
             "analyze smoothing study/tiny --corpus corpus --out new",
             "train tiny.yaml train.start=study/tiny --out new",
             "train tiny.yaml pruning.method=importance pruning.keep=2 pruning.importance_of=study/tiny --out new",
@@ -204,7 +202,6 @@ FILES = {
     "thesis.yaml": "name: [",
     "t.conllu": "The dog sees a man .\n",
     "good.conllu": "1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n",
-    "two.jsonl": '{"step": 1, "x": 1}\n{"step": 2, "x": 1}\n',
     "empty.txt": " \n\n",
     "pretraining/config.yaml": "name: x\n",
     "pretraining/curves.jsonl": "[]\n",

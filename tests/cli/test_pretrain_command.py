@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlprune.analyses.breaks.measure import find_break
+from mtlprune.statistics.curves import find_break
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ class Sources:
 
     runs: Sequence[RunFolder]
     probes: Sequence[Path] = ()
-    """Folders that `mtlprune probe` wrote."""
+    """Folders that `mtlprune analyze probes` wrote."""
     analyses: Sequence[Path] = ()
     """Folders that `mtlprune analyze` wrote."""
     notes: Sequence[str] = ()
@@ -99,7 +99,7 @@ def _following(runs: Sequence[DescribedRun], claims: bool, sources: Sources) -> 
     if not claims:
         yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
     if not sources.probes:
-        yield "see what heads know", "mtlprune probe ENCODER RUN... --corpus DIR --out DIR"
+        yield "see what heads know", "mtlprune analyze probes ENCODER RUN... --corpus DIR --out DIR"
     if any(run.corpus == "grammar" for run in runs):
         yield "this corpus is generated; bring your own sentences", "mtlprune data build --help"
 
