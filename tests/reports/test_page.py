@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gated_runs import claim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
 
-from mtlprune.analyses.breaks.measure import frames_of
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
@@ -138,31 +139,16 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
     ]
 
 
-def test_latency_of_removal(tmp_path, study):
-    seconds = {"full": 0.010, "masked": 0.011, "removed": 0.008}
-    part = {"ideal_gain": 0.25, "gain": 0.2, "reached": 0.8, "seconds": seconds}
-    cell = {"batch": 8, "length": 64, "rounds": 5, "encoder": part, "attention": {**part, "reached": None}}
-    (file := tmp_path / "latency.json").write_text(
-        json.dumps({"device": "CPU", "threads": 1, "load": 9.0, "cells": [cell]})
-    )
-    page = Markup(report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold))
-    assert "10.0" in page.sections["latency"] and "20 % (ideal 25 %)" in page.sections["latency"]
-    assert "the machine was busy" in page.sections["caveats"]
-    file.write_text("{}")
-    with pytest.raises(RunError, match=r"latency\.json: unexpected content: no 'cells'"):
-        report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
-
-
 def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
-        curve = {"term": f"curve of {folder.name} {EVIL}", "measure": "break", "value": 64.0, "n": 16}
-        about = {"logs": [], "settings": {}, "encoders": [], "notes": [EVIL]}
-        about |= {"corpus": "elsewhere", "fingerprint": "0" * 64}
-        write_result(folder, Result("breaks", about, frames_of([curve], {}, {})))
+        claims = [claim(f"task of {folder.name} {EVIL}", seed, np.eye(3) * seed / 2) for seed in (1, 2)]
+        result = overlap(claims, permutations=0)
+        about = {**result.about, "notes": [EVIL], "corpus": "elsewhere", "fingerprint": "0" * 64}
+        write_result(folder, Result("claims", about, result.frames))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections
-    assert "curve of one" in sections["breaks"] and "curve of two" in sections["breaks-2"] and EVIL not in text
+    assert "task of one" in sections["claims"] and "task of two" in sections["claims-2"] and EVIL not in text
     assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
 
 

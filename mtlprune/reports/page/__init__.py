@@ -1,6 +1,6 @@
 """One page that says all that is known of some runs: a single HTML file that needs no network and no script.
 
-text = report(Sources(runs, probes=[...], analyses=[...], latency=[...]), Choices(), gold)
+text = report(Sources(runs, probes=[...], analyses=[...]), Choices(), gold)
 
 Same sources, same bytes. Modules give the numbers and sentences of the parts, templates/ what HTML they become, assets/
 style and script; the script only makes the page interactive.
@@ -27,11 +27,9 @@ class Sources:
 
     runs: Sequence[RunFolder]
     probes: Sequence[Path] = ()
-    """Folders that `mtlprune probe` wrote."""
+    """Folders that `mtlprune analyze probes` wrote."""
     analyses: Sequence[Path] = ()
     """Folders that `mtlprune analyze` wrote."""
-    latency: Sequence[Path] = ()
-    """Files latency.json, or run folders that `mtlprune prune` made; those among the runs are found."""
     notes: Sequence[str] = ()
     """Sentences on what is known to be missing, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -63,12 +61,10 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     if not sources.runs:
         raise RunError("a report needs at least one run")
     runs = described_once(sources.runs)
-    measured = [path for run in runs if (path := run.folder.file(page_curves.LATENCY)).is_file()]
     corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = list(page_analyses.parts(sources.analyses, corpora))
-    latency = page_curves.latency_part([*measured, *sources.latency])
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     sets, without = page_gates.claim_sets(runs)
     parts = [
@@ -80,7 +76,6 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         probes,
         *analyses,
         page_curves.part(tables, sets),
-        latency,
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder_title.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.corpus for run in runs))}"
@@ -104,7 +99,7 @@ def _following(runs: Sequence[DescribedRun], claims: bool, sources: Sources) -> 
     if not claims:
         yield "ask a finished run which heads its task claims", GATES_ON_A_RUN
     if not sources.probes:
-        yield "see what heads know", "mtlprune probe ENCODER RUN... --corpus DIR --out DIR"
+        yield "see what heads know", "mtlprune analyze probes ENCODER RUN... --corpus DIR --out DIR"
     if any(run.corpus == "grammar" for run in runs):
         yield "this corpus is generated; bring your own sentences", "mtlprune data build --help"
 

@@ -16,19 +16,18 @@ from mtlprune.analyses.claims.measure import overlap
 from mtlprune.analyses.claims.show import answer, claimed_by_several
 from mtlprune.analyses.probes import ANALYSIS as PROBES
 from mtlprune.analyses.probes import show as probes
-from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
+from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid
 from mtlprune.figures.maps import diverging, hexes
 from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
-from mtlprune.reports import heads
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
-FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
-"""Files that analyses, and the table of heads, leave in their folders, in the order of sections."""
+FILES = [f"{name}.json" for name in ANALYSES]
+"""Files that analyses leave in their folders, in the order of sections."""
 
 LEAD = "gradients"
 """The analysis whose maps stand on the first screen where no run has gates, and whose answer stands in short."""
@@ -80,14 +79,10 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     sections: list[Part] = []
     for path in (folder / file for file in FILES for folder in every if (folder / file).is_file()):
         with reading(path, RunError, "make it anew"):
-            findings: list[str] = []
-            if path.name == heads.FILE:
-                section = heads.section(path.parent)
-            else:
-                analysis, result = find(path.stem), read(path.parent, path.stem)
-                section = shown.section(analysis, result)
-                findings = analysis.show.findings(result)[:1] if path.stem == LEAD else []
-                findings = [f"{path.parent}: {_claims_found(result)}"] if analysis is CLAIMS else findings
+            analysis, result = find(path.stem), read(path.parent, path.stem)
+            section = shown.section(analysis, result)
+            findings = analysis.show.findings(result)[:1] if path.stem == LEAD else []
+            findings = [f"{path.parent}: {_claims_found(result)}"] if analysis is CLAIMS else findings
         taken = {part.key for part in sections}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
@@ -153,11 +148,13 @@ def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     labels = [panel.of(title, label)[0] for label in panel.sure if panel.of(title, label)]
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
     text = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
-    words = f"{panel.task.upper()}, {title}: gain over the best control by layer of the best head. Most: {text}."
+    words = (
+        f"{panel.task.upper()}, {title}: accuracy of the best head of each label beside its best control. Most: {text}."
+    )
     figures = [Figure(probes.layers_figure(result, panel, title), words)]
     if panel.compared:
         spec = probes.differences_figure(result, panel)
-        words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
+        words = f"{spec['title']['text']}, a dot a label, encoders side by side; the table below has the numbers."
         figures.append(Figure(spec, words))
     return figures
 

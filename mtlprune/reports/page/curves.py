@@ -1,19 +1,15 @@
-"""How training went: scores on dev and losses by epoch (metrics.jsonl), open heads by step (gates.jsonl); and what
-removing heads saves (latency.json)."""
+"""How training went: scores on dev and losses by epoch (metrics.jsonl), open heads by step (gates.jsonl)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.figures.charts import Interval, colours, figure, lines, panels, seeds_behind
-from mtlprune.figures.grid import Grid, percent
-from mtlprune.io.files import RunError, read_json, reading
+from mtlprune.figures.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.gates import ClaimSet
-from mtlprune.reports.page.render import Part, forest_figure
+from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
 
@@ -113,63 +109,3 @@ def _figure(
         ends = "; ".join(f"{name} {y:.{digits}f}" for name, y in last.items())
         words.append(f"{title}, {axes[1]} by {axes[0]}. At the end: {ends}.")
     return Figure(figure(panels(charts, 3)), " ".join(words)) if charts else None
-
-
-# -- what removing heads saves, from the latency.json that `mtlprune prune` leaves in the run it makes -----------------
-
-
-LATENCY = "latency.json"
-
-
-def latency_part(files: Sequence[Path]) -> Part | None:
-    """The part of the page; None where nothing was measured."""
-    shown, caveats = [], []
-    for file in (path / LATENCY if path.is_dir() else path for path in files):
-        title, remedy = (
-            str(file.parent if file.name == LATENCY else file),
-            "`mtlprune prune RUN --out DIR` measures and writes it",
-        )
-        with reading(file, RunError, remedy):
-            tree = read_json(file, RunError, remedy)
-            shown.append(_one(title, tree))
-        if float(tree.get("load") or 0) > 1.5 * float(tree.get("threads") or 1):
-            caveats.append(
-                f"{title}: the machine was busy while it was measured (load {tree['load']} on {tree.get('threads')} "
-                "threads); the fastest round counts, yet times are rough."
-            )
-        if worse := [f"{c['batch']} × {c['length']}" for c in tree["cells"] if c["encoder"]["gain"] <= 0]:
-            caveats.append(f"{title}: removal saves no time at batch × length {', '.join(worse)}.")
-    return Part("latency", "What removal saves", {"files": shown}, caveats) if files else None
-
-
-def _one(title: str, tree: dict[str, Any]) -> dict[str, Any]:
-    conditions = ("device", "precision", "threads", "torch", "load")
-    caption = "Time of the encoder saved, by batch × length: a dot; the line goes from there to the ideal."
-    what = "Time of the encoder saved, batch × length"
-    return {
-        "title": title,
-        "saved": forest_figure([_saved(cell) for cell in tree["cells"]], what, "time saved, %", caption),
-        "encoder": _table(tree, "encoder", f"Latency of {title}, encoder"),
-        "attention": _table(tree, "attention", f"Latency of {title}, attention blocks"),
-        "about": ", ".join(f"{name} {tree[name]}" for name in conditions if name in tree),
-    }
-
-
-def _saved(cell: dict[str, Any]) -> Interval:
-    """A dot at what is saved, a line to what would be ideal."""
-    gain, ideal = (100 * float(cell["encoder"][name]) for name in ("gain", "ideal_gain"))
-    where = f"{cell['batch']} × {cell['length']}"
-    words = f"{where}: {percent(gain / 100)} (ideal {percent(ideal / 100)})"
-    return Interval(words, gain, min(gain, ideal), max(gain, ideal), True, words)
-
-
-def _table(tree: dict[str, Any], part: str, name: str) -> Grid:
-    header = ["batch", "length", "all heads, ms", "masked, ms", "removed, ms", "saved", "ideal", "of the ideal"]
-    rows = []
-    for cell in tree["cells"]:
-        latency, share = cell[part], cell[part].get("reached")
-        times = [f"{1000 * latency['seconds'][kind]:.1f}" for kind in ("full", "masked", "removed")]
-        reached = "–" if share is None else percent(share) if -0.5 <= share <= 1.5 else "noise"
-        gains = [percent(latency["gain"]), percent(latency["ideal_gain"]), reached]
-        rows.append([str(cell["batch"]), str(cell["length"]), *times, *gains])
-    return Grid(header, rows, 0, name)
