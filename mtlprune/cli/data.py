@@ -182,6 +182,7 @@ def _kind(files: list[str], options: Mapping[str, Any]) -> tuple[str, list[str]]
     first = Path(named[0])
     first = first if first.is_dir() else expand(named[:1])[0]
     kind = guess_format(first)
+    kind = kind if "columns" not in options or "columns" in TAKES[kind] else "columns"
     read = f"read as {kind}; another format is named before the files"
     tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files
