@@ -119,7 +119,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("probe roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
     (f"{PLOT} run --out new", "run is a run; name the folder of its results, that `mtlprune probe` made"),
     (f"{PLOT} sound --out new --mode as-released", "no results of the mode as-released (there: sound)"),
-    ("pretrain small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
     ("pretrain small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("pretrain --plot corpus --out new", "expected the folder of a pretraining"),
     ("pretrain small.yaml model.positions=8 --out new", "fits into 8 tokens"),
