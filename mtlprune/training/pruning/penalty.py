@@ -276,7 +276,7 @@ class ClosingSchedule(ExactPenalty):
         like: that run's gates; it has as many heads of each layer as the mask.
     """
 
-    def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: float) -> None:
+    def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: Any) -> None:
         super().__init__(0, heads, total, **({} if like is None else {"warmup": 0.0}), **shares)
         self.like = like
         if like is None:
