@@ -277,7 +277,7 @@ class ClosingSchedule(ExactPenalty):
     """
 
     def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: Any) -> None:
-        super().__init__(0, heads, total, **({} if like is None else {"warmup": 0.0}), **shares)
+        super().__init__(0, heads, total, **(shares if like is None else {"warmup": 0.0, **shares}))
         self.like = like
         if like is None:
             return
