@@ -92,7 +92,8 @@ def check(schema: TypeAdapter[Any], value: Any, where: Path | str) -> None:
 
 
 def check_config(tree: Mapping[str, Any], where: Path | str) -> None:
-    """Raise RunError unless a configuration has blocks of settings as a run has them.
+    """Raise RunError unless a configuration has blocks of settings as a run has them. Settings, and names of choices,
+    that are not known here are left alone too: studies outlive what was tried in them.
 
     A pretraining, which names several corpora, has other ones, and checks them itself.
     """
@@ -101,8 +102,9 @@ def check_config(tree: Mapping[str, Any], where: Path | str) -> None:
     if "corpora" in tree["data"]:
         return
     check(_CONFIG, tree, where)
-    try:
-        for name, block in BLOCKS.items():
+    for name, block in BLOCKS.items():
+        try:
             block.model_validate(tree.get(name, {}))
-    except ValidationError:
-        raise damaged(where) from None
+        except ValidationError as error:
+            if not {one["type"] for one in error.errors()} <= {"extra_forbidden", "literal_error"}:
+                raise damaged(where) from None
