@@ -106,7 +106,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise SweepError(f"--submit: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
+            raise SweepError(f"expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
         options[key] = yaml.safe_load(value)
     return options
 
