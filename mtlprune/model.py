@@ -89,6 +89,7 @@ class MultiTaskModel(nn.Module):
             random=part.random or source is not None,
             context=part.context,
             seed=config.train.seed,
+            sees=part.attention,
             fusion=part.fusion,
             revision=None if source else part.revision,
         )

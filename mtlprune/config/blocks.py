@@ -54,8 +54,11 @@ class EncoderConfig(Block):
     """Start from random weights of the same architecture (the no-pretraining control)."""
     context: bool = True
     """false leaves only the word embeddings, without layers or positions: the no-encoder baseline."""
-    pooling: Literal["mean", "first"] = "mean"
-    """A word's vector is the mean of its sub-words, or its first one."""
+    attention: Literal["causal", "full"] | None = None
+    """Words of a decoder-only model see those before them, or all; as it was pretrained or saved, if not given."""
+    pooling: Literal["mean", "first", "last"] = "mean"
+    """A word's vector is the mean of its sub-words, its first or its last one; under causal attention, where only the
+    last has seen the word, mean is the last."""
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"

@@ -13,7 +13,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
+from mtlprune.encoder.families import PROJECTIONS, by_layer, family_of, matrix
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
@@ -71,7 +72,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seque
             )
     for output, row in dict(zip(outputs, rows, strict=True)).items():
         if len(row):
-            output.weight.mul_(row.repeat_interleave(output.in_features // len(row)).to(output.weight))
+            matrix(output).mul_(row.repeat_interleave(matrix(output).shape[1] // len(row)).to(output.weight))
 
 
 @torch.no_grad()
@@ -97,22 +98,35 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     same = {name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape}
     whole.load_state_dict(same, strict=False)
     parts = [by_layer(model, path) for model in (whole, transformer) for path in (family.attention, family.output)]
-    for row, attention, output, cut, cut_output in zip(heads.kept, *parts, strict=True):
-        for name, rows in family.keep(row, heads.heads, places.width, places.group).items():
-            _fill(getattr(attention, name, None), getattr(cut, name, None), rows)
-        output.weight.zero_()
-        output.weight.index_copy_(1, family.columns(row, places.width), cut_output.weight)
+    for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
+        row, left = heads.kept[layer], family.sharing(small)
+        for name, rows in family.keep(row, heads.heads, places.width, places.groups[layer], left).items():
+            _fill(getattr(attention, name, None), getattr(small, name, None), rows)
+        matrix(output).zero_()
+        matrix(output).index_copy_(1, family.columns(row, places.width), matrix(small_output))
     return whole.eval()
 
 
-def _fill(part: Any, cut: Any, places: Tensor) -> None:
-    """Put rows of what was cut, a linear layer or a parameter, to where they were; either may lack it."""
-    if part is None or cut is None:  # an option of the config, or a layer without heads
+def _fill(part: Any, small: Any, places: Tensor) -> None:
+    """Put rows of what was cut, a projection or a parameter, to where they were; either may lack it.
+
+    Raises:
+        EncoderError: heads that shared a row no longer have the same one.
+    """
+    if part is None or small is None:  # an option of the config, or a layer without heads
         return
-    pairs = [(part.weight, cut.weight), (part.bias, cut.bias)] if isinstance(part, nn.Linear) else [(part, cut)]
+    pairs = (
+        [(matrix(part), matrix(small)), (part.bias, small.bias)] if isinstance(part, PROJECTIONS) else [(part, small)]
+    )
     for whole, rows in pairs:
-        if whole is not None:
-            whole.index_copy_(0, places, rows)
+        if whole is None or whole.shape == rows.shape:  # it was never cut
+            continue
+        whole.index_copy_(0, places, rows)
+        if not torch.equal(whole[places], rows):
+            raise EncoderError(
+                "heads that shared a key and a value have had copies of them since some were removed, and these were "
+                "trained apart, so heads cannot be put back as closed ones; export with --remove"
+            )
 
 
 @torch.no_grad()

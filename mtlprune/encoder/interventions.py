@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch, by_length
+from mtlprune.encoder.families import by_layer, matrix
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
@@ -83,7 +83,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
     outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
     added: dict[Any, Tensor] = {}
     for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_means), strict=True)):
-        bias = output.weight.double() @ shift.flatten().to(output.weight).double()  # (H,)
+        bias = matrix(output).double() @ shift.flatten().to(output.weight).double()  # (H,)
         if output.bias is None and bool(bias.any()):
             why = "its attention output projection has no bias"
         elif not torch.equal(added.setdefault(output, bias), bias):

@@ -17,6 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
 from mtlprune.encoder.clones import Clones
+from mtlprune.encoder.families import Attention, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
@@ -32,6 +33,8 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.io.files import replacing_folder, write_sums
+
+Pooling = Literal["mean", "first", "last"]
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -58,6 +61,7 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
+        sees: causal where words see only those before them, as in decoder-only models, else full.
         clones: of heads, where each task has some of its own; None without. Then only `of_tasks` encodes.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
@@ -72,7 +76,7 @@ class Encoder(nn.Module):
         config: PreTrainedConfig,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        pooling: Literal["mean", "first"],
+        pooling: Pooling,
         word_dropout: float,
         limit: int | None,
         fusion: Kind = "none",
@@ -84,8 +88,15 @@ class Encoder(nn.Module):
         self.commit: str | None = None
         self.clones: Clones | None = None
         self.register_buffer("head_means", None)
-        self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
         self.context = isinstance(transformer, PreTrainedModel)
+        self.sees: Attention = attention_of(config) if self.context else "full"
+        if self.sees == "causal" and pooling == "first":
+            raise EncoderError(
+                "encoder.pooling: under causal attention the first sub-word of a word has not seen the rest of it; "
+                "leave pooling out, which takes the last one, or take encoder.attention: full"
+            )
+        self.pooling: Pooling = "last" if self.sees == "causal" else pooling
+        self.word_dropout, self.limit = word_dropout, limit
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
         if fusion != "none" and not self.context:
@@ -107,12 +118,13 @@ class Encoder(nn.Module):
         cls,
         name: str,
         *,
-        pooling: Literal["mean", "first"] = "mean",
+        pooling: Pooling = "mean",
         word_dropout: float = 0.2,
         random: bool = False,
         context: bool = True,
         seed: int | None = None,
         attention: str = "sdpa",
+        sees: Attention | None = None,
         fusion: Kind = "none",
         revision: str | None = None,
     ) -> "Encoder":
@@ -120,19 +132,21 @@ class Encoder(nn.Module):
 
         Args:
             name: a hub name, a folder, or ``minilm``.
-            pooling: how a word's sub-words become one vector: their mean, or the first.
+            pooling: how a word's sub-words become one vector: their mean, the first or the last; under causal
+                attention, where only the last has seen the word, mean is the last.
             word_dropout: while training, each sub-word is replaced by the mask token with this probability.
             random: initialise at random from the config instead of reading the weights.
             context: False keeps only the input embeddings: the baseline that sees no neighbours.
             seed: of the random initialisation; None draws from torch's global generator.
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
+            sees: which words a word of a decoder-only model sees; as it was pretrained or saved, if not given.
             fusion: how layers are joined; its parameters are read where the encoder was saved with some.
             revision: of a hub name: a commit, tag or branch.
 
         Raises:
             EncoderError: in words, if there is no such encoder or it cannot serve.
         """
-        config = load_config(name, revision)
+        config = load_config(name, revision, sees)
         commit = commit_of(name, revision)
         revision = commit or revision  # one for all files, whatever happens to a branch meanwhile
         tokenizer = load_tokenizer(name, revision)
@@ -140,7 +154,7 @@ class Encoder(nn.Module):
         if head_map is None:
             model = load_transformer(name, config, random=random, seed=seed, attention=attention, revision=revision)
         else:
-            model = load_pruned(locate(name), random=random, seed=seed, attention=attention)
+            model = load_pruned(locate(name), random=random, seed=seed, attention=attention, sees=sees)
         limit = positions(model, tokenizer) if context else None
         part = model if context else input_embeddings(model)
         encoder = cls(
@@ -257,8 +271,9 @@ class Encoder(nn.Module):
         return batch.input_ids.masked_fill(fallen[batch.source], self.word_pieces.mask)
 
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
-        if self.pooling == "first":
-            return hidden.index_select(0, batch.piece_slot[batch.first_piece])
+        if self.pooling != "mean":
+            last = batch.piece_counts.long() - 1 if self.pooling == "last" else 0
+            return hidden.index_select(0, batch.piece_slot[batch.first_piece + last])
         pieces = hidden.index_select(0, batch.piece_slot)  # (P, H)
         sums = hidden.new_zeros(len(batch.first_piece), hidden.shape[1]).index_add(0, batch.piece_word, pieces)
         return sums / batch.piece_counts.unsqueeze(1)

@@ -24,7 +24,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch, by_length
-from mtlprune.encoder.heads import by_layer, family_of
+from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 

@@ -13,7 +13,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 
 SHOWN = 5  # unknown labels named by name
-SAME = ("name", "random", "context", "pooling", "fusion")
+SAME = ("name", "random", "context", "attention", "pooling", "fusion")
 """Settings of the encoder that make word vectors what decoders know."""
 
 

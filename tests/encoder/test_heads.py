@@ -9,7 +9,8 @@ from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.heads import FAMILIES, HeadHooks, by_layer, family_of
+from mtlprune.encoder.families import FAMILIES, by_layer, family_of
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads

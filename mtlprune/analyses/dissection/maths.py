@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.heads import by_layer
+from mtlprune.encoder.families import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
@@ -285,8 +285,7 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
         return bias
     projection = getattr(attention, family.qkv[2])
     if projection.bias is not None:
-        group = getattr(attention, family.grouping) if family.grouping else 1
-        rows = family.rows("value", range(len(kept)), len(kept), places.width, group).to(bias.device)
+        rows = family.rows("value", range(len(kept)), len(kept), places.width, places.groups[number]).to(bias.device)
         bias = bias + projection.bias[rows].view_as(bias)
     if family.value_bias and getattr(attention, family.value_bias, None) is not None:
         bias = bias + getattr(attention, family.value_bias).view_as(bias)

@@ -27,14 +27,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtlprune import __version__
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.encoder.families import PROJECTIONS, by_layer, family_of, matrix
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
-from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
@@ -356,18 +357,18 @@ class TimedModel:
 
     def flops(self, ids: Tensor) -> tuple[float, float]:
         """FLOPs of one pass over ``ids`` (B, T): the whole encoder, and its attention blocks alone."""
-        squares = 4.0 * ids.shape[0] * ids.shape[1] ** 2 * sum(output.in_features for output in self.outputs)
+        squares = 4.0 * ids.shape[0] * ids.shape[1] ** 2 * sum(matrix(output).shape[1] for output in self.outputs)
         inside = {part for attention in self.attentions for part in attention.modules()} | set(self.outputs)
         counted = [squares, squares]
 
-        def count(part: nn.Linear, args: tuple[Tensor, ...], result: Any) -> None:
-            flops = 2.0 * args[0].shape[:-1].numel() * part.in_features * part.out_features
+        def count(part: Any, args: tuple[Tensor, ...], result: Any) -> None:
+            flops = 2.0 * args[0].shape[:-1].numel() * part.weight.numel()
             counted[0] += flops
             counted[1] += flops if part in inside else 0.0
 
         with ExitStack() as hooks, torch.inference_mode():
             for part in self.model.modules():
-                if isinstance(part, nn.Linear):
+                if isinstance(part, PROJECTIONS):
                     hooks.enter_context(part.register_forward_hook(count))
             self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
         return counted[0], counted[1]
