@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -24,27 +25,41 @@ HEAD = {"classifier.weight", "classifier.bias"}
 """The weights of a model for token classification beside its base model, where it is a linear layer alone."""
 
 
-def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, bool]:
-    """A tokenizer that reads words apart by blanks as the encoder does, the first one too.
+BLANK = "Texts have to begin with a blank, as every word in a text does. "
+AROUND = "A text stands between the special tokens {before} and {after}. "
+
+
+def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, str]:
+    """A tokenizer that reads words apart by blanks as the encoder does, the first one too, between the same special
+    tokens.
 
     Byte-level BPE (RoBERTa, ModernBERT) gives a word another form at the start of a text, unless it is told to put a
-    blank there.
+    blank there; decoder-only models have no special tokens around a text.
 
     Args:
         folder: where its own tokenizer lies.
 
     Returns:
-        The tokenizer, and whether it does; if not, texts have to begin with a blank.
+        The tokenizer, and what whoever uses it has to do, in sentences; empty where it does all.
     """
-    if not encoder.word_pieces.lead:
-        return encoder.tokenizer, True
+    pieces, frame = encoder.word_pieces, encoder.frame
+    if not pieces.lead and not pieces.framed:
+        return encoder.tokenizer, ""
     with quiet():
-        tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
-    if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, ByteLevel):
-        tokenizer.backend_tokenizer.pre_tokenizer.add_prefix_space = True
-    wanted = [*encoder.frame.before, *encoder.tokenize(PROBES).ids.tolist(), *encoder.frame.after]
-    fits = tokenizer(" ".join(PROBES))["input_ids"] == wanted
-    return (tokenizer, True) if fits else (encoder.tokenizer, False)
+        blank = {"add_prefix_space": True} if pieces.lead else {}
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **blank)
+    backend = tokenizer.backend_tokenizer
+    if pieces.lead and isinstance(backend.pre_tokenizer, ByteLevel):
+        backend.pre_tokenizer.add_prefix_space = True
+    before, after = (tokenizer.convert_ids_to_tokens(ids) for ids in (frame.before, frame.after))
+    if pieces.framed:
+        ids = zip([*before, *after], [*frame.before, *frame.after], strict=True)
+        backend.post_processor = TemplateProcessing(single=[*before, "$A", *after], special_tokens=list(ids))
+    wanted = [*frame.before, *encoder.tokenize(PROBES).ids.tolist(), *frame.after]
+    if tokenizer(" ".join(PROBES))["input_ids"] == wanted:
+        return tokenizer, ""
+    around = AROUND.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
+    return encoder.tokenizer, (BLANK if pieces.lead else "") + around
 
 
 @torch.no_grad()

@@ -47,6 +47,7 @@ class WordPieces:
 
     Attributes:
         before, after: ids around a sentence.
+        framed: whether some of these are not the tokenizer's own.
         unknown: stands for a word that yields no sub-word; the first there is of UNK, MASK, PAD, EOS.
         mask: of word dropout; the first there is of MASK, UNK, PAD, EOS.
 
@@ -121,8 +122,11 @@ class WordPieces:
             raise EncoderError(
                 f"the tokenizer of {self.tokenizer.name_or_path!r} alters words when adding special tokens"
             )
-        before = full[:start] or [self._special("bos", "cls", "eos", "pad")]
-        return before, full[start + len(bare) :] or [self._special("eos", "sep", "bos", "pad")]
+        before, after = full[:start], full[start + len(bare) :]
+        self.framed = not before or not after
+        return before or [self._special("bos", "cls", "eos", "pad")], after or [
+            self._special("eos", "sep", "bos", "pad")
+        ]
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
         """Tokenise sentences; each distinct word is tokenised once for ever.

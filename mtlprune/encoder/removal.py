@@ -375,7 +375,7 @@ def load_pruned(
 
 def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
     """Write config, weights and head map of a model from which heads were removed."""
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, save_original_format=False)  # by the names that `_fill` looks for
     heads.write(folder)
     if heads.layer_gates:
         (folder / WEIGHTS).rename(folder / GATED)

@@ -11,7 +11,14 @@ from typing import Any, cast
 import torch
 from huggingface_hub import EvalResult, ModelCardData
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 from transformers import __version__ as transformers_version
 
 from mtlprune import __version__
@@ -19,6 +26,7 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
 from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.families import ENCODER_DECODERS
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder, input_embeddings
@@ -72,7 +80,9 @@ class Exported:
         whole: whether all heads are in the weights, removed ones as closed ones.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
-        reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
+        advice: what whoever uses the tokenizer has to do so that it reads texts as the run does.
+        auto: the class of transformers that loads it.
+        pooling: how words are read off the hidden states.
         pooler: whether transformers add one of random weights, if they are not told otherwise.
         reading: how the card's code reads words: arguments of `label_words`; None without a head.
         compared: words whose labels were compared with the run's.
@@ -84,7 +94,9 @@ class Exported:
     whole: bool
     difference: float
     limit: int | None
-    reads_texts: bool
+    advice: str
+    auto: str
+    pooling: str
     pooler: bool
     reading: dict[str, Any] | None
     compared: int
@@ -185,7 +197,7 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     whole = transformer if linear is None else with_classifier(transformer, *linear)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
     with quiet():
-        tokenizer, reads_texts = text_tokenizer(encoder, asked.run.encoder_path)
+        tokenizer, advice = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
         if heads is not None and asked.remove:
             save_pruned(whole, heads, folder)
@@ -212,7 +224,8 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             )
     pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
     compared = sum(map(len, sentences))
-    about = difference, encoder.limit, reads_texts, pooler, reading if linear else None, compared
+    auto = _auto(asked, model_again.config.model_type).__name__
+    about = difference, encoder.limit, advice, auto, encoder.pooling, pooler, reading if linear else None, compared
     return Exported(gates, asked.clones, heads, not asked.remove, *about)
 
 
@@ -246,8 +259,15 @@ def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
     """The model as a reader of the model card loads it."""
     if asked.remove:
         return load_pruned(folder)
-    kind = AutoModelForTokenClassification if asked.head else AutoModel
-    return kind.from_pretrained(folder, trust_remote_code=False).eval()
+    kind = AutoConfig.from_pretrained(folder).model_type
+    return _auto(asked, kind).from_pretrained(folder, trust_remote_code=False).eval()
+
+
+def _auto(asked: ExportRequest, kind: str) -> Any:
+    """The class of transformers that loads what was exported."""
+    if asked.head:
+        return AutoModelForTokenClassification
+    return AutoModelForTextEncoding if kind in ENCODER_DECODERS else AutoModel
 
 
 def account(found: Exported) -> str:
@@ -272,10 +292,10 @@ def _account_of_gates(found: Exported) -> str:
 
 # -- model card --------------------------------------------------------------------------------------------------------
 
-PLAIN = """from transformers import AutoModel, AutoTokenizer
+PLAIN = """from transformers import AutoTokenizer, {auto}
 
 tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
-model = AutoModel.from_pretrained("."{pooler})"""
+model = {auto}.from_pretrained("."{pooler})"""
 CLASSIFIER = """from functools import partial
 from typing import Any
 
@@ -293,7 +313,6 @@ label = partial(label_words, tokenizer=tokenizer, model=model, {reading})
 labels = label("{hard}".split())"""
 SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
-BLANK = "Texts have to begin with a blank, as every word in a text does. "
 PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
 labels sub-words that were not trained. """
 REMOVED = """from mtlprune.encoder.removal import load_pruned
@@ -365,9 +384,9 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         seed=config.train.seed,
         start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
         loader=_loader(asked, found),
-        pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
+        pooling=f"the {found.pooling} of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
-        texts=PIPELINE if asked.head else "" if found.reads_texts else BLANK,
+        texts=PIPELINE if asked.head else found.advice,
         transformers=transformers_version,
         heads=account(found),
         decoders="" if asked.head else ", which are not part of this folder",
@@ -387,7 +406,7 @@ def _loader(asked: ExportRequest, found: Exported) -> str:
     if not found.whole:
         return REMOVED
     if asked.head is None:
-        return PLAIN.format(pooler=", add_pooling_layer=False" if found.pooler else "")
+        return PLAIN.format(auto=found.auto, pooler=", add_pooling_layer=False" if found.pooler else "")
     spans = asked.config.decoder(asked.head).kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
     reading = ", ".join(f"{name}={value!r}" for name, value in (found.reading or {}).items())
