@@ -238,9 +238,10 @@ class PruningConfig(Block):
     most halves of the data, given has those that `heads` names, random is the control."""
     sets: Annotated[Literal["shared", "per_task"], Only(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    closed: Annotated[Literal["zero", "mean"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
-    """A closed head contributes nothing, or its mean over the sub-words of the training sentences (mean ablation),
-    measured before the first update with all heads open."""
+    closed: Annotated[Literal["zero", "mean", "resample", "optimal"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
+    """A closed head contributes nothing; its mean over the sub-words of the training sentences, measured before the
+    first update with all heads open; its output for another sentence of the batch; or a constant that is learnt with
+    the rest, from the mean on."""
     penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], Only(method="gates")] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
     lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""

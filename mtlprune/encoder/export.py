@@ -51,7 +51,7 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     backend = tokenizer.backend_tokenizer
     if pieces.lead and isinstance(backend.pre_tokenizer, ByteLevel):
         backend.pre_tokenizer.add_prefix_space = True
-    before, after = (tokenizer.convert_ids_to_tokens(ids) for ids in (frame.before, frame.after))
+    before, after = (tokenizer.convert_ids_to_tokens(list(ids)) for ids in (frame.before, frame.after))
     if pieces.framed:
         ids = zip([*before, *after], [*frame.before, *frame.after], strict=True)
         backend.post_processor = TemplateProcessing(single=[*before, "$A", *after], special_tokens=list(ids))

@@ -85,6 +85,7 @@ class HeadHooks:
         check_kept(self.kept, self.heads, self.width, outputs)
         self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what is added to gated heads
         self._cache: list[Tensor] | None = None
+        self._after_gates = False
         self._calls = 0
         shared = len(set(outputs)) < self.layers
         for layer, output in enumerate(outputs):
@@ -154,8 +155,8 @@ class HeadHooks:
         ]
 
     @contextmanager
-    def cache_outputs(self) -> Iterator[list[Tensor]]:
-        """Cache what the heads give, before any gate: multiply by the gates to get what the projection reads.
+    def cache_outputs(self, after_gates: bool = False) -> Iterator[list[Tensor]]:
+        """Cache what the heads give before any gate, or what the projection reads after all of them.
 
         Yields:
             A list, empty until a forward pass, then one (B, T, n, d) tensor a layer of the latest pass, in the dtype
@@ -169,7 +170,7 @@ class HeadHooks:
                 "outputs of heads are cached already; expected one cache_outputs() at a time: share its list"
             )
         cache: list[Tensor] = []
-        self._cache = cache
+        self._cache, self._after_gates = cache, after_gates
         try:
             yield cache
         finally:
@@ -190,16 +191,13 @@ class HeadHooks:
         if layer is None:
             layer = self._calls % self.layers
             self._calls += 1
-        heads = args[0].unflatten(-1, (len(self.kept[layer]), self.width))  # (B, T, n, d)
-        if self._cache is not None:
-            if layer < len(self._cache):
-                self._cache[layer] = heads
-            else:
-                self._cache.append(heads)
+        outputs = heads = args[0].unflatten(-1, (len(self.kept[layer]), self.width))  # (B, T, n, d)
         if self._gates is not None:
             gates, shift = self._gates[layer]
             heads = heads * gates.to(heads).unsqueeze(-1)
             heads = heads if shift is None else heads + shift.to(heads)
+        if self._cache is not None:
+            self._cache[layer : layer + 1] = [heads if self._after_gates else outputs]
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:

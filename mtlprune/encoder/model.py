@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
+from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate, donors
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.families import Attention, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
@@ -65,10 +65,13 @@ class Encoder(nn.Module):
         clones: of heads, where each task has some of its own; None without. Then only `of_tasks` encodes.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
-        head_means: (layers, heads, d), what closed heads contribute instead of nothing (mean ablation); None without.
+        head_constants: (layers, heads, d), what closed heads contribute instead of nothing (their means, or constants
+            that are learnt); None without.
+        resample: a seed: closed heads contribute their outputs for other sentences of the batch; None without.
     """
 
-    head_means: Tensor | None
+    head_constants: Tensor | None
+    resample: int | None = None
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class Encoder(nn.Module):
         self.head_map: KeptHeads | None = None
         self.commit: str | None = None
         self.clones: Clones | None = None
-        self.register_buffer("head_means", None)
+        self.register_buffer("head_constants", None)
         self.context = isinstance(transformer, PreTrainedModel)
         self.sees: Attention = attention_of(config) if self.context else "full"
         if self.sees == "causal" and pooling == "first":
@@ -203,9 +206,37 @@ class Encoder(nn.Module):
         """In which a layer runs, and runs again."""
         return nullcontext(), self.places.rerunning() if "places" in vars(self) else nullcontext()
 
-    def gated(self, gates: Tensor) -> AbstractContextManager[None]:
-        """Within it heads are under gates, (layers, heads); see :meth:`HeadHooks.gated`."""
-        return self.places.gated(gates, self.head_means)
+    def gated(self, gates: Tensor, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
+        """Within it heads are under gates, (layers, heads); see :meth:`HeadHooks.gated`.
+
+        Args:
+            batch: that is to be encoded, which closed heads need that contribute what they give for its sentences.
+
+        Raises:
+            EncoderError: they need it, and there is none.
+        """
+        if self.resample is None:
+            return self.places.gated(gates, self.head_constants)
+        if batch is None:
+            raise EncoderError(
+                "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
+                "no single layer can compute; take zero, mean or optimal"
+            )
+        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, self.resample)))
+
+    @torch.no_grad()
+    def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:
+        """The outputs of all heads for a batch without gates, each slot with those of another one.
+
+        Args:
+            slots: (R, L) int64, row · L + column of the other slot.
+
+        Returns:
+            (R, L, n, d) for each layer.
+        """
+        with self.places.cache_outputs() as outputs:
+            self._contextual(batch.input_ids, self._mask(batch))
+        return [heads.flatten(0, 1)[slots] for heads in outputs]
 
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
         """Encode a batch that lies on the encoder's device.
@@ -231,7 +262,7 @@ class Encoder(nn.Module):
         plain = self.config.model_type in FLOAT32_ONLY
         with (
             torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
-            nullcontext() if gates is None else self.gated(gates),
+            nullcontext() if gates is None else self.gated(gates, batch),
         ):
             return self._contextual(ids, self._mask(batch))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import torch
@@ -294,7 +294,7 @@ def _family(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], Any]:
     """The class of a model, and the auto class that makes it: of an encoder-decoder the encoder alone."""
     kind = type(config)
     if kind in MODEL_FOR_TEXT_ENCODING_MAPPING and config.model_type in ENCODER_DECODERS:
-        return MODEL_FOR_TEXT_ENCODING_MAPPING[kind], AutoModelForTextEncoding
+        return cast(Any, MODEL_FOR_TEXT_ENCODING_MAPPING[kind]), AutoModelForTextEncoding
     family: Any = MODEL_MAPPING[kind]
     return family[0] if isinstance(family, (tuple, list)) else family, AutoModel
 

@@ -55,7 +55,7 @@ def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_
     gates, places = in_pairs(encoder.places.layers), encoder.places
     batch = encoder.collate(encoder.tokenize_all([["the", "old", "dog", "saw", "it"], ["cats"]]))
     zero = encoder(batch, gates).words
-    encoder.head_means = torch.randn(*gates.shape, places.width, generator=torch.Generator().manual_seed(1))
+    encoder.head_constants = torch.randn(*gates.shape, places.width, generator=torch.Generator().manual_seed(1))
     wanted = encoder(batch, gates).words
     assert apart(wanted, zero) > 1e-3
     if family in ("albert", "modernbert", "eurobert"):
@@ -67,7 +67,7 @@ def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_
     removed = copy.deepcopy(encoder)
     fold_means(encoder, gates)
     fold_gates(encoder.transformer, gates, places.kept)
-    assert apart(encoder(batch).words, wanted) <= 1e-5 and encoder.head_means is None
+    assert apart(encoder(batch).words, wanted) <= 1e-5 and encoder.head_constants is None
     fold_means(removed, gates)
     remove_heads(removed.transformer, gates)
     assert apart(removed(batch).words, wanted) <= 1e-5

@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoModelForTextEncoding
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.export import fold_gates, with_all_heads
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, by_layer, matrix
+from mtlprune.encoder.interventions import exchange, fit_constants, measure_means, set_substitute
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
@@ -229,3 +230,32 @@ def test_checkpointing_and_autocast_give_the_same(family: str, tiny_encoder, loa
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         half = words(loaded(family))
     assert half.dtype == torch.float32 and (half - words(loaded(family))).norm() < 0.15 * words(loaded(family)).norm()
+
+
+@table(FURTHER)
+def test_kinds_of_ablation_act(family: str, loaded) -> None:
+    """Resample with the same sentence ≡ exchange with it ≡ no ablation; each kind changes what closed heads give, and
+    the constant that is fitted loses no more than the mean on what it was fitted on."""
+    encoder, gates = copy.deepcopy(loaded(family)), GATES[1].round()
+    encoder.requires_grad_(False)
+    plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
+    batch = encoder.collate(pieces)
+    own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
+    with torch.no_grad(), encoder.places.gated(gates, encoder.outputs_elsewhere(batch, own)):
+        near(encoder(batch).words, plain)
+    with torch.no_grad():
+        near(exchange(encoder, batch, batch, gates).words, plain)
+    results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
+
+    def loss() -> Tensor:
+        return (encoder(batch, gates).words - plain).square().sum()
+
+    constants = fit_constants(encoder, [loss], means, steps=8)
+    assert encoder.head_constants is None and torch.equal(words(encoder, gates), results["zero"])
+    for kind, substitute in (("mean", means), ("optimal", constants), ("resample", None)):
+        set_substitute(encoder, kind, substitute)
+        results[kind] = words(encoder, gates)
+    apart = [(one, other) for one in results for other in results if one < other]
+    assert all(not torch.allclose(results[one], results[other], atol=1e-4) for one, other in apart)
+    losses = {kind: float((values - plain).square().sum()) for kind, values in results.items()}
+    assert losses["optimal"] < losses["mean"]

@@ -295,7 +295,9 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     if gates is None:
         return bias
     bias = bias * gates[number, list(kept)][:, None].to(bias)
-    return bias if encoder.head_means is None else bias + places.shifts(gates, encoder.head_means)[number].to(bias)
+    return (
+        bias if encoder.head_constants is None else bias + places.shifts(gates, encoder.head_constants)[number].to(bias)
+    )
 
 
 def _norm(module: Any, read: Tensor) -> Norm:
