@@ -32,7 +32,11 @@ COMMANDS = {
         "prune": "Take closed heads out of a run's encoder.",
         "export": "A run's encoder for plain Hugging Face transformers.",
     },
-    ADVANCED: {"pretrain": "Pretrain a masked language model, watched.", "bench": "Speed and memory on this machine."},
+    ADVANCED: {
+        "encoders": "Families of encoders, and what each supports.",
+        "pretrain": "Pretrain a masked language model, watched.",
+        "bench": "Speed and memory on this machine.",
+    },
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
 that in FILES; claims follows from the record of its analysis alone."""

@@ -21,8 +21,8 @@ from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
-HEAD = {"classifier.weight", "classifier.bias"}
-"""The weights of a model for token classification beside its base model, where it is a linear layer alone."""
+HEADS = ("classifier", "score")
+"""The linear layer of a model for token classification beside its base model, where there is nothing else."""
 
 
 BLANK = "Texts have to begin with a blank, as every word in a text does. "
@@ -167,13 +167,14 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
     base = {id(weight) for weight in model.base_model.parameters()}
     own = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    if own != HEAD:
+    head = next((name for name in HEADS if own == {f"{name}.weight", f"{name}.bias"}), None)
+    if head is None:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
             f"hidden states (it has {', '.join(sorted(own))}), so --head cannot be had; export the encoder alone"
         )
-    model.classifier.weight.copy_(scores.weight)
-    model.classifier.bias.copy_(scores.bias)
+    model.get_submodule(head).weight.copy_(scores.weight)
+    model.get_submodule(head).bias.copy_(scores.bias)
     return model.eval()
 
 

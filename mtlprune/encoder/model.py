@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate, donors
 from mtlprune.encoder.clones import Clones
-from mtlprune.encoder.families import Attention, attention_of
+from mtlprune.encoder.families import FAMILIES, Attention, Family, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
@@ -187,6 +187,18 @@ class Encoder(nn.Module):
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
+
+    def remarks(self) -> str:
+        """Which words a word sees, and which heads share keys, in sentences; empty where there is nothing unusual."""
+        lines = []
+        if self.sees == "causal":
+            lines.append("Causal attention: a word sees those before it only, and is its last sub-word.")
+        elif self.context and FAMILIES.get(self.config.model_type, Family()).pretrained == "causal":
+            lines.append("Full attention: a word sees all others, though the model was pretrained to see those before.")
+        if self.context and self.config.model_type in FAMILIES and max(self.places.groups) > 1:
+            group = max(self.places.groups)
+            lines.append(f"Heads are query heads, of which {group} share a key and a value: 1 to {group}, and so on.")
+        return " ".join(lines)
 
     def use_checkpointing(self) -> None:
         """From now on, in training, keep of each layer only its input for the backward pass and run it again there,

@@ -208,9 +208,7 @@ def test_unknown_families_and_layouts_are_refused():
     with pytest.raises(EncoderError, match=r"to have encoder\.layer\.\*\.attention\.output\.dense, found none"):
         HeadHooks(model)
     model.config.model_type = "xlnet"
-    with pytest.raises(
-        EncoderError, match=r"'xlnet'.*albert, bert, .*xlm-roberta-xl; to add it, write a row"
-    ):
+    with pytest.raises(EncoderError, match=r"'xlnet'.*albert, bert, .*xlm-roberta-xl; to add it, write a row"):
         HeadHooks(model)
 
 

@@ -170,6 +170,7 @@ LIFTS = {
     "electra": "embeddings_project",
     "roformer": "embeddings_project",
     "albert": "encoder.embedding_hidden_mapping_in",
+    "rembert": "encoder.embedding_hidden_mapping_in",
 }
 
 

@@ -46,7 +46,7 @@ from mtlprune.analyses.probes.maths import (
     paired_interval,
     unit_vectors,
 )
-from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, too_long
+from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, remarks, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
@@ -261,7 +261,7 @@ def measure(request: Request) -> Result:
             f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
         )
     longest = max(map(len, chain(*kept.values())))
-    encoders, probed, rows = [], [], []
+    encoders, probed, rows, seen = [], [], [], list[str]()
     controls: dict[Any, Findings] = {}
     first: tuple[str, tuple] = ("", ())
     for source in sources:
@@ -279,6 +279,7 @@ def measure(request: Request) -> Result:
             probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data.items, modes, longest))
             encoders.append(entry(subject, source.kind))
+            seen += remarks(subject)
     kinds = {items.task: items.kind for items in data.items["test"]}
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True
@@ -302,7 +303,7 @@ def measure(request: Request) -> Result:
         "seed": request.seed,
         "settings": {**options.model_dump(), "seed": request.seed, "device": request.device},
         "encoders": encoders,
-        "notes": notes,
+        "notes": [*seen, *notes],
     }
     return Result("probes", about, frames)
 
