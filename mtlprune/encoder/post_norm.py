@@ -67,9 +67,7 @@ POST_NORM: dict[str, Parts] = {
     **dict.fromkeys(
         ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), Parts()
     ),
-    **dict.fromkeys(
-        ("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), Parts()
-    ),
+    **dict.fromkeys(("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), Parts()),
     "distilbert": Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
     "albert": Parts(
         "albert_layers.0.attention.LayerNorm",

@@ -111,7 +111,10 @@ def _refuse_unreachable(name: str) -> None:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
     except ValueError:  # no name that a hub could have; the library says so without asking it
         return
-    if not cached and not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):
+    if constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT):
+        return
+    constants.HF_HUB_OFFLINE = True  # from now on the library takes what it has, and says at once what it has not
+    if not cached:
         close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
         hub = urlsplit(constants.ENDPOINT).hostname
         raise EncoderError(
