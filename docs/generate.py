@@ -1,6 +1,7 @@
-"""Writes docs/api.md from docstrings and the outputs of docs/notebook.ipynb from its cells: python docs/generate.py
+"""Writes docs/api.md from docstrings, the table of families in docs/encoder.md from the code, and the outputs of
+docs/notebook.ipynb from its cells: python docs/generate.py
 
-A test (tests/test_library.py) holds that both are current.
+A test (tests/test_library.py) holds that all are current.
 """
 
 import ast
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import mtlprune
+from mtlprune.encoder.abilities import Abilities, table
 from mtlprune.figures.maps import GateMap
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.scores.comparisons import Comparison
@@ -53,6 +55,19 @@ def api() -> str:
         called = ", ".join(f"`{member}{signature(getattr(kind, member))[0]}`" for member in members)
         lines += [f"- `{place}.{kind.__name__}`: {first(kind)}" + (f" Members: {called}" if called else "")]
     return "\n".join(lines) + "\n"
+
+
+def families() -> str:
+    """docs/encoder.md with its table of families as the code has it; those that support the same share a line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for family, *rest in table():
+        alike.setdefault(tuple(rest), []).append(f"`{family}`")
+    rows = [("families", *Abilities._fields[1:]), ("---",) * len(Abilities._fields)]
+    rows += [(", ".join(names), *rest) for rest, names in alike.items()]
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    text = (DOCS / "encoder.md").read_text(encoding="utf-8")
+    start, end = "<!-- families: python docs/generate.py -->\n", "<!-- end of families -->"
+    return text.partition(start)[0] + start + lines + end + text.partition(end)[2]
 
 
 def entry(name: str, what: Any) -> str:
@@ -105,6 +120,7 @@ def inside(folder: Path) -> Iterator[None]:
 
 def main() -> None:
     (DOCS / "api.md").write_text(api(), encoding="utf-8")
+    (DOCS / "encoder.md").write_text(families(), encoding="utf-8")
     path = DOCS / "notebook.ipynb"
     made = executed(json.loads(path.read_text(encoding="utf-8")))
     path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

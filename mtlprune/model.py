@@ -18,6 +18,7 @@ from mtlprune.corpora.formats import words_of
 from mtlprune.encoder.batch import by_length, moved
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
+from mtlprune.encoder.interventions import CONSTANT, set_substitute
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import read_weights
@@ -95,14 +96,18 @@ class MultiTaskModel(nn.Module):
             random=part.random or source is not None,
             context=part.context,
             seed=config.train.seed,
+            sees=part.attention,
             fusion=part.fusion,
             revision=None if source else part.revision,
         )
         if part.checkpointing:
             encoder.use_checkpointing()
-        if config.pruning.closed == "mean":
-            places = encoder.places
-            encoder.head_means = torch.zeros(places.layers, places.heads, places.width)
+        closed = config.pruning.closed
+        if closed in CONSTANT:
+            zeros = torch.zeros(encoder.places.layers, encoder.places.heads, encoder.places.width)
+            set_substitute(encoder, closed, nn.Parameter(zeros) if closed == "optimal" else zeros)
+        elif closed == "resample":
+            set_substitute(encoder, closed, seed=config.train.seed)
         torch.manual_seed(config.train.seed)
         tasks = {}
         for name in config.tasks:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mtlprune.encoder.heads import FAMILIES
+from mtlprune.encoder.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -22,6 +22,10 @@ def test_the_api_is_what_the_docstrings_say() -> None:
     assert TOOL["api"]() == (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), "run: python docs/generate.py"
 
 
+def test_the_table_of_families_is_what_the_code_says() -> None:
+    assert TOOL["families"]() == (ROOT / "docs" / "encoder.md").read_text(encoding="utf-8"), "python docs/generate.py"
+
+
 def words(output: dict[str, Any]) -> tuple[int, list[str]]:
     """How many pictures an output has, and its words and numbers, however they are laid out."""
     text = "".join(output["data"].get("text/html", output["data"]["text/plain"]))

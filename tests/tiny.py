@@ -91,6 +91,22 @@ def _modernbert_tokenizer(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
     return hf.PreTrainedTokenizerFast(tokenizer_object=made, **names)
 
 
+def _decoder_tokenizer(before: str = "", after: str = "", **names: str) -> _Tokenizer:
+    """Byte-level BPE of decoder-only models: at most one special token before a sentence, and one after it."""
+
+    def build(words: Sequence[str]) -> hf.PreTrainedTokenizerBase:
+        built = _bytes(words, sorted(set(names.values())))
+        built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        built.decoder = decoders.ByteLevel()
+        around = [(token, built.token_to_id(token)) for token in (before, after) if token]
+        template = " ".join(part for part in (before, "$A", after) if part)
+        built.post_processor = processors.TemplateProcessing(single=template, special_tokens=around)
+        tokens = {f"{kind}_token": name for kind, name in names.items()}
+        return hf.PreTrainedTokenizerFast(tokenizer_object=built, **tokens)
+
+    return build
+
+
 # counting starts after the padding id, 1, so two rows of the table are never reached
 FROM_TWO = {"max_position_embeddings": POSITIONS + 2}
 LIKE_ROBERTA, NARROW = FROM_TWO | {"type_vocab_size": 1}, {"embedding_size": HIDDEN // 2}
@@ -120,8 +136,52 @@ _MAKERS: dict[str, tuple[_Tokenizer, type[hf.PreTrainedConfig], dict[str, Any]]]
     # RoFormer's own tokenizer first cuts Chinese with a package of its own; what follows is BERT's
     "roformer": (_wordpieces(hf.BertTokenizer), hf.RoFormerConfig, NARROW),
 }
+HEAD_FAMILIES = list(_MAKERS)  # those that every test of heads goes through
 
-HEAD_FAMILIES = list(_MAKERS)  # those whose heads are known
+_WORDS, _XLM = _wordpieces(hf.BertTokenizer), _sentencepiece(hf.XLMRobertaTokenizer, _XLMR)
+_ROBERTA = _byte_pairs(hf.RobertaTokenizer, ROBERTA_SPECIALS)
+_NO_FRAME = _decoder_tokenizer(eos="<|endoftext|>", pad="<|endoftext|>")  # Qwen, GPT-2, Pythia
+_BOS = _decoder_tokenizer("<s>", bos="<s>", eos="</s>", unk="<unk>", pad="<pad>")  # Llama, Gemma
+_BY_HEAD = {"head_dim": HIDDEN // HEADS}
+GROUPED = _BY_HEAD | {"num_key_value_heads": HEADS // 2}
+_TEXT_TO_TEXT = {"d_kv": HIDDEN // HEADS, "d_ff": INNER, "relative_attention_num_buckets": 8}
+_PRONOUNCED = {"pronunciation_vocab_size": 20, "shape_vocab_size": 20}
+_PRONOUNCED |= {"pronunciation_embed_dim": 8, "shape_embed_dim": 8}
+_T5_TOKENIZER = _decoder_tokenizer("", "</s>", eos="</s>", unk="<unk>", pad="<pad>")
+_MAKERS |= {
+    "ernie": (_WORDS, hf.ErnieConfig, {}),
+    "llama": (_BOS, hf.LlamaConfig, GROUPED),
+    "luke": (_ROBERTA, hf.LukeConfig, LIKE_ROBERTA | {"entity_vocab_size": 5, "entity_emb_size": 8}),
+    "nomic_bert": (_WORDS, hf.NomicBertConfig, _BY_HEAD),
+    "gpt2": (_NO_FRAME, hf.GPT2Config, {}),
+    "gpt_neox": (_NO_FRAME, hf.GPTNeoXConfig, {}),
+    "opt": (_decoder_tokenizer("</s>", bos="</s>", pad="<pad>"), hf.OPTConfig, {"ffn_dim": INNER, "init_std": 0.2}),
+    "gemma3_text": (_BOS, hf.Gemma3TextConfig, GROUPED | {"layer_types": ["sliding_attention", "full_attention"]}),
+    "olmo2": (_NO_FRAME, hf.Olmo2Config, GROUPED),
+    "modernbert-decoder": (_modernbert_tokenizer, hf.ModernBertDecoderConfig, {}),
+    "t5": (_T5_TOKENIZER, hf.T5Config, _TEXT_TO_TEXT),
+    # the long tail: laid out as one of those above
+    "data2vec-text": (_ROBERTA, hf.Data2VecTextConfig, LIKE_ROBERTA),
+    "xlm-roberta-xl": (_XLM, hf.XLMRobertaXLConfig, LIKE_ROBERTA),
+    "bert-generation": (_XLM, hf.BertGenerationConfig, {}),
+    "roberta-prelayernorm": (_ROBERTA, hf.RobertaPreLayerNormConfig, LIKE_ROBERTA),
+    "roc_bert": (_WORDS, hf.RoCBertConfig, _PRONOUNCED),
+    "megatron-bert": (_WORDS, hf.MegatronBertConfig, {}),
+    "rembert": (_sentencepiece(hf.AlbertTokenizer, _ALBERT), hf.RemBertConfig, {"input_embedding_size": HIDDEN // 2}),
+    "splinter": (_WORDS, hf.SplinterConfig, {}),
+    "gte": (_XLM, hf.GteConfig, {"type_vocab_size": 1}),
+    "jina_embeddings_v3": (_XLM, hf.JinaEmbeddingsV3Config, {"type_vocab_size": 1}),
+    "ultrabert": (_modernbert_tokenizer, hf.UltrabertConfig, GROUPED),
+    "mistral": (_BOS, hf.MistralConfig, GROUPED),
+    "qwen2": (_NO_FRAME, hf.Qwen2Config, GROUPED),
+    "qwen3": (_NO_FRAME, hf.Qwen3Config, GROUPED),
+    "gemma2": (_BOS, hf.Gemma2Config, GROUPED),
+    "smollm3": (_NO_FRAME, hf.SmolLM3Config, GROUPED),
+    "granite": (_NO_FRAME, hf.GraniteConfig, GROUPED),
+    "mt5": (_T5_TOKENIZER, hf.MT5Config, _TEXT_TO_TEXT),
+}
+FURTHER = list(_MAKERS)[len(HEAD_FAMILIES) :]  # those that tests/encoder/test_families.py goes through
+LONG_TAIL = FURTHER[FURTHER.index("t5") + 1 :]
 # RoFormer's fixed table of positions asks for a gradient that never comes (transformers 5.23)
 FAMILIES = [family for family in HEAD_FAMILIES if family != "roformer"]
 CONTRACT_FAMILIES = FAMILIES[:6]  # those every task is tested with
@@ -132,10 +192,11 @@ def _made(family: str, words: Sequence[str], dropout: float, **more: Any) -> tup
     tokenizer_of, kind, own = _MAKERS[family]
     tokenizer = tokenizer_of(list(dict.fromkeys(words)))
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep", "mask")}
-    ids |= {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    ids["bos_token_id"] = tokenizer.bos_token_id if tokenizer.cls_token_id is None else tokenizer.cls_token_id
+    ids["eos_token_id"] = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     stated = vars(kind())
     config = {name: place for name, place in ids.items() if name in stated}
-    config |= {name: dropout for name in stated if "dropout" in name}
+    config |= {name: dropout for name in stated if "dropout" in name or "pdrop" in name}
     config |= {"vocab_size": len(tokenizer), "hidden_size": HIDDEN, "num_hidden_layers": LAYERS}
     config |= {"num_attention_heads": HEADS, "intermediate_size": INNER, "max_position_embeddings": POSITIONS}
     config["initializer_range"] = 0.2  # ten times the usual: neighbours must matter for the equality tests to bite
@@ -160,8 +221,9 @@ def make_tiny(
     tokenizer, config = _made(family, words, dropout)
     config.max_position_embeddings += positions - POSITIONS
     with torch.random.fork_rng():
-        torch.manual_seed(HEAD_FAMILIES.index(family))
-        hf.AutoModel.from_config(config).save_pretrained(folder)
+        torch.manual_seed(list(_MAKERS).index(family))
+        kind = hf.AutoModelForTextEncoding if family in ("t5", "mt5") else hf.AutoModel
+        kind.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

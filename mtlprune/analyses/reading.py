@@ -301,7 +301,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
         encoders.append({**entry(subject, kinds[subject.name]), **measured.about})
-        notes += measured.notes
+        notes += [*remarks(subject), *measured.notes]
         parts.append((keys, measured.frames))
     if not encoders:
         raise EncoderError("; ".join(refused))
@@ -309,6 +309,16 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
     about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))
+
+
+def remarks(subject: Subject) -> list[str]:
+    """What to know of the heads of an encoder before reading maps of them."""
+    if subject.encoder.sees == "full":
+        return []
+    return [
+        f"{subject.label}, seed {subject.seed}: attention is causal, so its heads see words to the left only; of arcs "
+        "they find a head to the left by dep->head, one to the right by head<-dep."
+    ]
 
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ COMMANDS = {
         "export": "For plain Hugging Face transformers, or without closed heads.",
     },
     ADVANCED: {
+        "encoders": "Families of encoders, and what each supports.",
         "runs": "Studies: many runs in a few files, without weights.",
         "bench": "Speed and memory on this machine.",
     },

@@ -33,6 +33,10 @@ def export(
     task: Annotated[
         str | None, typer.Option(metavar="TASK", help="Whose gates or clones, where each task has its own.")
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED),
+    ] = None,
     licence: Annotated[
         str | None,
         typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", rich_help_panel=ADVANCED),
@@ -46,29 +50,32 @@ def export(
     """
     if keep is not None and not remove:
         raise RunError("--keep is for --remove; give that too, or leave it out")
-    if remove and licence:
-        raise RunError("--licence is for a model card, which a run with --remove has not; leave it out")
+    if remove and (licence or head):
+        option = "--licence" if licence else "--head"
+        raise RunError(f"{option} is for a model that transformers load; with --remove a run is written; leave it out")
     folders, terminal = named_runs(runs), console()
     for folder in folders:
         place = out if len(folders) == 1 else out / folder.path.name
         if remove:
             _remove(folder.path, place, task, keep, terminal)
         else:
-            _export(folder.path, place, task, licence, terminal)
+            _export(folder.path, place, task, head, licence, terminal)
 
 
-def _export(run: Path, out: Path, task: str | None, licence: str | None, terminal: Console) -> None:
+def _export(run: Path, out: Path, task: str | None, head: str | None, licence: str | None, terminal: Console) -> None:
     from mtlprune.training import export as exporting
     from mtlprune.training.export import model_card
     from mtlprune.training.pruning.head_removal import appearing
 
-    asked = exporting.request(run, task, licence)
+    asked = exporting.request(run, task, head, licence)
     with appearing(out) as folder:
         warn_unfinished(asked.run, terminal)
         exported = exporting.export(asked, folder.path)
         write_text(folder.path / "README.md", model_card(asked, exported))
     terminal.print(exporting.account(exported))
     terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
+    if exported.compared:
+        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")

@@ -103,6 +103,7 @@ def _facts(inspection: Inspection) -> list[str]:
         f"precision {train.precision} on {train.device}, threads: {train.threads}",
         f"updates: {per_epoch} an epoch, {sum(inspection.updates):,} in {epochs} ({train.mixing} mixing)",
         f"parameters: {parameters}; together {sum(inspection.parameters.values()):,}",
+        *filter(None, [inspection.remarks]),
     ]
 
 

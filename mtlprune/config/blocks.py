@@ -56,8 +56,11 @@ class EncoderConfig(Block):
     """Start from random weights of the same architecture (the no-pretraining control)."""
     context: bool = True
     """false leaves only the word embeddings, without layers or positions: the no-encoder baseline."""
-    pooling: Literal["mean", "first"] = "mean"
-    """A word's vector is the mean of its sub-words, or its first one."""
+    attention: Literal["causal", "full"] | None = None
+    """Words of a decoder-only model see those before them, or all; as it was pretrained or saved, if not given."""
+    pooling: Literal["mean", "first", "last"] = "mean"
+    """A word's vector is the mean of its sub-words, its first or its last one; under causal attention, where only the
+    last has seen the word, mean is the last."""
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
@@ -232,9 +235,10 @@ class PruningConfig(Block):
     most halves of the data, given has those that `heads` names, random is the control."""
     sets: Annotated[Literal["shared", "per_task"], Only(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    closed: Annotated[Literal["zero", "mean"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
-    """A closed head contributes nothing, or its mean over the sub-words of the training sentences (mean ablation),
-    measured before the first update with all heads open."""
+    closed: Annotated[Literal["zero", "mean", "resample", "optimal"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
+    """A closed head contributes nothing; its mean over the sub-words of the training sentences, measured before the
+    first update with all heads open; its output for another sentence of the batch; or a constant that is learnt with
+    the rest, from the mean on."""
     penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], Only(method="gates")] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
     lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""

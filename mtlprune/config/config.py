@@ -216,7 +216,8 @@ class Config(Block):
                 raise ValueError(f"treatment.{name} does not go with syntax, whose gradient belongs to no task")
         others = [f"treatment.{name}" for name in heads - {"clone"}]
         for name, excluded in (
-            ("clone", [*others, "pruning.sets: per_task", "pruning.closed: mean", "train.log_uas"]),
+            ("clone", [*others, "pruning.sets: per_task", "train.log_uas"]),
+            ("clone", [f"pruning.closed: {kind}" for kind in ("mean", "resample", "optimal")]),
             ("clone", ["encoder.fusion", "encoder.checkpointing"]),
             ("project", ["pruning.sets: per_task"]),
             ("merge", ["train.start"]),

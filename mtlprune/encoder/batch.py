@@ -239,6 +239,20 @@ def _lay_out(
     )
 
 
+def donors(batch: EncoderBatch, seed: int) -> Tensor:
+    """A slot of another row for each slot, by a seeded draw in which no row keeps its own: the slot with the same
+    number, counted anew where the other row ends. A row that is alone in its batch takes slots of its own, half of it
+    away. (R, L) int64, row · L + column"""
+    rows, width = batch.input_ids.shape
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    other = torch.empty(rows, dtype=torch.int64)
+    other[order] = order.roll(1)
+    other = other.to(batch.input_ids.device)
+    sizes = batch.attention_mask.sum(1)[other, None]  # (R, 1)
+    column = torch.arange(width, device=other.device) + (sizes // 2 if rows == 1 else 0)
+    return other[:, None] * width + column % sizes
+
+
 # A vector a word. T: words of the longest sentence, H: the hidden size.
 
 

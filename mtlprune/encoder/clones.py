@@ -21,7 +21,8 @@ from torch.nn.functional import linear
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.heads import HeadHooks, by_layer, head_mask
+from mtlprune.encoder.families import PROJECTIONS, by_layer, matrix
+from mtlprune.encoder.heads import HeadHooks, head_mask
 from mtlprune.encoder.pieces import EncoderError
 
 
@@ -67,14 +68,15 @@ class Clones(nn.Module):
                 continue
             for name, rows in family.keep(chosen, places.heads, places.width).items():
                 module = getattr(attention, name, None)
-                if isinstance(module, nn.Linear):
+                if isinstance(module, PROJECTIONS):
                     self._add(f"{layer}-{name}", module, rows, None)
             self._add(f"{layer}-output", output, None, family.columns(chosen, places.width))
 
-    def _add(self, key: str, module: nn.Linear, rows: Tensor | None, columns: Tensor | None) -> None:
+    def _add(self, key: str, module: Any, rows: Tensor | None, columns: Tensor | None) -> None:
         """Δ of some rows of a projection, or of some columns, for each task; it multiplies by W + Δ from now on."""
-        inputs = module.in_features if columns is None else len(columns)
-        outputs = module.out_features if rows is None else len(rows)
+        outputs, inputs = matrix(module).shape
+        inputs = inputs if columns is None else len(columns)
+        outputs = outputs if rows is None else len(rows)
         self.deltas[key] = nn.Parameter(torch.zeros(len(self.tasks), outputs, self.rank or inputs))
         if self.rank is not None:
             with torch.random.fork_rng(devices=[]):  # what others draw must not change
@@ -103,7 +105,7 @@ class Clones(nn.Module):
             handle.remove()
         for key, (module, of_rows) in self._cloned.items():
             index: Tensor = getattr(self, f"index-{key}")
-            module.weight.index_add_(0 if of_rows else 1, index, self.delta(key, own)[0])
+            matrix(module).index_add_(0 if of_rows else 1, index, self.delta(key, own)[0])
             if f"{key}-bias" in self.deltas:
                 module.bias.index_add_(0, index, self.deltas[f"{key}-bias"][own][0])
             del module.forward
@@ -136,10 +138,11 @@ class Clones(nn.Module):
             return value.repeat(len(self._served), *[1] * (value.dim() - 1))
         return value
 
-    def _projected(self, key: str, of_rows: bool, module: nn.Linear, states: Tensor) -> Tensor:
+    def _projected(self, key: str, of_rows: bool, module: Any, states: Tensor) -> Tensor:
         """A projection with the weights of each task: (T · R, S, in) → (T · R, S, out)."""
         tasks, index = self._served, getattr(self, f"index-{key}")
-        weight = module.weight.expand(len(tasks), -1, -1).index_add(1 if of_rows else 2, index, self.delta(key, tasks))
+        weight = matrix(module).expand(len(tasks), -1, -1)
+        weight = weight.index_add(1 if of_rows else 2, index, self.delta(key, tasks))
         bias: Any = [None] * len(tasks)
         if module.bias is not None:
             bias = module.bias.expand(len(tasks), -1)

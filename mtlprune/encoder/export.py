@@ -1,45 +1,65 @@
-"""An encoder as plain transformers load it: gates in the weights, every head in its place.
+"""An encoder as plain transformers load it: gates in the weights, every head in its place, a linear layer on top.
 
-Letters for shapes: L layers, A heads a layer before any was removed.
+Letters for shapes: L layers, A heads a layer before any was removed, H the hidden size, K labels.
 """
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
+from mtlprune.encoder.families import PROJECTIONS, by_layer, family_of, matrix
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
+HEADS = ("classifier", "score")
+"""The linear layer of a model for token classification beside its base model, where there is nothing else."""
 
-def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, bool]:
-    """A tokenizer that reads words apart by blanks as the encoder does, the first one too.
+
+BLANK = "Texts have to begin with a blank, as every word in a text does. "
+AROUND = "A text stands between the special tokens {before} and {after}. "
+
+
+def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, str]:
+    """A tokenizer that reads words apart by blanks as the encoder does, the first one too, between the same special
+    tokens.
 
     Byte-level BPE (RoBERTa, ModernBERT) gives a word another form at the start of a text, unless it is told to put a
-    blank there.
+    blank there; decoder-only models have no special tokens around a text.
 
     Args:
         folder: where its own tokenizer lies.
 
     Returns:
-        The tokenizer, and whether it does; if not, texts have to begin with a blank.
+        The tokenizer, and what whoever uses it has to do, in sentences; empty where it does all.
     """
-    if not encoder.word_pieces.lead:
-        return encoder.tokenizer, True
+    pieces, frame = encoder.word_pieces, encoder.frame
+    if not pieces.lead and not pieces.framed:
+        return encoder.tokenizer, ""
     with quiet():
-        tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
-    if isinstance(tokenizer.backend_tokenizer.pre_tokenizer, ByteLevel):
-        tokenizer.backend_tokenizer.pre_tokenizer.add_prefix_space = True
-    wanted = [*encoder.frame.before, *encoder.tokenize(PROBES).ids.tolist(), *encoder.frame.after]
-    fits = tokenizer(" ".join(PROBES))["input_ids"] == wanted
-    return (tokenizer, True) if fits else (encoder.tokenizer, False)
+        blank = {"add_prefix_space": True} if pieces.lead else {}
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **blank)
+    backend = tokenizer.backend_tokenizer
+    if pieces.lead and isinstance(backend.pre_tokenizer, ByteLevel):
+        backend.pre_tokenizer.add_prefix_space = True
+    before, after = (tokenizer.convert_ids_to_tokens(list(ids)) for ids in (frame.before, frame.after))
+    if pieces.framed:
+        ids = zip([*before, *after], [*frame.before, *frame.after], strict=True)
+        backend.post_processor = TemplateProcessing(single=[*before, "$A", *after], special_tokens=list(ids))
+    wanted = [*frame.before, *encoder.tokenize(PROBES).ids.tolist(), *frame.after]
+    if tokenizer(" ".join(PROBES))["input_ids"] == wanted:
+        return tokenizer, ""
+    around = AROUND.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
+    return encoder.tokenizer, (BLANK if pieces.lead else "") + around
 
 
 @torch.no_grad()
@@ -67,7 +87,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seque
             )
     for output, row in dict(zip(outputs, rows, strict=True)).items():
         if len(row):
-            output.weight.mul_(row.repeat_interleave(output.in_features // len(row)).to(output.weight))
+            matrix(output).mul_(row.repeat_interleave(matrix(output).shape[1] // len(row)).to(output.weight))
 
 
 @torch.no_grad()
@@ -93,19 +113,113 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     same = {name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape}
     whole.load_state_dict(same, strict=False)
     parts = [by_layer(model, path) for model in (whole, transformer) for path in (family.attention, family.output)]
-    for row, attention, output, cut, cut_output in zip(heads.kept, *parts, strict=True):
-        for name, rows in family.keep(row, heads.heads, places.width, places.group).items():
-            _fill(getattr(attention, name, None), getattr(cut, name, None), rows)
-        output.weight.zero_()
-        output.weight.index_copy_(1, family.columns(row, places.width), cut_output.weight)
+    for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
+        row, left = heads.kept[layer], family.sharing(small)
+        for name, rows in family.keep(row, heads.heads, places.width, places.groups[layer], left).items():
+            _fill(getattr(attention, name, None), getattr(small, name, None), rows)
+        matrix(output).zero_()
+        matrix(output).index_copy_(1, family.columns(row, places.width), matrix(small_output))
     return whole.eval()
 
 
-def _fill(part: Any, cut: Any, places: Tensor) -> None:
-    """Put rows of what was cut, a linear layer or a parameter, to where they were; either may lack it."""
-    if part is None or cut is None:  # an option of the config, or a layer without heads
+def _fill(part: Any, small: Any, places: Tensor) -> None:
+    """Put rows of what was cut, a projection or a parameter, to where they were; either may lack it.
+
+    Raises:
+        EncoderError: heads that shared a row no longer have the same one.
+    """
+    if part is None or small is None:  # an option of the config, or a layer without heads
         return
-    pairs = [(part.weight, cut.weight), (part.bias, cut.bias)] if isinstance(part, nn.Linear) else [(part, cut)]
+    pairs = (
+        [(matrix(part), matrix(small)), (part.bias, small.bias)] if isinstance(part, PROJECTIONS) else [(part, small)]
+    )
     for whole, rows in pairs:
-        if whole is not None:
-            whole.index_copy_(0, places, rows)
+        if whole is None or whole.shape == rows.shape:  # it was never cut
+            continue
+        whole.index_copy_(0, places, rows)
+        if not torch.equal(whole[places], rows):
+            raise EncoderError(
+                "heads that shared a key and a value have had copies of them since some were removed, and these were "
+                "trained apart, so heads cannot be put back as closed ones; export with --remove"
+            )
+
+
+@torch.no_grad()
+def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Sequence[str]) -> PreTrainedModel:
+    """A model for token classification: the transformer, and a linear layer on its last hidden states.
+
+    Args:
+        scores: H to K.
+        labels: of the K rows.
+
+    Raises:
+        EncoderError: transformers has no such model of this family, or it is more than a linear layer.
+    """
+    config = copy.deepcopy(transformer.config)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: place for place, label in enumerate(labels)}
+    options = {"attn_implementation": transformer.config._attn_implementation, "dtype": torch.float32}
+    try:
+        with quiet():
+            model = AutoModelForTokenClassification.from_config(config, **options)
+    except ValueError as error:
+        raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
+    model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
+    base = {id(weight) for weight in model.base_model.parameters()}
+    own = {name for name, weight in model.named_parameters() if id(weight) not in base}
+    head = next((name for name in HEADS if own == {f"{name}.weight", f"{name}.bias"}), None)
+    if head is None:
+        raise EncoderError(
+            f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
+            f"hidden states (it has {', '.join(sorted(own))}), so --head cannot be had; export the encoder alone"
+        )
+    model.get_submodule(head).weight.copy_(scores.weight)
+    model.get_submodule(head).bias.copy_(scores.bias)
+    return model.eval()
+
+
+# Model cards print the code below as it stands here; with plain transformers and torch it needs nothing else.
+
+
+@torch.no_grad()
+def label_words(
+    words: list[str],
+    tokenizer: Any,
+    model: Any,
+    lead: str,
+    before: list[int],
+    after: list[int],
+    unknown: int,
+    room: int,
+) -> list[tuple[str, float]]:
+    """The label of each word, and its probability. They are those of the word's first sub-word: no other was trained.
+
+    Words are tokenized one by one, after ``lead``; special tokens stand ``before`` and ``after`` all. Where there is no
+    ``room`` for so many sub-words, the model sees windows that overlap by half.
+    """
+    special = set(tokenizer.all_special_ids) - {unknown}
+    texts = [lead + word for word in words]
+    ids: list[int] = []
+    firsts: list[int] = []
+    for pieces in tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
+        firsts.append(len(ids))
+        ids += [unknown if piece in special else piece for piece in pieces] or [unknown]
+    half = room // 2
+    starts = range(0, max(1, len(ids) - room + half), half)
+    rows = [torch.tensor([before + ids[start : start + room] + after]) for start in starts]
+    scores = [model(input_ids=row).logits[0, len(before) :].softmax(-1) for row in rows]
+    window = [min(max(0, first - half // 2) // half, len(starts) - 1) for first in firsts]
+    best = [scores[w][first - starts[w]].max(-1) for w, first in zip(window, firsts, strict=True)]
+    return [(model.config.id2label[int(label)], float(score)) for score, label in best]
+
+
+def join_tags(tags: list[str]) -> list[tuple[int, int, str]]:
+    """Spans of words, (first, one after the last, label), from tags B-LABEL, I-LABEL and O."""
+    spans: list[tuple[int, int, str]] = []
+    for place, tag in enumerate(tags):
+        mark, _, label = tag.partition("-")
+        if mark == "I" and spans and spans[-1][1:] == (place, label):
+            spans[-1] = (spans[-1][0], place + 1, label)
+        elif mark != "O":
+            spans.append((place, place + 1, label))
+    return spans

@@ -2,7 +2,7 @@
 
 The *place* of a head is the input of its layer's attention output projection, where the heads lie side by side.
 Whatever is done to a head (gating, reading its output, removing it) is done there, so no attention class is copied;
-the table of families below says where it is. Nothing here uses the ``head_mask`` of transformers, which version 5
+the table of families says where it is. Nothing here uses the ``head_mask`` of transformers, which version 5
 accepts and ignores.
 
 Letters for shapes: L layers, A heads a layer before any was removed, n heads a layer has now, d values a head has at
@@ -11,204 +11,15 @@ its place, B rows of the batch, T slots a row.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers import __version__ as transformers_version
 
+from mtlprune.encoder.families import by_layer, family_of, matrix
 from mtlprune.encoder.pieces import EncoderError
-
-Part = Literal["query", "key", "value"]
-PARTS: tuple[Part, ...] = ("query", "key", "value")
-
-
-@dataclass(frozen=True)
-class Family:
-    """One row of the table: where the heads of a model type lie, and what a head owns.
-
-    Paths start at the base model (``AutoModel``); ``*`` stands for the number of a layer. Names without a path are
-    attributes of the attention module. What a row names but a model lacks (an option of its config) is passed over.
-
-    Attributes:
-        attention: path of the module that computes a layer's heads.
-        output: path of the attention output projection; its input columns h·d to (h + 1)·d are head h.
-        qkv: the projections whose output rows make queries, keys and values; one name three times where merged.
-        layout: of those rows: ``apart`` (h, d) in three projections, merged ``by_part`` (part, h, d), merged
-            ``by_head`` (h, part, d); the parts are query, key, value.
-        positions: further projections with output rows (h, d), for relative positions.
-        query_bias, value_bias: parameters (n·d,), entries (h, d), added to queries and values beside the projection.
-        mixers: layers that mix heads with each other; where a model has one, a head can be gated but not cut out.
-        table: path of an embedding shared by all layers with one column a head, added to the attention scores: a layer
-            with fewer heads has to pick its columns.
-        count: attribute that states n, to be edited when heads are cut out; empty where there is none.
-        total: attribute that states n·d, likewise.
-        width: attribute that states d, never to be edited; what stands in for the attention of a layer without heads
-            has to carry it too.
-        grouping: attribute that states how many heads share a key and a value (grouped-query attention).
-        after: dropout within the attention module that the output projection's result goes through.
-        norm: normalisation within the attention module, of its input and that result.
-    """
-
-    attention: str = "encoder.layer.*.attention.self"
-    output: str = "encoder.layer.*.attention.output.dense"
-    qkv: tuple[str, str, str] = ("query", "key", "value")
-    layout: Literal["apart", "by_part", "by_head"] = "apart"
-    positions: tuple[str, ...] = ()
-    query_bias: str = ""
-    value_bias: str = ""
-    mixers: tuple[str, ...] = ()
-    table: str = ""
-    count: str = "num_attention_heads"
-    total: str = "all_head_size"
-    width: str = "attention_head_size"
-    grouping: str = ""
-    after: str = ""
-    norm: str = ""
-
-    @property
-    def blocks(self) -> str:
-        """The path of whole layers."""
-        return self.attention.partition(".*.")[0] + ".*."
-
-    def rows(self, part: Part, heads: Sequence[int], now: int, width: int, group: int = 1) -> Tensor:
-        """Output rows, in the projection named by the column ``part``, that make the queries, keys or values of heads.
-
-        Args:
-            heads: numbers of heads in the layer as it is now, in the wanted order.
-            now: n, how many heads the layer has now.
-            width: d.
-            group: how many heads share a key and a value; with more than 1 these rows are not the head's alone.
-
-        Returns:
-            (len(heads) · d,) int64.
-        """
-        blocks = torch.tensor(list(heads), dtype=torch.int64)
-        if part != "query":
-            blocks = blocks // group
-        if self.layout == "by_part":
-            blocks = PARTS.index(part) * now + blocks
-        elif self.layout == "by_head":
-            blocks = 3 * blocks + PARTS.index(part)
-        return _spread(blocks, width)
-
-    def keep(self, heads: Sequence[int], now: int, width: int, group: int = 1) -> dict[str, Tensor]:
-        """The rows (or entries) of each attribute of the attention module that stay with these heads, in order.
-
-        Grouped heads get their own copy of the key and the value they shared, so that any of them can go: the attribute
-        ``grouping`` is then 1. Arguments as for :meth:`rows`.
-        """
-        parts = [self.rows(part, heads, now, width, group) for part in PARTS]
-        if self.layout == "apart":
-            kept = dict(zip(self.qkv, parts, strict=True))
-        elif self.layout == "by_part":
-            kept = {self.qkv[0]: torch.cat(parts)}
-        else:
-            kept = {self.qkv[0]: torch.stack([rows.view(-1, width) for rows in parts], 1).flatten()}  # (heads, 3, d)
-        plain = self.columns(heads, width)
-        return kept | {name: plain for name in (*self.positions, self.query_bias, self.value_bias) if name}
-
-    @staticmethod
-    def columns(heads: Sequence[int], width: int) -> Tensor:
-        """Input columns of the output projection that belong to heads: (len(heads) · d,) int64."""
-        return _spread(torch.tensor(list(heads), dtype=torch.int64), width)
-
-
-def _spread(blocks: Tensor, width: int) -> Tensor:
-    return (blocks[:, None] * width + torch.arange(width)).flatten()
-
-
-FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer"), Family()),
-    "distilbert": Family(
-        attention="transformer.layer.*.attention",
-        output="transformer.layer.*.attention.out_lin",
-        qkv=("q_lin", "k_lin", "v_lin"),
-        count="n_heads",
-        total="",  # ``dim`` is the hidden size there
-    ),
-    "albert": Family(  # the paths name groups of layers: one module, called once a layer
-        attention="encoder.albert_layer_groups.*.albert_layers.0.attention",
-        output="encoder.albert_layer_groups.*.albert_layers.0.attention.dense",
-        after="output_dropout",
-        norm="LayerNorm",
-    ),
-    "deberta": Family(
-        qkv=("in_proj", "in_proj", "in_proj"),
-        layout="by_head",
-        positions=("pos_proj", "pos_q_proj"),
-        query_bias="q_bias",
-        value_bias="v_bias",
-        mixers=("head_logits_proj", "head_weights_proj"),
-    ),
-    "deberta-v2": Family(qkv=("query_proj", "key_proj", "value_proj"), positions=("pos_key_proj", "pos_query_proj")),
-    "mpnet": Family(
-        attention="encoder.layer.*.attention.attn",
-        output="encoder.layer.*.attention.attn.o",
-        qkv=("q", "k", "v"),
-        table="encoder.relative_attention_bias",
-    ),
-    "modernbert": Family(
-        attention="layers.*.attn",
-        output="layers.*.attn.Wo",
-        qkv=("Wqkv", "Wqkv", "Wqkv"),
-        layout="by_part",
-        count="",
-        total="",
-        width="head_dim",
-        after="out_drop",
-    ),
-    "eurobert": Family(
-        attention="layers.*.self_attn",
-        output="layers.*.self_attn.o_proj",
-        qkv=("q_proj", "k_proj", "v_proj"),
-        count="",
-        total="",
-        width="head_dim",
-        grouping="num_key_value_groups",
-    ),
-}
-
-
-def family_of(transformer: PreTrainedModel) -> Family:
-    """The row of a model.
-
-    Raises:
-        EncoderError: the table has none.
-    """
-    kind = transformer.config.model_type
-    if kind not in FAMILIES:
-        raise EncoderError(
-            f"where attention heads lie is not known for the model type {kind!r}; expected one of "
-            f"{', '.join(sorted(FAMILIES))}; to add it, write a row Family(...) for {kind!r} in FAMILIES of "
-            "mtlprune/encoder/heads.py and a tiny model in tests/tiny.py, and run tests/encoder/test_heads.py"
-        )
-    return FAMILIES[kind]
-
-
-def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
-    """The module a table's path means for each layer, in the order of the forward pass; ALBERT's come again and again.
-
-    Raises:
-        EncoderError: the model has no such modules.
-    """
-    base, config = transformer.base_model, transformer.config
-    stack, _, rest = path.partition(".*.")
-    try:
-        modules = [block.get_submodule(rest) for block in cast(nn.ModuleList, base.get_submodule(stack))]
-    except AttributeError as error:
-        raise EncoderError(
-            f"expected a {config.model_type!r} model to have {path}, found none in {type(transformer).__name__}: "
-            f"{error}; transformers {transformers_version} may lay it out differently: see FAMILIES in "
-            "mtlprune/encoder/heads.py"
-        ) from error
-    layers = config.num_hidden_layers
-    return [
-        modules[int(layer / (layers / len(modules)))] for layer in range(layers)
-    ]  # as AlbertTransformer picks groups
 
 
 def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
@@ -219,15 +30,16 @@ def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
     return mask
 
 
-def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: list[nn.Linear]) -> None:
+def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: list[Any]) -> None:
     """Raise EncoderError unless these are the heads that the output projections of a model's layers have."""
     if len(kept) != len(outputs):
         raise EncoderError(f"the head map does not fit the model: expected {len(outputs)} layers, found {len(kept)}")
     for layer, (own, output) in enumerate(zip(kept, outputs, strict=True)):
         different = len({*own} & {*range(heads)}) == len(own)
-        if not different or own != kept[outputs.index(output)] or output.in_features != len(own) * width:
+        inputs = matrix(output).shape[1]
+        if not different or own != kept[outputs.index(output)] or inputs != len(own) * width:
             raise EncoderError(
-                f"the head map does not fit the model: expected {output.in_features // width} different heads from 0 "
+                f"the head map does not fit the model: expected {inputs // width} different heads from 0 "
                 f"to {heads - 1} in layer {layer} (the same ones in layers that share a module), found {list(own)}; "
                 "give the head map the model was saved with, or of the earlier removal"
             )
@@ -253,7 +65,7 @@ class HeadHooks:
         layers: L.
         heads: A, before any head was removed.
         width: d.
-        group: how many heads share a key and a value: 1 except with grouped-query attention.
+        groups: for each layer how many heads share a key and a value: 1 except with grouped-query attention.
         kept: as given, one tuple a layer.
 
     Raises:
@@ -267,12 +79,13 @@ class HeadHooks:
         self.layers = len(outputs)
         self.heads: int = transformer.config.num_attention_heads
         self.width: int = getattr(attentions[0], self.family.width)
-        self.group: int = getattr(attentions[0], self.family.grouping) if self.family.grouping else 1
+        self.groups: list[int] = [self.family.sharing(attention) for attention in attentions]
         everything = tuple(range(self.heads))
         self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
         check_kept(self.kept, self.heads, self.width, outputs)
         self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what is added to gated heads
         self._cache: list[Tensor] | None = None
+        self._after_gates = False
         self._calls = 0
         shared = len(set(outputs)) < self.layers
         for layer, output in enumerate(outputs):
@@ -342,8 +155,8 @@ class HeadHooks:
         ]
 
     @contextmanager
-    def cache_outputs(self) -> Iterator[list[Tensor]]:
-        """Cache what the heads give, before any gate: multiply by the gates to get what the projection reads.
+    def cache_outputs(self, after_gates: bool = False) -> Iterator[list[Tensor]]:
+        """Cache what the heads give before any gate, or what the projection reads after all of them.
 
         Yields:
             A list, empty until a forward pass, then one (B, T, n, d) tensor a layer of the latest pass, in the dtype
@@ -357,7 +170,7 @@ class HeadHooks:
                 "outputs of heads are cached already; expected one cache_outputs() at a time: share its list"
             )
         cache: list[Tensor] = []
-        self._cache = cache
+        self._cache, self._after_gates = cache, after_gates
         try:
             yield cache
         finally:
@@ -378,16 +191,13 @@ class HeadHooks:
         if layer is None:
             layer = self._calls % self.layers
             self._calls += 1
-        heads = args[0].unflatten(-1, (len(self.kept[layer]), self.width))  # (B, T, n, d)
-        if self._cache is not None:
-            if layer < len(self._cache):
-                self._cache[layer] = heads
-            else:
-                self._cache.append(heads)
+        outputs = heads = args[0].unflatten(-1, (len(self.kept[layer]), self.width))  # (B, T, n, d)
         if self._gates is not None:
             gates, shift = self._gates[layer]
             heads = heads * gates.to(heads).unsqueeze(-1)
             heads = heads if shift is None else heads + shift.to(heads)
+        if self._cache is not None:
+            self._cache[layer : layer + 1] = [heads if self._after_gates else outputs]
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:

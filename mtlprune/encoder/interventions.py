@@ -1,13 +1,16 @@
 """Interventions on heads: what a closed head contributes instead of its output, and what closing one changes.
 
-    zero        ``places.gated(gates)``             a head at gate z contributes z · output
-    mean        ``places.gated(gates, means)``      and (1 − z) · its mean, from ``measure_means`` (Bhaskar, Friedman
-                                                    and Chen 2024)
-    resample    ``places.gated(gates, outputs)``    and (1 − z) · its output for other sentences, from ``head_outputs``
+A head at gate z contributes z · output + (1 − z) · substitute, and a substitute is
 
-``places`` are the `HeadHooks` of an encoder; an encoder with ``head_means`` closes its heads to these by itself. A mean
-is one vector a head, over all slots of the windows of the training sentences, special tokens included and padding left
-out, with all heads open. Outputs of other sentences need a batch of the same shape, word for word.
+    zero        nothing
+    mean        its mean output (`measure_means`; Bhaskar, Friedman and Chen 2024)
+    optimal     the constant with which a loss is smallest (`fit_constants`; Li and Janson 2024)
+    resample    its output for another sentence of the batch (`batch.donors`)
+    exchange    its output for a given sentence (`exchange`)
+
+``set_substitute`` chooses one of the first four for all that an encoder computes. A mean is one vector a head, over all
+slots of the windows of the training sentences, special tokens included and padding left out, with all heads open.
+Outputs for other sentences are those without gates.
 
     for ablation in zero_ablations(encoder, batch, gates):
         ablation.layer, ablation.head, ablation.after, ablation.last   # (B, T, H) each
@@ -17,21 +20,23 @@ there; where that does not give back what the encoder says (layers that share a 
 chain), whole passes are run instead. Heads whose gate is closed, or that were removed, are left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.batch import EncoderBatch, by_length
+from mtlprune.encoder.batch import Encoded, EncoderBatch, by_length
+from mtlprune.encoder.families import by_layer, matrix
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.heads import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
+Closed = Literal["zero", "mean", "resample", "optimal"]
+CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
 SLOTS = 8192
 """The slots of a batch, padding counted."""
 
@@ -65,6 +70,80 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
     return (sums / slots).float()
 
 
+def fit_constants(
+    encoder: Encoder, losses: Sequence[Callable[[], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
+) -> Tensor:
+    """What closed heads contribute so that the sum of some losses is smallest, of all that Adam passes; the first are
+    the means, so the sum is never larger than with these. Weights do not move.
+
+    Args:
+        encoder: in evaluation mode; its constants and its substitute are as before afterwards.
+        losses: each of which encodes sentences under gates and gives their loss; called once a step.
+        means: (L, A, d), from ``measure_means``.
+        rate: of Adam, in units of the mean size of a mean's entries.
+
+    Returns:
+        (L, A, d) float32. Entries of heads that no loss closes are means.
+    """
+    before = encoder.head_constants, encoder.resample
+    constants = means.detach().clone().requires_grad_()
+    optimizer = torch.optim.Adam([constants], rate * float(means.abs().mean().clamp(min=1e-6)))
+    best, lowest = means, float("inf")
+    set_substitute(encoder, "optimal", constants)
+    try:
+        for _ in range(steps + 1):
+            constants.grad, total = torch.zeros_like(constants), 0.0
+            for loss in losses:
+                value = loss()
+                constants.grad += torch.autograd.grad(value, constants)[0]
+                total += float(value.detach())
+            if total < lowest:
+                best, lowest = constants.detach().clone(), total
+            optimizer.step()
+    finally:
+        _place(encoder, *before)
+    return best
+
+
+def set_substitute(encoder: Encoder, kind: Closed, constants: Tensor | None = None, seed: int = 0) -> None:
+    """Choose what closed heads of an encoder contribute from now on.
+
+    Args:
+        constants: (L, A, d), for mean and optimal.
+        seed: of the other sentences, for resample.
+    """
+    if (constants is None) == (kind in CONSTANT):
+        raise ValueError(f"{kind}: constants go with {' and '.join(CONSTANT)}, and with nothing else")
+    _place(encoder, constants, seed if kind == "resample" else None)
+
+
+def _place(encoder: Encoder, constants: Tensor | None, resample: int | None) -> None:
+    del encoder.head_constants  # a parameter where constants are learnt, else a buffer
+    if isinstance(constants, nn.Parameter):
+        encoder.register_parameter("head_constants", constants)
+    else:
+        encoder.register_buffer("head_constants", constants)
+    encoder.resample = resample
+
+
+def exchange(encoder: Encoder, batch: EncoderBatch, other: EncoderBatch, gates: Tensor) -> Encoded:
+    """A batch encoded with what closed heads give for another batch, slot by slot.
+
+    Args:
+        gates: (L, A), 0 where a head's output is exchanged.
+
+    Raises:
+        EncoderError: the batches do not have the same sub-words in each word.
+    """
+    if batch.input_ids.shape != other.input_ids.shape or not torch.equal(batch.source, other.source):
+        raise EncoderError(
+            f"expected two batches with equally many sub-words in each sentence, found {tuple(batch.input_ids.shape)} "
+            f"and {tuple(other.input_ids.shape)}; outputs of heads are exchanged slot by slot"
+        )
+    with encoder.places.gated(gates, head_outputs(encoder, other)):
+        return encoder(batch)
+
+
 @torch.no_grad()
 def fold_means(encoder: Encoder, gates: Tensor) -> None:
     """Add what mean ablation adds to gated heads to the biases of the attention output projections, in place; to be
@@ -77,13 +156,15 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
         EncoderError: a projection has no bias, or layers that share one (ALBERT) would need different ones. The encoder
             is untouched.
     """
-    if encoder.head_means is None:
+    if encoder.resample is not None:
+        encoder.gated(gates)  # refuses
+    if encoder.head_constants is None:
         return
     places = encoder.places
     outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
     added: dict[Any, Tensor] = {}
-    for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_means), strict=True)):
-        bias = output.weight.double() @ shift.flatten().to(output.weight).double()  # (H,)
+    for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_constants), strict=True)):
+        bias = matrix(output).double() @ shift.flatten().to(output.weight).double()  # (H,)
         if output.bias is None and bool(bias.any()):
             why = "its attention output projection has no bias"
         elif not torch.equal(added.setdefault(output, bias), bias):
@@ -99,7 +180,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
     for output, bias in added.items():
         if output.bias is not None:
             output.bias.add_(bias.to(output.bias))
-    encoder.head_means = None
+    encoder.head_constants = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +242,7 @@ def zero_ablations(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None =
 
 def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tensor, ...]:
     """Hidden states of a pass: embeddings and each layer."""
-    with encoder.gated(values.to(batch.input_ids.device)):
+    with encoder.gated(values.to(batch.input_ids.device), batch):
         output = cast(PreTrainedModel, encoder.transformer)(
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         )

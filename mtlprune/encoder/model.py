@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate
+from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate, donors
 from mtlprune.encoder.clones import Clones
+from mtlprune.encoder.families import FAMILIES, Attention, Family, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
@@ -32,6 +33,8 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.io.files import replacing_folder, write_sums
+
+Pooling = Literal["mean", "first", "last"]
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
@@ -58,13 +61,17 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
+        sees: causal where words see only those before them, as in decoder-only models, else full.
         clones: of heads, where each task has some of its own; None without. Then only `of_tasks` encodes.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
-        head_means: (layers, heads, d), what closed heads contribute instead of nothing (mean ablation); None without.
+        head_constants: (layers, heads, d), what closed heads contribute instead of nothing (their means, or constants
+            that are learnt); None without.
+        resample: a seed: closed heads contribute their outputs for other sentences of the batch; None without.
     """
 
-    head_means: Tensor | None
+    head_constants: Tensor | None
+    resample: int | None = None
 
     def __init__(
         self,
@@ -72,7 +79,7 @@ class Encoder(nn.Module):
         config: PreTrainedConfig,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        pooling: Literal["mean", "first"],
+        pooling: Pooling,
         word_dropout: float,
         limit: int | None,
         fusion: Kind = "none",
@@ -83,9 +90,16 @@ class Encoder(nn.Module):
         self.head_map: KeptHeads | None = None
         self.commit: str | None = None
         self.clones: Clones | None = None
-        self.register_buffer("head_means", None)
-        self.pooling, self.word_dropout, self.limit = pooling, word_dropout, limit
+        self.register_buffer("head_constants", None)
         self.context = isinstance(transformer, PreTrainedModel)
+        self.sees: Attention = attention_of(config) if self.context else "full"
+        if self.sees == "causal" and pooling == "first":
+            raise EncoderError(
+                "encoder.pooling: under causal attention the first sub-word of a word has not seen the rest of it; "
+                "leave pooling out, which takes the last one, or take encoder.attention: full"
+            )
+        self.pooling: Pooling = "last" if self.sees == "causal" else pooling
+        self.word_dropout, self.limit = word_dropout, limit
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
         if fusion != "none" and not self.context:
@@ -107,12 +121,13 @@ class Encoder(nn.Module):
         cls,
         name: str,
         *,
-        pooling: Literal["mean", "first"] = "mean",
+        pooling: Pooling = "mean",
         word_dropout: float = 0.2,
         random: bool = False,
         context: bool = True,
         seed: int | None = None,
         attention: str = "sdpa",
+        sees: Attention | None = None,
         fusion: Kind = "none",
         revision: str | None = None,
     ) -> "Encoder":
@@ -120,19 +135,21 @@ class Encoder(nn.Module):
 
         Args:
             name: a hub name, a folder, or ``minilm``.
-            pooling: how a word's sub-words become one vector: their mean, or the first.
+            pooling: how a word's sub-words become one vector: their mean, the first or the last; under causal
+                attention, where only the last has seen the word, mean is the last.
             word_dropout: while training, each sub-word is replaced by the mask token with this probability.
             random: initialise at random from the config instead of reading the weights.
             context: False keeps only the input embeddings: the baseline that sees no neighbours.
             seed: of the random initialisation; None draws from torch's global generator.
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
+            sees: which words a word of a decoder-only model sees; as it was pretrained or saved, if not given.
             fusion: how layers are joined; its parameters are read where the encoder was saved with some.
             revision: of a hub name: a commit, tag or branch.
 
         Raises:
             EncoderError: in words, if there is no such encoder or it cannot serve.
         """
-        config = load_config(name, revision)
+        config = load_config(name, revision, sees)
         commit = commit_of(name, revision)
         revision = commit or revision  # one for all files, whatever happens to a branch meanwhile
         tokenizer = load_tokenizer(name, revision)
@@ -140,7 +157,7 @@ class Encoder(nn.Module):
         if head_map is None:
             model = load_transformer(name, config, random=random, seed=seed, attention=attention, revision=revision)
         else:
-            model = load_pruned(locate(name), random=random, seed=seed, attention=attention)
+            model = load_pruned(locate(name), random=random, seed=seed, attention=attention, sees=sees)
         limit = positions(model, tokenizer) if context else None
         part = model if context else input_embeddings(model)
         encoder = cls(
@@ -171,6 +188,18 @@ class Encoder(nn.Module):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
 
+    def remarks(self) -> str:
+        """Which words a word sees, and which heads share keys, in sentences; empty where there is nothing unusual."""
+        lines = []
+        if self.sees == "causal":
+            lines.append("Causal attention: a word sees those before it only, and is its last sub-word.")
+        elif self.context and FAMILIES.get(self.config.model_type, Family()).pretrained == "causal":
+            lines.append("Full attention: a word sees all others, though the model was pretrained to see those before.")
+        if self.context and self.config.model_type in FAMILIES and max(self.places.groups) > 1:
+            group = max(self.places.groups)
+            lines.append(f"Heads are query heads, of which {group} share a key and a value: 1 to {group}, and so on.")
+        return " ".join(lines)
+
     def use_checkpointing(self) -> None:
         """From now on, in training, keep of each layer only its input for the backward pass and run it again there,
         with the same dropout and the same gates. In place. Raises EncoderError for a family that cannot do that."""
@@ -189,9 +218,37 @@ class Encoder(nn.Module):
         """In which a layer runs, and runs again."""
         return nullcontext(), self.places.rerunning() if "places" in vars(self) else nullcontext()
 
-    def gated(self, gates: Tensor) -> AbstractContextManager[None]:
-        """Within it heads are under gates, (layers, heads); see :meth:`HeadHooks.gated`."""
-        return self.places.gated(gates, self.head_means)
+    def gated(self, gates: Tensor, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
+        """Within it heads are under gates, (layers, heads); see :meth:`HeadHooks.gated`.
+
+        Args:
+            batch: that is to be encoded, which closed heads need that contribute what they give for its sentences.
+
+        Raises:
+            EncoderError: they need it, and there is none.
+        """
+        if self.resample is None:
+            return self.places.gated(gates, self.head_constants)
+        if batch is None:
+            raise EncoderError(
+                "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
+                "no single layer can compute; take zero, mean or optimal"
+            )
+        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, self.resample)))
+
+    @torch.no_grad()
+    def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:
+        """The outputs of all heads for a batch without gates, each slot with those of another one.
+
+        Args:
+            slots: (R, L) int64, row · L + column of the other slot.
+
+        Returns:
+            (R, L, n, d) for each layer.
+        """
+        with self.places.cache_outputs() as outputs:
+            self._contextual(batch.input_ids, self._mask(batch))
+        return [heads.flatten(0, 1)[slots] for heads in outputs]
 
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
         """Encode a batch that lies on the encoder's device.
@@ -217,7 +274,7 @@ class Encoder(nn.Module):
         plain = self.config.model_type in FLOAT32_ONLY
         with (
             torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
-            nullcontext() if gates is None else self.gated(gates),
+            nullcontext() if gates is None else self.gated(gates, batch),
         ):
             return self._contextual(ids, self._mask(batch))
 
@@ -257,8 +314,9 @@ class Encoder(nn.Module):
         return batch.input_ids.masked_fill(fallen[batch.source], self.word_pieces.mask)
 
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
-        if self.pooling == "first":
-            return hidden.index_select(0, batch.piece_slot[batch.first_piece])
+        if self.pooling != "mean":
+            last = batch.piece_counts.long() - 1 if self.pooling == "last" else 0
+            return hidden.index_select(0, batch.piece_slot[batch.first_piece + last])
         pieces = hidden.index_select(0, batch.piece_slot)  # (P, H)
         sums = hidden.new_zeros(len(batch.first_piece), hidden.shape[1]).index_add(0, batch.piece_word, pieces)
         return sums / batch.piece_counts.unsqueeze(1)

@@ -24,7 +24,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch, by_length
-from mtlprune.encoder.heads import by_layer, family_of
+from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 
@@ -173,9 +173,9 @@ def observe(
         )
     norms: list[NormInput] = []
     with ExitStack() as stack:
-        outputs = stack.enter_context(places.cache_outputs()) if "heads" in want else []
         if gates is not None:
-            stack.enter_context(encoder.gated(gates))
+            stack.enter_context(encoder.gated(gates, batch))
+        outputs = stack.enter_context(places.cache_outputs(after_gates=True)) if "heads" in want else []
         if "norms" in want:
             norms = stack.enter_context(_caching_norms(transformer, batch.input_ids.shape))
         output = transformer(
@@ -186,16 +186,7 @@ def observe(
         )
     observation = Observation(batch, len(encoder.frame.before), output.last_hidden_state)
     observation.norms = norms
-    if "heads" in want:
-        observation.heads = list(outputs)
-        if gates is not None:
-            rows = zip(outputs, gates, places.kept, strict=True)
-            observation.heads = [heads * row[list(kept)].to(heads)[:, None] for heads, row, kept in rows]
-            if encoder.head_means is not None:
-                shifts = places.shifts(gates, encoder.head_means)
-                observation.heads = [
-                    heads + shift.to(heads) for heads, shift in zip(observation.heads, shifts, strict=True)
-                ]
+    observation.heads = list(outputs)
     if "hidden" in want:
         observation.hidden = list(output.hidden_states)
     if "attention" in want:

@@ -40,11 +40,19 @@ class WordPieces:
     """A sub-word tokenizer asked one word at a time, each word in the form it has inside running text.
 
     Args:
-        tokenizer: any Hugging Face tokenizer that puts special tokens around a sentence.
+        tokenizer: any Hugging Face tokenizer. Where it puts no special token before or after a sentence, as those of
+            decoder-only models do, the first one it has of BOS, CLS, EOS, PAD stands before it, and of EOS, SEP, BOS,
+            PAD after it: decoders of tasks read one on each side.
         rows: how many input embeddings the model has; ids beyond are refused.
 
+    Attributes:
+        before, after: ids around a sentence.
+        framed: whether some of these are not the tokenizer's own.
+        unknown: stands for a word that yields no sub-word; the first there is of UNK, MASK, PAD, EOS.
+        mask: of word dropout; the first there is of MASK, UNK, PAD, EOS.
+
     Raises:
-        EncoderError: no vocabulary, or no special token before or after the sentence.
+        EncoderError: no vocabulary, or no special tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
@@ -58,16 +66,20 @@ class WordPieces:
             )
         self.lead = self._find_lead()
         self.before, self.after = self._find_specials()
-        unknown = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else tokenizer.mask_token_id
-        mask = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
-        if unknown is None or mask is None:
-            raise EncoderError(
-                f"the tokenizer of {tokenizer.name_or_path!r} has neither an unknown nor a mask token; words that "
-                "yield no sub-word could not be represented; use another encoder"
-            )
-        self.unknown, self.mask = int(unknown), int(mask)
+        self.unknown = self._special("unk", "mask", "pad", "eos")
+        self.mask = self._special("mask", "unk", "pad", "eos")
         self.forbidden = special - {self.unknown}
         self._cache: dict[str, tuple[int, ...]] = {}
+
+    def _special(self, *kinds: str) -> int:
+        """The id of the first special token there is of some kinds and of which the model has an embedding."""
+        ids = [getattr(self.tokenizer, f"{kind}_token_id") for kind in kinds]
+        if known := [int(one) for one in ids if one is not None and one < self.rows]:
+            return known[0]
+        raise EncoderError(
+            f"the tokenizer of {self.tokenizer.name_or_path!r} has no token of the kinds {', '.join(kinds)}, of which "
+            "one has to stand where there is no word; use another encoder"
+        )
 
     def _ask(self, texts: Iterable[str], specials: bool = False) -> list[list[int]]:
         # split_special_tokens: the word "[SEP]" in a text is a word, not the special token
@@ -111,13 +123,10 @@ class WordPieces:
                 f"the tokenizer of {self.tokenizer.name_or_path!r} alters words when adding special tokens"
             )
         before, after = full[:start], full[start + len(bare) :]
-        if not before or not after:
-            raise EncoderError(
-                f"the tokenizer of {self.tokenizer.name_or_path!r} puts {len(before)} special tokens before a sentence "
-                f"and {len(after)} after it; the decoders need at least one on each side (as [CLS] and [SEP]), so use "
-                "an encoder of the BERT kind"
-            )
-        return before, after
+        self.framed = not before or not after
+        return before or [self._special("bos", "cls", "eos", "pad")], after or [
+            self._special("eos", "sep", "bos", "pad")
+        ]
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
         """Tokenise sentences; each distinct word is tokenised once for ever.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.heads import by_layer, family_of
+from mtlprune.encoder.families import by_layer, family_of, matrix
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 
@@ -67,6 +67,7 @@ POST_NORM: dict[str, Parts] = {
     **dict.fromkeys(
         ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), Parts()
     ),
+    **dict.fromkeys(("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), Parts()),
     "distilbert": Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
     "albert": Parts(
         "albert_layers.0.attention.LayerNorm",
@@ -155,10 +156,9 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
         if not n:
             result.append(torch.zeros(0, dtype=torch.float64))
             continue
-        group = getattr(attention, family.grouping) if family.grouping else 1
-        rows = family.rows("value", range(n), n, places.width, group)
-        value = getattr(attention, family.qkv[2]).weight.cpu().double()[rows].unflatten(0, (n, places.width))
-        columns = output.weight.cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
+        rows = family.rows("value", range(n), n, places.width, places.groups[layer])
+        value = matrix(getattr(attention, family.qkv[2])).cpu().double()[rows].unflatten(0, (n, places.width))
+        columns = matrix(output).cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
         out = columns.unflatten(1, (n, places.width)).transpose(0, 1)  # (n, H, d)
         norms = product_norm(out, value)
         if hasattr(output, "layer_gates"):  # ALBERT after removal: gates that differ between layers of one module

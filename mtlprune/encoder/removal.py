@@ -21,8 +21,19 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from mtlprune.encoder.families import (
+    PROJECTIONS,
+    Attention,
+    Family,
+    by_layer,
+    chosen,
+    cut,
+    family_of,
+    matrix,
+    still_shared,
+)
 from mtlprune.encoder.gates import OPEN
-from mtlprune.encoder.heads import Family, by_layer, check_kept, family_of
+from mtlprune.encoder.heads import check_kept
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_transformer, read_weights
 from mtlprune.errors import out_of_memory
@@ -41,12 +52,14 @@ class KeptHeads:
         family: the model type, as transformers names it.
         heads: A, heads a layer had before any was removed.
         kept: for each layer the original numbers of the heads it still has, rising, as they lie there.
+        groups: for each layer how many heads share a key and a value now; empty where none did.
         layer_gates: the model carries gates that could not be folded into weights, because layers share them (ALBERT).
     """
 
     family: str
     heads: int
     kept: tuple[tuple[int, ...], ...]
+    groups: tuple[int, ...] = ()
     layer_gates: bool = False
 
     @property
@@ -70,7 +83,7 @@ class KeptHeads:
         record = read_json(path, EncoderError, SAVED)
         try:
             version, heads = record.pop("format"), cls(**record)
-            heads = replace(heads, kept=tuple(map(tuple, heads.kept)))
+            heads = replace(heads, kept=tuple(map(tuple, heads.kept)), groups=tuple(heads.groups))
             whole = version == FORMAT and all([*row] == sorted({*row} & {*range(heads.heads)}) for row in heads.kept)
         except (AttributeError, KeyError, TypeError):
             whole = False
@@ -91,14 +104,20 @@ Kept = tuple[tuple[int, ...], ...]
 
 
 @torch.no_grad()
-def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]] | None = None) -> KeptHeads:
+def remove_heads(
+    transformer: PreTrainedModel,
+    gates: Tensor,
+    kept: Sequence[Sequence[int]] | None = None,
+    groups: Sequence[int] | None = None,
+) -> KeptHeads:
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
 
     A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
     ``HeadHooks(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
     keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
     and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
-    value (grouped-query attention), they get copies of them in a layer that loses a head.
+    value (grouped-query attention), these go with the last of their heads; heads that stay go on sharing where each
+    group of the layer keeps equally many, and get copies where not.
 
     Parameters cut are new objects, so make optimizers anew; and make ``HeadHooks`` anew, with ``kept`` of the result.
 
@@ -106,6 +125,7 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
         transformer: a model of a family in ``FAMILIES``, with or without something on top of its base model.
         gates: (L, A) in [0, 1], in original numbering.
         kept: the heads that an earlier removal left; all if not given.
+        groups: for each layer how many heads share a key and a value afterwards; as few copies as can be if not given.
 
     Returns:
         The heads that are left.
@@ -131,16 +151,18 @@ def remove_heads(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seq
     apart = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
     for output, (first, *_) in sharing.items():
         if left[first] != now[first]:
-            _cut(family, attentions[first], output, [now[first].index(head) for head in left[first]], len(now[first]))
-            if left[first]:
-                _pick_columns(family, attentions[first], left[first])
+            places = [now[first].index(head) for head in left[first]]
+            own = still_shared(places, family.sharing(attentions[first])) if groups is None else groups[first]
+            _pick_parts(family, attentions[first], places, own, left[first])
+            _cut(family, attentions[first], output, places, len(now[first]), own)
         if not left[first]:
             _empty(transformer, family, attentions[first])
         elif apart:
             _gate_by_layer(transformer, output, by_module[output])
         else:
-            output.weight.mul_(_spread(by_module[output][0], output))
-    return KeptHeads(transformer.config.model_type, heads, left, apart)
+            matrix(output).mul_(_spread(by_module[output][0], output))
+    shared = tuple(map(family.sharing, attentions)) if family.grouping else ()
+    return KeptHeads(transformer.config.model_type, heads, left, shared, apart)
 
 
 def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -170,51 +192,86 @@ def _refuse_mixed(family: Family, attentions: list[nn.Module], now: Kept, left: 
             )
 
 
-def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], now: int) -> None:
-    """Leave only the heads at these places; modules stay, so that what hangs on them stays."""
+def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], now: int, group: int) -> None:
+    """Leave only the heads at these places, of which ``group`` share a key and a value; modules stay, and so does what
+    hangs on them."""
     width = getattr(attention, family.width)
-    group = getattr(attention, family.grouping) if family.grouping else 1
-    for name, rows in family.keep(places, now, width, group).items():
+    whole = family.qkv[:2] if any(family.norms) else ()  # every head takes part in what the norm behind divides by
+    for name, rows in family.keep(places, now, width, family.sharing(attention), group).items():
         part = getattr(attention, name, None)  # an option of the config may leave it out
-        if isinstance(part, nn.Linear):
-            part.weight = _chosen(part.weight, rows, 0)
-            if part.bias is not None:
-                part.bias = _chosen(part.bias, rows, 0)
-            part.out_features = len(rows)
-        elif part is not None:
-            setattr(attention, name, _chosen(part, rows, 0))
-    output.weight = _chosen(output.weight, family.columns(places, width), 1)
-    output.in_features = len(places) * width
+        if isinstance(part, PROJECTIONS) and name not in whole:
+            cut(part, rows)
+        elif isinstance(part, nn.Parameter):
+            setattr(attention, name, chosen(part, rows, 0))
+    cut(output, family.columns(places, width), inputs=True)
     if hasattr(output, "layer_gates"):
         output.layer_gates = output.layer_gates[:, places]
-    stated = {family.count: len(places), family.total: len(places) * width, family.grouping: 1}
+    stated = {family.count: len(places), family.total: len(places) * width, family.grouping: group}
     for name, value in stated.items():
         if name and hasattr(attention, name):
             setattr(attention, name, value)
 
 
-def _chosen(weight: Any, rows: Tensor, dim: int) -> nn.Parameter:
-    return nn.Parameter(weight.index_select(dim, rows.to(weight.device)), weight.requires_grad)
-
-
-def _spread(gates: Tensor, output: nn.Linear) -> Tensor:
+def _spread(gates: Tensor, output: Any) -> Tensor:
     """(..., n) to (..., n · d), in the dtype of the projection."""
-    return gates.repeat_interleave(output.in_features // gates.shape[-1], -1).to(output.weight)
+    return gates.repeat_interleave(matrix(output).shape[1] // gates.shape[-1], -1).to(output.weight)
 
 
-def _pick_columns(family: Family, attention: nn.Module, heads: tuple[int, ...]) -> None:
-    """Let a layer use its own columns of the table that all layers share; heads in original numbering."""
-    if not family.table:
-        return
-    if not hasattr(attention, "kept_heads"):
-        attention.register_forward_pre_hook(_own_columns)
-    weight = next(attention.parameters())
-    attention.register_buffer("kept_heads", torch.tensor(heads, device=weight.device).long(), persistent=False)
+# Parts that stay whole, of which a layer with fewer heads picks its own.
 
 
-def _own_columns(attention: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _pick_parts(family: Family, attention: Any, places: list[int], group: int, left: tuple[int, ...]) -> None:
+    """Let a layer use its own part of a bias that all layers share, and of what is normalised over all heads; before
+    heads are cut out of it.
+
+    Args:
+        places: of the heads that stay, in the present numbering.
+        group: how many of them share a key and a value afterwards.
+        left: the same heads in original numbering.
+    """
+    device = next(attention.parameters()).device
+    if family.bias:
+        if not hasattr(attention, "kept_heads"):
+            attention.register_forward_pre_hook(_OWN_BIAS[family.bias], with_kwargs=True)
+            if family.bias == "passed":
+                attention.register_forward_hook(_whole_bias)
+        attention.register_buffer("kept_heads", torch.tensor(left, device=device).long(), persistent=False)
+    if any(family.norms):
+        n, width, old = len(places), getattr(attention, family.width), family.sharing(attention)
+        rows = family.keep(places, n, width, old, group)
+        for part, name in zip(family.qkv, family.norms, strict=False):
+            norm = attention.get_submodule(name)
+            picked = rows[part].to(device)
+            if hasattr(norm, "kept_outputs"):
+                picked = norm.kept_outputs[picked]
+            else:
+                norm.register_forward_hook(_own_outputs)
+            norm.register_buffer("kept_outputs", picked, persistent=False)
+
+
+def _own_outputs(norm: Any, args: Any, states: Tensor) -> Tensor:
+    return states.index_select(-1, norm.kept_outputs)
+
+
+def _given_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     hidden, mask, bias, *rest = args  # bias: (1, A, T, T)
-    return (hidden, mask, bias.index_select(1, attention.kept_heads), *rest)
+    return (hidden, mask, bias.index_select(1, attention.kept_heads), *rest), options
+
+
+def _passed_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The first layer makes the bias for all, so it is kept whole for those that follow."""
+    hidden, bias = args[0] if args else options["hidden_states"], options.get("position_bias")
+    whole = attention.compute_bias(*[hidden.shape[1]] * 2, device=hidden.device) if bias is None else bias
+    attention.whole_bias = whole
+    return args, options | {"position_bias": whole.index_select(1, attention.kept_heads)}
+
+
+def _whole_bias(attention: Any, args: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    bias = attention.__dict__.pop("whole_bias")
+    return (result[0], bias, result[-1])
+
+
+_OWN_BIAS: dict[str, Any] = {"given": _given_bias, "passed": _passed_bias}
 
 
 class HeadlessAttention(nn.Module):
@@ -224,14 +281,16 @@ class HeadlessAttention(nn.Module):
     pass from modules of the family's class, so it is still one of these, and its entry stands in the layer's place.
 
     Attributes:
+        results: how many things the attention module gives.
         parts: names of what follows the heads within the module, "" where the family has none.
         of_model: the config of the model, which says whether attentions are to be had at all.
     """
 
     parts: tuple[str, ...]
+    results: int
     of_model: PreTrainedConfig
 
-    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+    def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor | None, ...]:
         states = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
         if self.parts:
             output, after, norm = self.parts
@@ -240,7 +299,8 @@ class HeadlessAttention(nn.Module):
             states = self.get_submodule(norm)(hidden_states + states) if norm else states
         rows, length = hidden_states.shape[:2]
         eager = self.of_model._attn_implementation == "eager"
-        return states, hidden_states.new_empty(rows, 0, length, length) if eager else None
+        maps = hidden_states.new_empty(rows, 0, length, length) if eager else None
+        return states, *[None] * (self.results - 2), maps
 
 
 def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None:
@@ -250,6 +310,7 @@ def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None
     attention.__class__ = type(f"Headless{type(attention).__name__}", (HeadlessAttention, type(attention)), {})
     inside = family.output.removeprefix(family.attention + ".")
     attention.parts = (inside, family.after, family.norm) if inside != family.output else ()
+    attention.results = family.results
     attention.of_model = transformer.config
 
 
@@ -276,7 +337,12 @@ def _restart(model: nn.Module, args: Any) -> None:
 
 
 def load_pruned(
-    folder: str | Path, *, attention: str = "sdpa", random: bool = False, seed: int | None = None
+    folder: str | Path,
+    *,
+    attention: str = "sdpa",
+    random: bool = False,
+    seed: int | None = None,
+    sees: Attention | None = None,
 ) -> PreTrainedModel:
     """Load a base model from which heads were removed, in evaluation mode and without a pooler.
 
@@ -284,13 +350,14 @@ def load_pruned(
         folder: with config.json, model.safetensors and heads.json.
         attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
         random: leave the weights at random; the file is not read.
+        sees: which words a word of a decoder-only model sees; as it was saved, if not given.
         seed: of random weights; None draws from torch's global generator.
 
     Raises:
         EncoderError: a file is missing or damaged, or the head map does not fit the model.
     """
     heads = KeptHeads.read(folder)
-    config = load_config(str(folder))
+    config = load_config(str(folder), attention=sees)
     if (heads.family, len(heads.kept), heads.heads) != (
         config.model_type,
         config.num_hidden_layers,
@@ -308,7 +375,7 @@ def load_pruned(
 
 def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
     """Write config, weights and head map of a model from which heads were removed."""
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, save_original_format=False)  # by the names that `_fill` looks for
     heads.write(folder)
     if heads.layer_gates:
         (folder / WEIGHTS).rename(folder / GATED)
@@ -319,7 +386,7 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
     ones = torch.zeros(len(heads.kept), heads.heads)
     for layer, row in enumerate(heads.kept):
         ones[layer, list(row)] = 1
-    left = remove_heads(model, ones)
+    left = remove_heads(model, ones, groups=heads.groups or None)
     if left.kept != heads.kept:
         what = "layers that share their weights have the same heads"
         raise EncoderError(f"damaged: {Path(where) / FILE}: {what}; {SAVED}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import torch
@@ -17,9 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
     AutoConfig,
     AutoModel,
+    AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -29,6 +31,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging as hf_logging
 
 from mtlprune.corpora import answers
+from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, Attention, attention_of, by_layer, set_attention
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import SUMS, read_json, reading, verify_file, verify_sums
@@ -108,7 +111,10 @@ def _refuse_unreachable(name: str) -> None:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
     except ValueError:  # no name that a hub could have; the library says so without asking it
         return
-    if not cached and not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):
+    if constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT):
+        return
+    constants.HF_HUB_OFFLINE = True  # from now on the library takes what it has, and says at once what it has not
+    if not cached:
         close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
         hub = urlsplit(constants.ENDPOINT).hostname
         raise EncoderError(
@@ -177,13 +183,15 @@ def _in_words(name: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
-    """The config of an encoder; decoders and encoder-decoders are refused before any weights are read.
+def load_config(name: str, revision: str | None = None, attention: Attention | None = None) -> PreTrainedConfig:
+    """The config of an encoder; decoders and encoder-decoders whose heads are not known are refused before any weights
+    are read.
 
     Files of a folder that we wrote are those that were written. Raises EncoderError, and RunError where they are not.
 
     Args:
         revision: of a name on the hub: a commit, tag or branch; its main branch if not given.
+        attention: which words a word sees in a decoder-only model; as it was pretrained or saved, if not given.
     """
     source = locate(name)
     if revision is not None and Path(source).is_dir():
@@ -195,6 +203,7 @@ def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
         config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    known = kind in FAMILIES
     text_size = getattr(config, "hidden_size", None)
     layers = getattr(config, "num_hidden_layers", None)
     if pruned := getattr(config, "pruned_heads", None):
@@ -204,13 +213,14 @@ def load_config(name: str, revision: str | None = None) -> PreTrainedConfig:
         )
     if isinstance(layers, int) and layers < 1:
         raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) and not known:
         what = f"the encoder-decoder type {kind!r}"
-    elif getattr(config, "is_decoder", False) or causal_only:
-        what = f"the decoder type {kind!r}, whose words do not see those after them"
+    elif getattr(config, "is_decoder", False) or (causal_only and not known):
+        what = f"the decoder type {kind!r}, of which it is not known where its heads lie"
     elif type(config) not in MODEL_MAPPING or not isinstance(text_size, int):
         what = f"the type {kind!r}, which gives no hidden states of words"
     else:
+        set_attention(config, attention)
         return config
     raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {what}")
 
@@ -243,7 +253,7 @@ def load_transformer(
     Raises:
         EncoderError: the checkpoint lacks weights of the encoder, or has some of other shapes than the config says.
     """
-    family = _family(config)
+    family, auto = _family(config)
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32}
     if attention == "sdpa" and not getattr(family, "_supports_sdpa", False):
         options["attn_implementation"] = "eager"
@@ -253,15 +263,22 @@ def load_transformer(
         with _in_words(name, "architecture"), torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
                 torch.manual_seed(seed)
-            model = AutoModel.from_config(config, **options)
+            model = auto.from_config(config, **options)
     else:
         source = locate(name)
         with _in_words(name, "weights"):
             options |= {"revision": revision or MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
-            model, report = AutoModel.from_pretrained(source, config=config, trust_remote_code=False, **options)
+            model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
         check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
     _check_forward(name, model)
+    if config.model_type in ENCODER_DECODERS:  # one table under two names, of which files of weights hold one
+        table = model.get_input_embeddings()
+        del model.encoder.embed_tokens  # type: ignore[operator, union-attr]
+        vars(model.encoder)["embed_tokens"] = table
+    if config.model_type == "modernbert-decoder" and attention_of(config) == "full":
+        for attention_module in by_layer(model, FAMILIES[config.model_type].attention):
+            attention_module.register_forward_pre_hook(_with_mask, with_kwargs=True)
     if config.model_type in FLOAT32_ONLY:
         log.info("the encoder %r runs in float32 also under autocast, which its family does not bear", name)
     for part, weight in model.named_parameters():
@@ -270,9 +287,19 @@ def load_transformer(
     return model
 
 
-def _family(config: PreTrainedConfig) -> type[PreTrainedModel]:
-    family: Any = MODEL_MAPPING[type(config)]
-    return family[0] if isinstance(family, (tuple, list)) else family
+def _with_mask(attention: nn.Module, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Without fused kernels ModernBERT's decoder adds the mask, also where full attention without padding has none."""
+    mask, states = options["attention_mask"], args[0] if args else options["hidden_states"]
+    return args, options | {"attention_mask": states.new_zeros(1, 1, 1, 1) if mask is None else mask}
+
+
+def _family(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], Any]:
+    """The class of a model, and the auto class that makes it: of an encoder-decoder the encoder alone."""
+    kind = type(config)
+    if kind in MODEL_FOR_TEXT_ENCODING_MAPPING and config.model_type in ENCODER_DECODERS:
+        return cast(Any, MODEL_FOR_TEXT_ENCODING_MAPPING[kind]), AutoModelForTextEncoding
+    family: Any = MODEL_MAPPING[kind]
+    return family[0] if isinstance(family, (tuple, list)) else family, AutoModel
 
 
 def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:

@@ -117,6 +117,10 @@ class Task(nn.Module, ABC):
         """For each labelled item of a sentence's targets its row of ``label_rows``: how often labels occur."""
         return np.empty(0, dtype=np.int64)
 
+    def linear(self) -> tuple[Linear, list[str]] | None:
+        """The linear layer that labels each word by itself, and its K labels; None for a decoder that is more."""
+        return None
+
     def known(self, sentence: Sentence) -> bool:
         """True where the sentence carries this task's layer."""
         return sentence.get(self.layer) is not None
@@ -168,6 +172,9 @@ class WordLabels(SteppedTask):
 
     def label_places(self, target: Target) -> np.ndarray:
         return target["tags"]
+
+    def linear(self) -> tuple[Linear, list[str]]:
+        return self.scores, self.labels["tags"]
 
 
 def vocabulary(counts: Counter[str]) -> list[str]:

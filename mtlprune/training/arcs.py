@@ -29,7 +29,7 @@ from mtlprune.config.blocks import SyntaxConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.arcs import DIRECTIONS, uas_of
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.heads import by_layer, family_of
+from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.io.files import plain
 from mtlprune.model import Batch, MultiTaskModel

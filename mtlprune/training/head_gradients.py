@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch
-from mtlprune.encoder.heads import by_layer
+from mtlprune.encoder.families import axis, by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel, autocast
@@ -127,18 +127,19 @@ def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
     every: list[Owned] = []
     for layer, (attention, output) in enumerate(modules):
-        parts = {("output", "weight"): Owned(output.weight, layer, "output", 1, places.heads)}
+        parts = {("output", "weight"): Owned(output.weight, layer, "output", axis(output, True), places.heads)}
         kept = places.kept[layer]
         for place, head in enumerate(kept):
             parts["output", "weight"].owners[head, family.columns([place], width)] = True
-            for name, rows in family.keep([place], len(kept), width, places.group).items():
+            for name, rows in family.keep([place], len(kept), width, places.groups[layer]).items():
                 part = getattr(attention, name, None)
                 if part is None or (weights_only and name not in family.qkv):
                     continue
                 whole = {"": part} if isinstance(part, nn.Parameter) else dict(part.named_parameters())
                 for which, parameter in whole.items():
                     if which == "weight" or not weights_only:
-                        entry = Owned(parameter, layer, f"{name}.{which}", 0, places.heads)
+                        dim = axis(part) if which == "weight" else 0
+                        entry = Owned(parameter, layer, f"{name}.{which}", dim, places.heads)
                         parts.setdefault((name, which), entry).owners[head, rows] = True
         every += parts.values()
     return every

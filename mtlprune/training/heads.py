@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.encoder.heads import HeadHooks, by_layer, head_mask
+from mtlprune.encoder.families import by_layer
+from mtlprune.encoder.heads import HeadHooks, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
@@ -122,7 +123,7 @@ def check_own_weights(encoder: Encoder) -> None:
     why = ""
     if len(set(attentions)) < places.layers:
         why = "its layers share their weights"
-    elif places.group > 1:
+    elif max(places.groups) > 1:
         why = "its heads share keys and values"
     elif any(getattr(attention, name, None) is not None for attention in attentions for name in places.family.mixers):
         why = "layers of it mix heads with each other"

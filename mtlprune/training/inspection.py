@@ -49,6 +49,8 @@ class Inspection:
     """Layers, and heads a layer, of an encoder whose heads are gated or chosen; else None."""
     settled: int
     """Updates after which an epoch may be the best."""
+    remarks: str
+    """Which words the encoder's words see, and which heads share keys; empty where there is nothing unusual."""
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
@@ -90,6 +92,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         parameters=model.sizes(),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
         settled=first_settled(config, model, sum(updates)),
+        remarks=model.encoder.remarks(),
     )
 
 

@@ -13,18 +13,20 @@ from mtlprune.model import MultiTaskModel
 
 def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
     """AdamW with one rate for the encoder, one for the decoders (and a fusion of layers, which is as new as they are),
-    and a constant one for gates, which do not decay; the fused kernel where there is one. What is frozen is left out.
+    and a constant one for gates and for what closed heads contribute, which do not decay; the fused kernel where there
+    is one. What is frozen is left out.
     """
     settings = config.train
     gates = model.gates if config.pruning.learns else nn.ModuleDict()
     fusion = list(model.encoder.fusion.parameters()) if model.encoder.fusion is not None else []
-    new = {id(parameter) for parameter in fusion}
+    constants = [model.encoder.head_constants] if isinstance(model.encoder.head_constants, nn.Parameter) else []
+    new = {id(parameter) for parameter in (*fusion, *constants)}
     groups = [
         {"params": [p for p in parameters if p.requires_grad], "lr": rate, "peak": rate, "gates": last}
         for parameters, rate, last in (
             ([p for p in model.encoder.parameters() if id(p) not in new], settings.encoder_rate, False),
             ([*model.tasks.parameters(), *fusion], settings.decoder_rate, False),
-            (list(gates.parameters()), config.pruning.rate, True),
+            ([*gates.parameters(), *constants], config.pruning.rate, True),
         )
     ]
     groups[2]["weight_decay"] = 0.0

@@ -109,6 +109,8 @@ def build_model(
         start_from(start, model)
     for part in config.train.freeze:
         (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
+    if config.pruning.closed == "optimal" and model.encoder.head_constants is not None:
+        model.encoder.head_constants.requires_grad_(True)  # no part of the encoder that is frozen
     return model, vocabularies
 
 

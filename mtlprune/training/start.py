@@ -12,7 +12,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 
 SHOWN = 5  # unknown labels named by name
-SAME = ("name", "random", "context", "pooling", "fusion")
+SAME = ("name", "random", "context", "attention", "pooling", "fusion")
 """Settings of the encoder that make word vectors what decoders know."""
 
 
@@ -130,9 +130,10 @@ def _best_weights(folder: RunFolder) -> Path:
 def start_from(path: str, model: MultiTaskModel) -> None:
     """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
     source = MultiTaskModel.load(path)
-    own = {"head_means": model.encoder.head_means} if model.encoder.head_means is not None else {}  # not yet measured
+    constants = model.encoder.head_constants  # not yet measured
+    own = {} if constants is None else {"head_constants": constants}
     own |= {name: value for name, value in model.encoder.state_dict().items() if name.startswith("clones.")}
-    source.encoder.head_means = None
+    source.encoder.head_constants = None
     model.encoder.load_state_dict(source.encoder.state_dict() | own)
     for name, task in model.tasks.items():
         task.load_state_dict(source.tasks[name].state_dict())

@@ -50,7 +50,10 @@ def closed_form(trace: dissection.Trace, last: int) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize("family", POST_LN)
+FURTHER = ("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke")
+
+
+@pytest.mark.parametrize("family", [*POST_LN, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)])
 def test_parts_sum_to_hidden_states_with_padding_and_gates(tiny_encoder, family):
     for dtype, limit in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
         if family == "deberta" and dtype is torch.float64:

@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 import torch
 from head_models import WITH_SDPA, build, drawn, gated, run
-from tiny import FAMILIES, HEAD_FAMILIES, HEADS
+from tiny import FAMILIES, HEAD_FAMILIES, HEADS, HIDDEN
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads
+from mtlprune.encoder.abilities import abilities
+from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
+from mtlprune.tasks.products import Linear
 
 
 def in_pairs(layers: int) -> Tensor:
@@ -54,7 +56,7 @@ def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_
     gates, places = in_pairs(encoder.places.layers), encoder.places
     batch = encoder.collate(encoder.tokenize_all([["the", "old", "dog", "saw", "it"], ["cats"]]))
     zero = encoder(batch, gates).words
-    encoder.head_means = torch.randn(*gates.shape, places.width, generator=torch.Generator().manual_seed(1))
+    encoder.head_constants = torch.randn(*gates.shape, places.width, generator=torch.Generator().manual_seed(1))
     wanted = encoder(batch, gates).words
     assert apart(wanted, zero) > 1e-3
     if family in ("albert", "modernbert", "eurobert"):
@@ -66,7 +68,7 @@ def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_
     removed = copy.deepcopy(encoder)
     fold_means(encoder, gates)
     fold_gates(encoder.transformer, gates, places.kept)
-    assert apart(encoder(batch).words, wanted) <= 1e-5 and encoder.head_means is None
+    assert apart(encoder(batch).words, wanted) <= 1e-5 and encoder.head_constants is None
     fold_means(removed, gates)
     remove_heads(removed.transformer, gates)
     assert apart(removed(batch).words, wanted) <= 1e-5
@@ -99,11 +101,23 @@ def test_heads_put_back_are_closed_heads(family: str) -> None:
     assert shapes[0] == shapes[1] and apart(run(whole), run(cut)) <= 1e-6
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*HEAD_FAMILIES, "llama", "gpt2", "splinter"])
+def test_a_linear_layer_goes_on_top_where_transformers_have_no_more(family: str) -> None:
+    model, scores, labels = build(family), Linear(HIDDEN, 3), ["O", "B-X", "I-X"]
+    if "with a head" not in abilities(family).export:
+        with pytest.raises(EncoderError, match=r"is not one linear layer on the last|has no token classification"):
+            with_classifier(model, scores, labels)
+        return
+    classifier = with_classifier(model, scores, labels)
+    assert classifier.config.id2label == dict(enumerate(labels))
+    assert apart(run(classifier), scores(run(model))) <= 1e-6
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "llama", "gpt2", "t5"])
 def test_the_tokenizer_reads_texts_as_words_are_read(family: str, tiny_encoder, tmp_path: Path) -> None:
     encoder = Encoder.load(str(tiny_encoder(family)))
-    tokenizer, does = text_tokenizer(encoder, tiny_encoder(family))
-    assert does
+    tokenizer, advice = text_tokenizer(encoder, tiny_encoder(family))
+    assert not advice
     words = ["London", "dog", "unbelievably", "the", "xyz", "."]
     pieces = encoder.tokenize(words)
     with quiet():

@@ -63,8 +63,12 @@ def test_wrong_inputs_and_tokenizers_that_cannot_serve_are_refused(tiny_encoder)
     for tokens, rows, message in (
         (tokenizer, ROWS, "sentence 1 of 2 has no words"),
         (tokenizer, 5, "only 5 input embeddings"),
-        (PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]"), ROWS, "0 special tokens before"),
-        (PreTrainedTokenizerFast(tokenizer_object=backend), ROWS, "neither an unknown nor a mask"),
+        (
+            PreTrainedTokenizerFast(tokenizer_object=bare, unk_token="[UNK]"),
+            ROWS,
+            "no token of the kinds bos, cls, eos, pad",
+        ),
+        (PreTrainedTokenizerFast(tokenizer_object=backend), ROWS, "no token of the kinds unk, mask, pad, eos"),
         (PreTrainedTokenizerFast(tokenizer_object=empty, unk_token="[UNK]"), ROWS, "no vocabulary"),
     ):
         with pytest.raises(EncoderError, match=message):

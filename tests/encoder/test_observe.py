@@ -12,7 +12,7 @@ from tiny import FAMILIES, LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.heads import by_layer
+from mtlprune.encoder.families import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import BertConfig, GPT2Config, T5Config, ViTConfig
+from transformers import BartConfig, BertConfig, BloomConfig, ViTConfig
 
 from mtlprune.encoder import sources
 from mtlprune.encoder.model import Encoder, EncoderError
@@ -31,8 +31,8 @@ def rewrite(file: Path, changed: Callable[[dict[str, Tensor]], dict[str, Tensor]
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (GPT2Config(), "found the decoder type 'gpt2'"),
-        (T5Config(), "encoder-decoder type 't5'"),
+        (BloomConfig(), "found the decoder type 'bloom'"),
+        (BartConfig(), "encoder-decoder type 'bart'"),
         (BertConfig(is_decoder=True), "decoder type 'bert'"),
         (ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4), "takes input_ids, found ViTModel"),
     ],

@@ -365,7 +365,7 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
     run = prepared(settings, tmp_path / "run")
     model = MultiTaskModel.load(ungated.path)
     if closed == "mean":  # with factor ξ a head contributes ξ · output + (1 − ξ) · mean
-        model.encoder.head_means = measure_means(model.encoder, run.pieces)
+        model.encoder.head_constants = measure_means(model.encoder, run.pieces)
     slopes = torch.stack([one_at_a_time(run, model, row) for row in range(60)])
     total = slopes.abs().sum(0)
     expected = total / total.norm(dim=1, keepdim=True)
@@ -507,10 +507,10 @@ def test_means_are_measured_once_before_the_first_update(gated: Settings, ungate
     wanted = measure_means(run.model.encoder, run.pieces)
     folder = trained(settings, tmp_path / "run")
     weights, model = best_weights(folder), MultiTaskModel.load(folder.path)
-    assert torch.equal(weights.pop("encoder.head_means"), wanted) and wanted.abs().max() > 0.01
+    assert torch.equal(weights.pop("encoder.head_constants"), wanted) and wanted.abs().max() > 0.01
     assert not compare(best_weights(ungated), weights)["encoder"]  # the encoder learnt
-    assert torch.equal(model.encoder.head_means, wanted)  # what a closed head contributes is read back
+    assert torch.equal(model.encoder.head_constants, wanted)  # what a closed head contributes is read back
     annotated = model.annotate(list(corpus_of(settings)["dev"]))
     assert [s.pos for s in annotated] == [s.pos for s in folder.read_predictions("dev")]
     go_on = gated("pos", {"start": str(folder.path)}, method="none")  # a run that has no closed heads
-    assert prepared(go_on, tmp_path / "next").model.encoder.head_means is None
+    assert prepared(go_on, tmp_path / "next").model.encoder.head_constants is None

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.heads import by_layer
+from mtlprune.encoder.families import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
@@ -170,6 +170,7 @@ LIFTS = {
     "electra": "embeddings_project",
     "roformer": "embeddings_project",
     "albert": "encoder.embedding_hidden_mapping_in",
+    "rembert": "encoder.embedding_hidden_mapping_in",
 }
 
 
@@ -285,8 +286,7 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
         return bias
     projection = getattr(attention, family.qkv[2])
     if projection.bias is not None:
-        group = getattr(attention, family.grouping) if family.grouping else 1
-        rows = family.rows("value", range(len(kept)), len(kept), places.width, group).to(bias.device)
+        rows = family.rows("value", range(len(kept)), len(kept), places.width, places.groups[number]).to(bias.device)
         bias = bias + projection.bias[rows].view_as(bias)
     if family.value_bias and getattr(attention, family.value_bias, None) is not None:
         bias = bias + getattr(attention, family.value_bias).view_as(bias)
@@ -296,7 +296,9 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     if gates is None:
         return bias
     bias = bias * gates[number, list(kept)][:, None].to(bias)
-    return bias if encoder.head_means is None else bias + places.shifts(gates, encoder.head_means)[number].to(bias)
+    return (
+        bias if encoder.head_constants is None else bias + places.shifts(gates, encoder.head_constants)[number].to(bias)
+    )
 
 
 def _norm(module: Any, read: Tensor) -> Norm:

@@ -47,7 +47,7 @@ from mtlprune.analyses.probes.maths import (
     unit_vectors,
 )
 from mtlprune.analyses.probes.published import read_published
-from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, too_long
+from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, remarks, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
@@ -252,7 +252,7 @@ def measure(request: Request) -> Result:
     sources, corpus = find_sources(request.names), load_corpus(request.corpus)
     sentences = _read(corpus, modes, options.train_sentences, request.seed)
     data = _fitting(sentences, sources, corpus, request)
-    encoders, probed, rows = [], [], []
+    encoders, probed, rows, seen = [], [], [], list[str]()
     controls: dict[Any, Findings] = {}
     first: tuple[str, tuple] = ("", ())
     for number, source in enumerate(sources, 1):
@@ -270,6 +270,7 @@ def measure(request: Request) -> Result:
             probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
+            seen += remarks(subject)
     kinds = {items.task: items.kind for items in data.items["test"]}
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True
@@ -292,7 +293,7 @@ def measure(request: Request) -> Result:
         "seed": request.seed,
         "settings": {**options.model_dump(), "seed": request.seed, "device": request.device},
         "encoders": encoders,
-        "notes": notes,
+        "notes": [*seen, *notes],
     }
     if published is not None:
         about["published"], frames["published"] = published

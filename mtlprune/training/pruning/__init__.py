@@ -57,6 +57,11 @@ def check_pruning(run: NewRun) -> None:
             f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
             f"found {settings.keep}"
         )
+    if settings.closed == "resample" and settings.importance_of is not None:
+        raise ConfigError(
+            f"pruning.closed: resample goes with methods that learn or are given their heads, and "
+            f"{settings.method} ranks them by what a loss loses by a constant; take zero, mean or optimal"
+        )
     if settings.moves:
         make_penalty(config, model, 1)
     if settings.method == "stable":
@@ -126,9 +131,10 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     Raises:
         RunError: a run that cannot be read; the disk is full.
     """
-    settings, means = run.config.pruning, run.model.encoder.head_means
+    settings, means = run.config.pruning, run.model.encoder.head_constants
     if means is not None:
-        means.copy_(measure_means(run.model.encoder, run.pieces))
+        with torch.no_grad():
+            means.copy_(measure_means(run.model.encoder, run.pieces))
     if settings.method == "none" or settings.learns:
         return
     if settings.method == "given":

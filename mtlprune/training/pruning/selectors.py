@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mtlprune.config.config import Config
 from mtlprune.encoder.gates import Gates
-from mtlprune.encoder.interventions import measure_means
+from mtlprune.encoder.interventions import CONSTANT, measure_means, set_substitute
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.training.head_gradients import derivatives
@@ -45,7 +45,7 @@ class Finished:
 
     Attributes:
         model: the finished one, in evaluation mode.
-        means: of its heads, (L, A, d), with pruning.closed: mean; else None.
+        means: of its heads, (L, A, d), with pruning.closed: mean or optimal; else None.
         keep: how many heads a selector has to choose.
         rows: the sentences to choose by, at most pruning.importance_sentences, drawn by the seed; each has a layer.
 
@@ -57,7 +57,7 @@ class Finished:
         settings = run.config.pruning
         self.run, self.precision, self.keep = run, precision, cast(int, settings.keep)
         self.model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
-        self.means = measure_means(self.model.encoder, run.pieces) if settings.closed == "mean" else None
+        self.means = measure_means(self.model.encoder, run.pieces) if settings.closed in CONSTANT else None
         known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
         count = min(settings.importance_sentences, len(known))
         self._generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
@@ -158,7 +158,7 @@ def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     """
     settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
     encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
-    encoder.head_means = finished.means  # not those of the finished run
+    set_substitute(encoder, settings.closed, finished.means)  # not that of the finished run
     decoders = dict(finished.model.tasks.items())
     model = MultiTaskModel(encoder, decoders, make_gates(config, encoder)).to(device)  # type: ignore[arg-type]
     gates = cast(Gates, model.eval().gates[SHARED].train())

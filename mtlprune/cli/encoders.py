@@ -1,0 +1,46 @@
+"""mtlprune encoders: families of encoders, and what a name or folder is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mtlprune.cli.console import console, new_table
+
+
+def encoders(
+    name: Annotated[str | None, typer.Argument(metavar="[ENCODER]", help="A hub name, a folder, or minilm.")] = None,
+) -> None:
+    """List the families of encoders and what each supports; with ENCODER, say what that one is."""
+    from mtlprune.encoder.abilities import Abilities, abilities, table
+
+    grid = new_table(None, *Abilities._fields)
+    if name is None:
+        for row in table():
+            grid.add_row(*row)
+        console().print(grid)
+        typer.echo("Other encoders of transformers can be trained, without gates and analyses of heads.")
+        return
+
+    from mtlprune.encoder.families import FAMILIES
+    from mtlprune.encoder.model import Encoder
+    from mtlprune.encoder.sources import locate
+
+    encoder = Encoder.load(name, random=True)
+    kind, words = encoder.config.model_type, encoder.word_pieces
+    shown = encoder.tokenizer.convert_ids_to_tokens
+    typer.echo(f"{name}: {kind}, {locate(name)}")
+    if kind not in FAMILIES:
+        typer.echo("It can be trained, without gates and analyses of heads: where these lie is not known.")
+        return
+    places = encoder.places
+    size = f"{places.layers} layers × {places.heads}, each {places.width} wide, hidden size {encoder.hidden_size}"
+    before, after = (" ".join(shown(list(ids))) for ids in (words.before, words.after))
+    typer.echo(f"heads: {size}")
+    if text := encoder.remarks():
+        typer.echo(text)
+    typer.echo(f"sub-words at once: {encoder.limit}; around a sentence: {before} and {after}")
+    typer.echo(f"word dropout: {shown(words.mask)}")
+    grid.add_row(*abilities(kind))
+    console().print(grid)

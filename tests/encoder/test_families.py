@@ -1,0 +1,261 @@
+"""The contract of a family: gates, removal, observation, clones, ablations, export and which words are seen, each by an
+equality; one tiny model a family. tests/encoder/test_heads.py and its like put the first families through more."""
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import FURTHER, HEAD_FAMILIES, HEADS, LAYERS, LONG_TAIL
+from torch import Tensor
+from transformers import AutoModel, AutoModelForTextEncoding
+
+from mtlprune.encoder.clones import Clones
+from mtlprune.encoder.export import fold_gates, with_all_heads
+from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, by_layer, matrix
+from mtlprune.encoder.interventions import exchange, fit_constants, measure_means, set_substitute
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import observe
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.removal import KeptHeads, remove_heads
+from mtlprune.encoder.sources import quiet
+
+SENTENCES = [["the", "old", "dog", "saw", "London"], ["cats", "unbelievably"]]
+GATES = [
+    torch.tensor([[1.0, 0.0, 1.0, 0.5], [0.0, 0.0, 0.5, 1.0]]),  # of two groups one loses a head, one goes
+    torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.25, 0.0, 0.0, 1.0]]),
+    torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]),
+]
+DECODERS = [name for name in FURTHER if FAMILIES[name].pretrained == "causal"]
+GROUPED = [name for name in FURTHER if FAMILIES[name].grouping]
+
+
+def table(names: list[str]) -> pytest.MarkDecorator:
+    """Once for each of some families; those laid out as others are left to the slow tests."""
+    rows = [pytest.param(name, marks=pytest.mark.slow if name in LONG_TAIL else ()) for name in names]
+    return pytest.mark.parametrize("family", rows)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_encoder: Callable[[str], Path]) -> Callable[[str], Encoder]:
+    """A family's encoder, made once: change copies only."""
+    return cache(lambda family: Encoder.load(str(tiny_encoder(family)), attention="eager"))
+
+
+@torch.no_grad()
+def words(encoder: Encoder, gates: Tensor | None = None, sentences: list[list[str]] = SENTENCES) -> Tensor:
+    return encoder(encoder.collate(encoder.tokenize_all(sentences)), gates).words
+
+
+def without(encoder: Encoder, gates: Tensor, kept: KeptHeads | None = None) -> Encoder:
+    """A copy without the closed heads."""
+    smaller = copy.deepcopy(encoder)
+    smaller.head_map = remove_heads(smaller.transformer, gates, kept and kept.kept)
+    vars(smaller).pop("places", None)
+    return smaller
+
+
+def near(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_every_row_is_proved_here_or_with_the_first_families() -> None:
+    assert set(FAMILIES) == {*HEAD_FAMILIES, *FURTHER}
+
+
+@table(FURTHER)
+def test_gates_close_heads_and_closed_heads_go(family: str, loaded, tmp_path: Path) -> None:
+    """Gate 1 ≡ no gate; gate 0 ≡ removed, in a padded batch; saved and reloaded ≡ before; removed again ≡ both."""
+    encoder = loaded(family)
+    plain = words(encoder)
+    assert torch.equal(words(encoder, torch.ones(LAYERS, HEADS)), plain)
+    for place, gates in enumerate(GATES):
+        wanted = words(encoder, gates)
+        assert not torch.allclose(wanted, plain, atol=1e-3)
+        smaller = without(encoder, gates)
+        near(words(smaller), wanted)
+        smaller.save(tmp_path / str(place))
+        again = Encoder.load(str(tmp_path / str(place)), attention="eager")
+        assert torch.equal(words(again), words(smaller)) and again.head_map == smaller.head_map
+        further = torch.ones(LAYERS, HEADS)
+        further[:, 3] = 0
+        both = without(again, further, again.head_map)
+        near(words(both), words(encoder, gates * further))
+        both.save(tmp_path / f"{place}-both")
+        assert torch.equal(words(Encoder.load(str(tmp_path / f"{place}-both"), attention="eager")), words(both))
+    assert torch.equal(words(encoder), plain)
+
+
+@table(FURTHER)
+def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> None:
+    encoder = loaded(family)
+    outputs = by_layer(encoder.transformer, encoder.places.family.output)
+    given: list[Tensor] = []
+    handles = [output.register_forward_hook(lambda module, args, result: given.append(result)) for output in outputs]
+    batch = encoder.collate(encoder.tokenize_all(SENTENCES))
+    seen = observe(encoder, batch, want={"heads", "attention", "hidden"})
+    for handle in handles:
+        handle.remove()
+    for heads, output, result, maps in zip(seen.heads, outputs, given, seen.attention, strict=True):
+        columns = matrix(output).unflatten(1, heads.shape[2:])  # (H, n, d)
+        total = torch.einsum("blnd,hnd->blh", heads, columns)
+        near(total if output.bias is None else total + output.bias, result)
+        near(maps[0].sum(-1), torch.ones(maps.shape[1:3]))
+        assert maps[0].triu(1).any() == (encoder.sees == "full")
+    near(seen.word_vectors(seen.last)[:5] if encoder.sees == "full" else words(encoder)[:5], words(encoder)[:5])
+
+
+@table(FURTHER)
+def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path: Path) -> None:
+    encoder, gates = loaded(family), GATES[0]
+    batch = encoder.collate(encoder.tokenize_all(SENTENCES))
+    ids, mask = batch.input_ids, batch.attention_mask
+
+    def states(model) -> Tensor:
+        with torch.no_grad():
+            return model(input_ids=ids, attention_mask=mask).last_hidden_state[mask.bool()]
+
+    with encoder.gated(gates):
+        wanted = states(encoder.transformer)
+    folded = copy.deepcopy(encoder.transformer)
+    fold_gates(folded, gates, encoder.places.kept)
+    with quiet():
+        folded.save_pretrained(tmp_path)
+        auto = AutoModelForTextEncoding if family in ENCODER_DECODERS else AutoModel
+        near(states(auto.from_pretrained(tmp_path).eval()), wanted)
+    smaller = without(encoder, gates)
+    near(states(with_all_heads(smaller.transformer, smaller.head_map)), wanted)
+
+
+@table([name for name in FURTHER if name not in GROUPED])
+def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, loaded) -> None:
+    """What a clone adds is added to the weights of its task only."""
+    encoder = copy.deepcopy(loaded(family))
+    plain = words(encoder)
+    batch = encoder.collate(encoder.tokenize_all(SENTENCES))
+    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-4"], ["pos", "ner"])
+    with torch.no_grad():
+        one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
+        near(one.words, plain)
+        near(other.words, plain)
+        for name, delta in encoder.clones.deltas.items():
+            delta[1] = torch.randn(delta[1].shape, generator=torch.Generator().manual_seed(len(name)))
+        one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
+        near(one.words, plain)
+        assert not torch.allclose(other.words, plain, atol=1e-3)
+        encoder.clones.fold("ner")
+    encoder.clones = None
+    near(words(encoder), other.words)
+
+
+@table(DECODERS)
+def test_full_attention_sees_the_right_and_causal_does_not(family: str, loaded, tiny_encoder) -> None:
+    """Also of an unpadded batch, for which no mask is made; a word is its last sub-word where only that has seen it."""
+    changed = [[*SENTENCES[0][:-1], "nobody"], SENTENCES[1]]
+    causal, folder = loaded(family), str(tiny_encoder(family))
+    assert (causal.sees, causal.pooling) == ("causal", "last")
+    for attention in ("eager", "sdpa"):
+        full = Encoder.load(folder, sees="full", attention=attention)
+        assert (full.sees, full.pooling) == ("full", "mean")
+        for some in (slice(None), slice(1)):
+            before, after = words(causal, None, SENTENCES[some]), words(causal, None, changed[some])
+            assert torch.equal(before[:4], after[:4]) and not torch.allclose(before[4], after[4], atol=1e-3)
+            moved = words(full, None, SENTENCES[some])[:4] - words(full, None, changed[some])[:4]
+            assert (moved.abs().amax(1) > 1e-3).all()
+    pieces = causal.tokenize(SENTENCES[1])
+    row = torch.tensor([[*causal.frame.before, *pieces.ids.tolist(), *causal.frame.after]])
+    hidden = causal.transformer(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state[0]
+    ends = torch.tensor(pieces.counts).cumsum(0) - 1 + len(causal.frame.before)
+    near(words(causal, None, SENTENCES[1:]), hidden[ends])
+
+
+def test_which_words_are_seen_is_saved_and_refused_where_it_cannot_be(tiny_encoder, tmp_path: Path) -> None:
+    full = Encoder.load(str(tiny_encoder("llama")), sees="full")
+    full.save(tmp_path / "full")
+    again = Encoder.load(str(tmp_path / "full"))
+    assert again.sees == "full" and torch.equal(words(again), words(full))
+    assert Encoder.load(str(tmp_path / "full"), sees="causal").sees == "causal"
+    with pytest.raises(EncoderError, match="causal is for decoder-only models, and 'ernie' is an encoder"):
+        Encoder.load(str(tiny_encoder("ernie")), sees="causal")
+    with pytest.raises(EncoderError, match=r"encoder\.pooling: under causal attention the first sub-word"):
+        Encoder.load(str(tiny_encoder("llama")), pooling="first")
+
+
+@table(GROUPED)
+def test_heads_share_keys_as_long_as_groups_are_alike(family: str, loaded) -> None:
+    """Query heads 1 and 2 share a key and a value, 3 and 4 another; a group whose heads are all closed is gone."""
+    encoder = loaded(family)
+    assert encoder.places.groups == [2, 2]
+    open_heads = {(0, 1): (2, 1), (0, 2): (1, 2), (3,): (1, 1), (0, 1, 2): (1, 3), (0, 1, 2, 3): (2, 2), (): (1, 0)}
+    for kept, (group, values) in open_heads.items():
+        gates = torch.ones(LAYERS, HEADS)
+        gates[0] = 0
+        gates[0, list(kept)] = 1
+        smaller = without(encoder, gates)
+        near(words(smaller), words(encoder, gates))
+        attention = by_layer(smaller.transformer, smaller.places.family.attention)[0]
+        assert smaller.places.groups == [group, 2] == list(smaller.head_map.groups)
+        assert attention.v_proj.out_features == values * smaller.places.width
+
+
+def test_copies_of_keys_that_were_trained_apart_are_not_put_back(loaded) -> None:
+    smaller = without(loaded("llama"), torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0] * 4]))
+    attention = smaller.transformer.layers[0].self_attn
+    with torch.no_grad():
+        attention.k_proj.weight[0] += 1
+    with pytest.raises(EncoderError, match=r"were trained apart.*--remove"):
+        with_all_heads(smaller.transformer, smaller.head_map)
+
+
+@table(FURTHER)
+def test_checkpointing_and_autocast_give_the_same(family: str, tiny_encoder, loaded) -> None:
+    encoder = Encoder.load(str(tiny_encoder(family)), word_dropout=0.5).train()
+    batch = encoder.collate(encoder.tokenize_all(SENTENCES))
+    losses = []
+    for one in (encoder, copy.deepcopy(encoder)):
+        if losses:
+            if not one.transformer.supports_gradient_checkpointing:
+                pytest.skip("transformers has no gradient checkpointing for it")
+            one.use_checkpointing()
+        torch.manual_seed(1)
+        loss = one(batch, GATES[0]).words.square().sum()
+        loss.backward()
+        embeddings = one.transformer.get_input_embeddings().weight
+        assert embeddings.grad.any()
+        losses.append((loss.detach(), embeddings.grad))
+    assert torch.equal(losses[0][0], losses[1][0])
+    near(losses[0][1], losses[1][1])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        half = words(loaded(family))
+    assert half.dtype == torch.float32 and (half - words(loaded(family))).norm() < 0.15 * words(loaded(family)).norm()
+
+
+@table(FURTHER)
+def test_kinds_of_ablation_act(family: str, loaded) -> None:
+    """Resample with the same sentence ≡ exchange with it ≡ no ablation; each kind changes what closed heads give, and
+    the constant that is fitted loses no more than the mean on what it was fitted on."""
+    encoder, gates = copy.deepcopy(loaded(family)), GATES[1].round()
+    encoder.requires_grad_(False)
+    plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
+    batch = encoder.collate(pieces)
+    own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
+    with torch.no_grad(), encoder.places.gated(gates, encoder.outputs_elsewhere(batch, own)):
+        near(encoder(batch).words, plain)
+    with torch.no_grad():
+        near(exchange(encoder, batch, batch, gates).words, plain)
+    results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
+
+    def loss() -> Tensor:
+        return (encoder(batch, gates).words - plain).square().sum()
+
+    constants = fit_constants(encoder, [loss], means, steps=8)
+    assert encoder.head_constants is None and torch.equal(words(encoder, gates), results["zero"])
+    for kind, substitute in (("mean", means), ("optimal", constants), ("resample", None)):
+        set_substitute(encoder, kind, substitute)
+        results[kind] = words(encoder, gates)
+    apart = [(one, other) for one in results for other in results if one < other]
+    assert all(not torch.allclose(results[one], results[other], atol=1e-4) for one, other in apart)
+    losses = {kind: float((values - plain).square().sum()) for kind, values in results.items()}
+    assert losses["optimal"] < losses["mean"]
