@@ -340,6 +340,17 @@ def ewt5(out: Out, sources: Sources, overwrite: Overwrite = False) -> None:
         store(splits, out, name="ewt5", licence=LICENCE, sources=digests, overwrite=overwrite)
 
 
+@builders.command("masc", short_help="MASC 1 with PropBank's roles: POS, CON, SRL, NER.")
+def masc(out: Out, sources: Sources, overwrite: Overwrite = False) -> None:
+    """Join trees and names of MASC 1 and roles of PropBank."""
+    from mtlprune.corpora.masc import LICENCE, build_masc
+
+    with building("building masc", out, overwrite):
+        splits, digests, left_out = build_masc(sources, tell)
+        about: dict[str, Any] = {"licence": LICENCE, "sources": digests, "left_out": left_out}
+        store(splits, out, name="masc", overwrite=overwrite, **about)
+
+
 @builders.command("ontonotes5", short_help="OntoNotes 5 of a licence holder, all five layers.")
 def ontonotes5(
     out: Out,

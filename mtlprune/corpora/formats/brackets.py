@@ -155,6 +155,11 @@ def bare_label(label: str) -> str:
     return category[0] if category else label
 
 
+def unescaped(word: str) -> str:
+    """The word of a leaf as the text has it: brackets for -LRB- and the like, / and * for ``\\/`` and ``\\*``."""
+    return BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*")
+
+
 def read_ptb(
     path: Path,
     *,
@@ -199,7 +204,7 @@ def read_ptb(
                     continue
                 con = drop_root(spans, len(words))
                 if unescape:
-                    words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
+                    words = list(map(unescaped, words))
                 known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
                 with formats.on_lines(path, [(line, None)]):
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()

@@ -86,15 +86,20 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
         CorpusError: with ``source`` and line.
     """
     for index, block in enumerate(blocks(decode_lines(data, source))):
-        rows = [cells_of(line.text) for line in block]
-        _check_rows(source, block, rows, document or rows[0][0], index)
-        with on_lines(source, block, "parse bits"):
-            con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
-        srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
-        tags = tuple(row[4] for row in rows)
-        with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
-            Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
-        yield Skeleton(tags, con, srl, source, block[0].number)
+        yield parse_skeleton(block, source, index, document)
+
+
+def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
+    """Read the rows of the sentence ``index`` of a skeleton file, as :func:`parse_skeletons` does."""
+    rows = [cells_of(line.text) for line in block]
+    _check_rows(source, block, rows, document or rows[0][0], index)
+    with on_lines(source, block, "parse bits"):
+        con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
+    srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
+    tags = tuple(row[4] for row in rows)
+    with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
+        Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
+    return Skeleton(tags, con, srl, source, block[0].number)
 
 
 def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
