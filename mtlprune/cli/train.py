@@ -15,6 +15,7 @@ import typer
 from mtlprune.cli.check import check_settings, start_and_pruning
 from mtlprune.cli.console import Overrides, Scale, console, new_table, rank, say, shown_log
 from mtlprune.config import ConfigError
+from mtlprune.corpora.store import read_info
 from mtlprune.io.files import RunError, json_text, make_room, write_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def train(
     from mtlprune.runs.folder import RunFolder
 
     terminal, folders = console(), []
-    asked = [[*(overrides or []), *seed] for seed in _seeds(seeds, overrides or ())]
+    tasks = _tasks_there(load_config(config, overrides or ()), terminal)
+    asked = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
     for settings in [load_config(config, one) for one in asked]:  # all are checked before the first is trained
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
         folder = RunFolder(place or default_folder(settings))
@@ -59,6 +61,19 @@ def train(
             terminal.print(_best_table(settings, folder))
     if len(folders) > 1:
         terminal.print(f"compare them: mtlprune table {shlex.join(folders)}")
+
+
+def _tasks_there(config: Config, terminal: Console) -> list[str]:
+    """An override that names the tasks whose layers the corpus has; none where tasks are named or all are there."""
+    if "tasks" in config.model_fields_set:
+        return []
+    known = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
+    there = [task for task in config.tasks if known.get(task)]
+    if not there or len(there) == len(config.tasks):
+        return []
+    lacking = ", ".join(task for task in config.tasks if task not in there)
+    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(there)}, as tasks= could say")
+    return [f"tasks={','.join(there)}"]
 
 
 def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
