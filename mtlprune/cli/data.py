@@ -325,6 +325,23 @@ def hf(
         store(splits, out, overwrite=overwrite, **about)
 
 
+@builders.command("machamp", short_help="The data sets of a MaChAmp configuration.")
+def machamp(
+    config: Annotated[Path, typer.Argument(help="A dataset configuration, such as configs/ewt.json.")],
+    out: Out,
+    repair: Repair = False,
+    name: Name = None,
+    licence: Licence = "unknown",
+    overwrite: Overwrite = False,
+) -> None:
+    """Read the data sets of a MaChAmp configuration: tasks of the types seq, seq_bio and dependency."""
+    from mtlprune.corpora.machamp import build_machamp
+
+    with building("reading the data sets", out, overwrite):
+        splits, mixed, about = build_machamp(config, repair, tell)
+        store(splits, out, mixed, name=name or out.name, licence=licence, overwrite=overwrite, **about)
+
+
 # -- corpora that we know ---------------------------------------------------------------------------------------------
 
 
