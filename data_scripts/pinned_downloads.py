@@ -134,8 +134,8 @@ def fetch_tree(url: str, out: Path, only: str, suffix: str, tree: str) -> Path:
         archive.unlink(missing_ok=True)
 
 
-def extract_tree(archive: Path, out: Path, only: str, suffix: str, tree: str) -> Path:
-    """Make ``out`` of the files below the folder ``only`` of an archive whose names end in ``suffix``.
+def extract_tree(archive: Path, out: Path, only: str, suffix: str | tuple[str, ...], tree: str) -> Path:
+    """Make ``out`` of the files below the folder ``only`` of an archive whose names end in ``suffix`` (one of several).
 
     It takes the place of what is there only when it is complete and verified.
 
@@ -151,7 +151,8 @@ def extract_tree(archive: Path, out: Path, only: str, suffix: str, tree: str) ->
         with replacing_folder(out) as beside, tarfile.open(archive) as tar:
             found = [m for m in tar if m.name.startswith(prefix) and m.name.endswith(suffix) and not m.isdir()]
             if not found:
-                raise CorpusError(f"{archive}: holds no file {only}/...{suffix}; is it the right archive?")
+                ending = suffix if isinstance(suffix, str) else suffix[0]
+                raise CorpusError(f"{archive}: holds no file {only}/...{ending}; is it the right archive?")
             for member in found:
                 if not member.isfile():
                     what = "a link, a device or a pipe, expected files and folders"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conll2012_files import small_corpus
 from served import Server, script, serving, tar
-from shared_corpora import EWT, needs
+from shared_corpora import CORPORA, EWT, needs
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import load_corpus
@@ -229,6 +229,29 @@ def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFi
     next((downloads / "propbank").rglob("*.gold_skel")).write_text("changed")
     with pytest.raises(ewt5.CorpusError, match=r"expected git tree 94b8c0f.*remove the folder"):
         ewt5.download(downloads, "early", mirror.url, mirror.url)
+
+
+@needs("masc")
+def test_masc_from_a_mirror(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the archives hold beside our documents is not taken, and nothing is fetched twice."""
+    masc = script("masc")
+    with serving() as mirror:
+        for address, inside, name in (
+            (f"/oanc/masc/tar.gz/{masc.MASC_COMMIT}", f"masc-{masc.MASC_COMMIT}/1", "masc_1"),
+            (f"/{ewt5.PROPBANK_ARCHIVE}", f"{ewt5.PROPBANK}/data/oanc", "masc_gold_skel"),
+        ):
+            with tarfile.open(CORPORA / "masc" / f"{name}.tar.xz") as held:
+                files = {f"{inside}/{m.name}": held.extractfile(m).read() for m in held if m.isfile()}  # type: ignore[union-attr]
+            content = tar(files | {f"{inside}/txtfiles/wsj_1.txt": b"not wanted"})
+            mirror.addresses[address] = lambda content=content: content
+        options = ["--out", str(tmp_path / "masc"), "--downloads", str(tmp_path / "sources")]
+        for _ in range(2):
+            assert masc.main([*options, "--archive-base-url", mirror.url, "--overwrite"]) == 0
+        assert len(mirror.asked) == 2
+    assert "train 4265, dev 402, test 480 sentences" in capsys.readouterr().out
+    assert not list((tmp_path / "sources").rglob("wsj*"))
+    next((tmp_path / "sources" / "txtfiles").iterdir()).write_text("changed")
+    assert masc.main([*options, "--overwrite"]) == 2 and "expected git tree" in capsys.readouterr().err
 
 
 def test_ontonotes5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,8 @@ TAKES: dict[str, frozenset[str]] = {
     "merge": frozenset({"name"}),
     "ewt5": frozenset(),
     "ontonotes5": frozenset({"dep"}),
+    "masc": frozenset(),
+    "machamp": frozenset({"repair", "name", "licence"}),
     "grammar": frozenset({"train", "dev", "test", "seed"}),
 }
 """Format, or known corpus → the options that say something of it."""
@@ -153,7 +155,8 @@ def build(
     conllu (CoNLL-U, CoNLL-U Plus), columns (a word a line), brackets (trees), propbank (CoNLL-2012, CoNLL-2005,
     PropBank), jsonl (what `mtlprune predict` writes), hf (a Hugging Face data set: a folder, Parquet or JSON, or
     NAME[:SUBSET][@REVISION] of the hub), merge (corpora that are built: layers of sentences with equal words are
-    joined); or a known corpus: ewt5 FOLDER, ontonotes5 FOLDER, grammar.
+    joined); or a known corpus: ewt5 FOLDER, masc FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads a configuration of
+    MaChAmp's data sets.
     """
     given = dict[str, Any](train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc)
     given |= dict[str, Any](repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence)
@@ -315,10 +318,28 @@ def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     return splits, {"licence": licence, "sources": sources, "mixed": mixed}
 
 
+def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+    """Join trees and names of MASC 1 and roles of PropBank."""
+    from mtlprune.corpora.masc import LICENCE, build_masc
+
+    splits, digests, left_out = build_masc(_one("masc", files), tell)
+    return splits, {"name": "masc", "licence": LICENCE, "sources": digests, "left_out": left_out}
+
+
+def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+    """Read the data sets of a MaChAmp configuration: tasks of the types seq, seq_bio and dependency."""
+    from mtlprune.corpora.machamp import build_machamp
+
+    splits, mixed, about = build_machamp(_one("machamp", files), options.get("repair", False), tell)
+    return splits, {"licence": options.get("licence", "unknown"), "mixed": mixed, **about}
+
+
 KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
     "merge": merge,
     "ewt5": ewt5,
     "ontonotes5": ontonotes5,
+    "masc": masc,
+    "machamp": machamp,
     "grammar": grammar,
 }
 """What is no format of files → its builder, by the files and options that are given."""

@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 
@@ -23,6 +24,7 @@ from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
 
 if TYPE_CHECKING:
+    from mtlprune.corpora.machamp import ColumnFile
     from mtlprune.runs.folder import RunFolder
 
 PLUS = (".conllup", ".cupt")
@@ -59,6 +61,14 @@ def predict(
         Literal["jsonl", "conllu", "text"] | None,
         typer.Option("--input", help="What the file holds; if not given, its suffix says it."),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Of a file in columns, as for data build; those that the run predicts are written in place.",
+            show_default=False,
+        ),
+    ] = None,
     device: Device = None,
     longest_con: Annotated[
         int | None,
@@ -72,15 +82,19 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come.
 
-    CoNLL-U that is written as CoNLL-U keeps its lines, but for the columns that the run predicts.
+    CoNLL-U that is written as CoNLL-U keeps its lines, but for the columns that the run predicts; so does any file in
+    columns with --columns.
     """
     from mtlprune.cli.display import counted
     from mtlprune.runs.folder import RunFolder
 
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
-    kind = _kind_of_output(out, format_, terminal.is_terminal)
+    in_place = _column_file(folder, file, columns) if columns is not None else None
+    kind = _kind_of_output(out, "columns" if in_place else format_, terminal.is_terminal)
     left_out = _without_column(folder, kind)
+    if in_place:
+        left_out = [task for task in folder.read_config()["tasks"] if task not in in_place.layers]
     skipped = 0
 
     def warn(line: str) -> None:
@@ -92,18 +106,23 @@ def predict(
         warn(f"warning: skipped: {error}")
 
     if left_out:
-        warn(f"left out: {', '.join(left_out)}; CoNLL-U has no place for them, jsonl has")
+        place = "--columns names" if in_place else "CoNLL-U has"
+        warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
     with contextlib.ExitStack() as files:
         stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
-        sentences = read_sentences(
-            file, stream, input_ or _kind_of_file(file), skip if skip_bad else None, warn, input_ is not None
-        )
+        if in_place:
+            sentences = in_place.sentences()
+        else:
+            kind_of_input = input_ or _kind_of_file(file)
+            sentences = read_sentences(
+                file, stream, kind_of_input, skip if skip_bad else None, warn, input_ is not None
+            )
         groups = _grouped(sentences)
         first = next(groups, None)
         if first is None:
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
         annotate = _annotator(folder, file, left_out, device, longest_con, warn)
-        write = _writer(out, kind, files, folder)
+        write = _writer(out, kind, files, folder, in_place)
         _, advance = files.enter_context(counted(counter="sentences", bar=bar))
         count = 0
         for group in itertools.chain([first], groups):
@@ -127,6 +146,12 @@ def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) ->
     if format_ is not None or FORMS[suffix] == "conllu":
         return format_ or "conllu"
     return "text" if out is None and on_terminal else "jsonl"
+
+
+def _column_file(folder: RunFolder, file: Path, columns: str) -> ColumnFile:
+    from mtlprune.corpora.machamp import ColumnFile
+
+    return ColumnFile(file, columns, folder.read_config()["tasks"])
 
 
 def _without_column(folder: RunFolder, kind: str) -> list[str]:
@@ -186,7 +211,7 @@ def _kind_of_file(file: Path) -> str:
 
 
 def _writer(
-    out: Path | None, kind: str, files: contextlib.ExitStack, folder: RunFolder
+    out: Path | None, kind: str, files: contextlib.ExitStack, folder: RunFolder, in_place: ColumnFile | None
 ) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
     from mtlprune.cli.display import PlainConsole, print_sentence
@@ -203,6 +228,10 @@ def _writer(
         page = PlainConsole(file=stream, width=120)
         if kind == "conllu" and out.suffix.lower() in PLUS:
             stream.write(f"# global.columns = {' '.join(COLUMNS).upper()}\n")
+
+    if in_place:
+        files.callback(in_place.finish, stream)
+        return partial(in_place.write, stream=stream)
 
     def write(sentences: list[Sentence]) -> None:
         for sentence in sentences:

@@ -14,7 +14,7 @@ import typer
 from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import ADVANCED, Overrides, console, new_table, next_command, say, shown_log
 from mtlprune.config import ConfigError, tree_of
-from mtlprune.corpora.store import read_info
+from mtlprune.corpora.store import INFO, read_info
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,13 +58,14 @@ def train(
     from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs.folder import RunFolder
 
-    asked = [[*(overrides or []), *seed] for seed in _seeds(seeds, overrides or ())]
+    terminal, folders = console(), []
+    tasks = _tasks_there(load_config(config, overrides or ()), terminal)
+    asked = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
     every = [load_config(config, one) for one in asked]  # all are checked before the first is trained
     if everything:
         return say("\n".join(every[0].commented()))
     if dry_run:
         return show_plan(every[0])
-    terminal, folders = console(), []
     for settings in every:
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
         folder = RunFolder(place or default_folder(settings))
@@ -75,6 +76,19 @@ def train(
     splits = read_info(folders[0].corpus_path())["splits"]
     split, dev = "test" if "test" in splits else "", every[0].data.dev
     next_command(terminal, *(("evaluate", *runs, "--split", split) if split else ("table", *runs, "--split", dev)))
+
+
+def _tasks_there(config: Config, terminal: Console) -> list[str]:
+    """An override that names the tasks whose layers the corpus has; none where tasks are named or all are there."""
+    if "tasks" in config.model_fields_set or not (Path(config.data.path) / INFO).is_file():
+        return []
+    known = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
+    there = [task for task in config.tasks if known.get(task)]
+    if not there or len(there) == len(config.tasks):
+        return []
+    lacking = ", ".join(task for task in config.tasks if task not in there)
+    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(there)}, as tasks= could say")
+    return [f"tasks={','.join(there)}"]
 
 
 def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:

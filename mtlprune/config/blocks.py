@@ -49,7 +49,7 @@ class EncoderConfig(Block):
     """Which encoder, and how words are read off it."""
 
     name: str = "minilm"
-    """A Hugging Face name, a local folder, or `minilm` for the encoder of the extra `minilm`."""
+    """A Hugging Face name, a local folder, or `minilm` or `mpnet`, which come in packages (docs/encoder.md)."""
     revision: str | None = None
     """A commit, tag or branch of a Hugging Face name (the main branch, if not given)."""
     random: bool = False

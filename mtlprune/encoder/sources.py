@@ -1,4 +1,4 @@
-"""Sources of encoders: the Hugging Face hub, a folder, or the package behind the short name ``minilm``."""
+"""Sources of encoders: the Hugging Face hub, a folder, or the packages behind ``minilm`` and ``mpnet``."""
 
 import difflib
 import importlib.util
@@ -32,6 +32,7 @@ from transformers.utils import logging as hf_logging
 
 from mtlprune.corpora import answers
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, Attention, attention_of, by_layer, set_attention
+from mtlprune.encoder.mpnet import MPNET, MPNET_HUB, MPNET_LICENCE, mpnet
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import SUMS, read_json, reading, verify_file, verify_sums
@@ -84,11 +85,13 @@ def locate(name: str) -> str:
     """Turn the name a user gives into what ``from_pretrained`` takes: a folder or a hub name.
 
     Raises:
-        EncoderError: the package behind ``minilm`` is missing, or a path leads nowhere.
-        RunError: the weights in that package were altered.
+        EncoderError: a package behind ``minilm`` or ``mpnet`` is missing, or a path leads nowhere.
+        RunError: the weights in it were altered.
     """
     if name == MINILM:
         return str(_minilm())
+    if name == MPNET:
+        return str(mpnet())
     folder = Path(name).expanduser()
     if folder.is_dir():
         return str(folder)
@@ -127,6 +130,8 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
     """The name of an encoder on the hub, and its licence as its README says; None where that is not known here."""
     if name == MINILM:
         return MINILM_HUB, MINILM_LICENCE
+    if name == MPNET:
+        return MPNET_HUB, MPNET_LICENCE
     local = Path(name).expanduser()
     readme = local / "README.md" if local.is_dir() else try_to_load_from_cache(name, "README.md", revision=revision)
     known = metadata_load(readme) if readme and Path(str(readme)).is_file() else None
@@ -234,7 +239,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 def commit_of(name: str, revision: str | None = None) -> str | None:
     """The commit of the hub that a revision of an encoder read just now is; None of what is not from the hub."""
-    if name == MINILM or Path(name).expanduser().is_dir():
+    if name in (MINILM, MPNET) or Path(name).expanduser().is_dir():
         return None
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     return Path(cached).parent.name if isinstance(cached, str) else None

@@ -52,6 +52,17 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_
 
 
 @pytest.mark.slow
+def test_tasks_are_the_layers_that_the_corpus_has(mtlprune, lab, tmp_path):
+    """Where nobody names tasks; else those that are named."""
+    (file := tmp_path / "few.conll").write_text("Ann N B-PER\nsings V O\n\n" * 4)
+    columns = "--columns", "word,pos,ner", "--split", "50/50/0"
+    mtlprune("data", "build", "columns", file, *columns, "--out", tmp_path / "few").done()
+    end = f"data.path={tmp_path / 'few'}", "train.epochs=1", "--out", tmp_path / "run"
+    mtlprune("train", lab.config, "tasks=pos,dep", *end).refuses("no sentence has the layer dep; train without")
+    assert "has no dep, con, srl: trained are pos, ner" in mtlprune("train", lab.config, *end).done().out
+    assert RunFolder(tmp_path / "run").read_config()["tasks"] == ["pos", "ner"]
+
+
 def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_path):
     """A real process, Ctrl-C after its first epoch; then the same command again."""
     command = ["train", str(lab.config), "--out", str(tmp_path / "run")]

@@ -166,6 +166,7 @@ def read_columns(
     tell: Callable[[str], None] = lambda line: None,
     skip: formats.Skip | None = None,
     unread: Container[str] = (),
+    unlabelled: str = "_",
 ) -> Iterator[Sentence]:
     """Read a file with a word a line, its columns between tabs where most of its lines have one, else between blanks
     and tabs; any other space belongs to a word.
@@ -183,6 +184,7 @@ def read_columns(
         tell: is given what the file was taken for, and what was converted.
         skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
         unread: layers to leave out.
+        unlabelled: the tag that ``_`` stands for in columns of tags; unknown, if not given.
 
     Raises:
         CorpusError: with file, line and column.
@@ -190,7 +192,7 @@ def read_columns(
     columns = without(columns, unread)
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
     place_of = {column: place for place, column in enumerate(columns)}
-    table = _Table(path, columns)
+    table = ColumnTable(path, columns)
     tell(f"{path}: columns stand between {'tabs' if table.tabs else 'blanks'}")
 
     def of_column(column: FileColumn) -> Iterator[list[str]]:
@@ -201,6 +203,8 @@ def read_columns(
     for name, rows, cells in table.sentences(skip):
         with formats.skipping(skip):
             values = {columns[place]: [row[place] for row in cells] for place in plain}
+            for column in (column for column in values if column.kind == "tags"):
+                values[column] = [unlabelled if cell == "_" else cell for cell in values[column]]
             sentence = assemble(str(path), rows, name, values, notation)
             if columns[-1].kind == "frames":
                 srl = _frames(str(path), rows, cells, columns)
@@ -213,7 +217,7 @@ def read_columns(
         tell(f"{path}: {line}")
 
 
-class _Table:
+class ColumnTable:
     """The rows of a file in columns.
 
     Attributes:

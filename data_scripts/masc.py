@@ -1,0 +1,106 @@
+"""Download the two sources of MASC, verify them, join them, store the corpus.
+
+    python data_scripts/masc.py --out data/masc [--downloads data/downloads/masc]
+
+Both commits are pinned, and what is taken from their archives is verified by its git tree ids. What is already
+downloaded and verified is not fetched again. The corpus is CC BY-SA 4.0; README.md says whom to cite.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from pinned_downloads import extract_tree, fetch, git_tree_id
+
+from mtlprune.cli import data
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.ewt5 import PROPBANK_COMMIT
+from mtlprune.corpora.masc import MASC_COMMIT, documents
+from mtlprune.corpora.store import check_free
+from mtlprune.errors import MtlpruneError
+
+log = logging.getLogger("masc")
+
+ARCHIVES = "https://codeload.github.com"
+TREES = {
+    f"oanc/masc/tar.gz/{MASC_COMMIT}": {
+        f"masc-{MASC_COMMIT}/1/original-annotations/Penn_Treebank": "0b0a46477c97355f9397d749481600b4f8103dca",
+        f"masc-{MASC_COMMIT}/1/txtfiles": "760eb8617e1e06a1c8c4821f3696d5ece9c8b8ca",
+        f"masc-{MASC_COMMIT}/1/ne-person": "4c819e36577505d3b673098f164cd00e5564af03",
+        f"masc-{MASC_COMMIT}/1/ne-organization": "e5b2699d658eac41d6770380b753acfa8afd9e61",
+        f"masc-{MASC_COMMIT}/1/ne-location": "7d4e07fe45af07299b642f667f81e7f1e50bb734",
+        f"masc-{MASC_COMMIT}/1/ne-date": "c143f28c1a98437545e58c078ce12fec0e261786",
+    },
+    f"propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}": {
+        f"propbank-release-{PROPBANK_COMMIT}/data/oanc/masc": "7f1694b28c635621c5e835649b2fac6f6b1a47a1",
+    },
+}
+"""Archive → its folders → the git tree id of the files of our documents in them."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the script; the exit code is 2 after a message in words."""
+    options = _parse(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        check_free(options.out, options.overwrite)
+        download(options.downloads, options.archive_base_url)
+        data.masc(options.out, options.downloads, options.overwrite)
+    except MtlpruneError as error:
+        print(f"masc: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Download, verify and join the sources of MASC.")
+    parser.add_argument("--out", type=Path, required=True, help="the corpus folder to make")
+    parser.add_argument(
+        "--downloads", type=Path, default=Path("data/downloads/masc"), help="where the sources are kept"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the corpus at --out")
+    parser.add_argument("--archive-base-url", default=ARCHIVES, help="mirror of %(default)s")
+    return parser.parse_args(arguments)
+
+
+def download(folder: Path, archives: str = ARCHIVES) -> None:
+    """Bring the files of our documents into ``folder``, verified; what is there already stays.
+
+    Raises:
+        CorpusError: a download failed or is not what was pinned; nothing of it is kept.
+    """
+    for address, trees in TREES.items():
+        missing = {inside: tree for inside, tree in trees.items() if not _is_there(folder / Path(inside).name, tree)}
+        if not missing:
+            continue
+        url, archive = f"{archives.rstrip('/')}/{address}", folder / ".archive.tar.gz"
+        log.info("%s", url)
+        try:
+            fetch(url, archive, None)
+            for inside, tree in missing.items():
+                extract_tree(archive, folder / Path(inside).name, inside, wanted(), tree)
+        finally:
+            archive.unlink(missing_ok=True)
+
+
+def _is_there(target: Path, tree: str) -> bool:
+    """True where the files lie. Raises CorpusError where others do."""
+    if not target.exists():
+        return False
+    if (actual := git_tree_id(target)) != tree:
+        raise CorpusError(f"{target}: expected git tree {tree}, found {actual}; remove the folder")
+    return True
+
+
+def wanted() -> tuple[str, ...]:
+    """How the names of the files of our documents end: those of the Wall Street Journal, whose text is the LDC's, and
+    some without trees lie beside them."""
+    endings = (".mrg", ".mrg.txt", ".ascii-1-NEW.mrg", ".txt", "-NE.xml", ".gold_skel")
+    names = [document.name for document in documents()]
+    names += [name.replace("-ms98", "-UTF16-ms98") for name in names if name.startswith("sw")]
+    return tuple(f"/{name}{ending}" for name in names for ending in endings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""MaChAmp's dataset configurations: which files, and which column holds the words and each task's labels.
+
+splits, mixed, about = build_machamp(Path("configs/ewt.json"), repair=False, tell=print)
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.build import Files, Splits, merge, read_files, with_own_ids
+from mtlprune.corpora.formats import read_lines
+from mtlprune.corpora.formats.brackets import stars_from_spans
+from mtlprune.corpora.formats.columns import REST, SKIP, WORD, ColumnTable, FileColumn, parse_columns, read_columns
+from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.io.files import reading
+from mtlprune.io.strict import parse_json
+from mtlprune.layers import LayerError, check_layer
+from mtlprune.sentence import Sentence
+
+Tell = Callable[[str], None]
+KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
+"""MaChAmp's type of task → the kind of its layer."""
+PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
+READ = {*PATHS.values(), "word_idx", "tasks"}
+UNLABELLED = "-"
+"""The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
+
+
+class Dataset(NamedTuple):
+    """One data set: its files by split, and the columns as ``--columns`` writes them."""
+
+    name: str
+    paths: dict[str, str]
+    columns: str
+
+
+def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Collection[str], dict[str, Any]]:
+    """Read every data set of a configuration; of several, the sentences with equal words are joined.
+
+    Args:
+        config: MaChAmp's JSON, with lines of comment. Paths in it hold from the working folder, from its own folder or
+            from the one above.
+        repair: read tags of spans as conlleval does.
+        tell: is given the columns of each data set, and what is left out.
+
+    Returns:
+        the sentences of each split, the layers whose labels differ between data sets, the sources with checksums.
+
+    Raises:
+        CorpusError: no such configuration, no data set that can be read, a malformed file.
+    """
+    corpora: dict[str, Splits] = {}
+    sources: dict[str, str] = {}
+    for dataset in read_config(config, tell):
+        paths = {split: [_located(config, path)] for split, path in dataset.paths.items()}
+        columns = parse_columns(dataset.columns)
+
+        def read(path: Path, columns: Sequence[FileColumn] = columns) -> Iterable[Sentence]:
+            return read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
+
+        corpora[dataset.name], about = read_files(Files(apart=paths), read, tell)
+        sources |= about["sources"]
+    if len(corpora) == 1:
+        return next(iter(corpora.values())), (), {"sources": sources}
+    splits, mixed = merge(corpora, tell)
+    counted = {Path(path).stem for path in sources}
+    return with_own_ids(splits, tell, counted), mixed, {"sources": sources}
+
+
+def read_config(config: Path, tell: Tell) -> list[Dataset]:
+    """The data sets of a configuration. Raises CorpusError."""
+    text = "\n".join(re.sub(r"^\s*//.*", "", line.text) for line in read_lines(config))
+    with reading(config, CorpusError, "expected MaChAmp's dataset configuration"):
+        tree = parse_json(text)
+    if not isinstance(tree, dict) or not all(isinstance(settings, dict) for settings in tree.values()):
+        raise CorpusError(
+            f"{config}: expected data sets by name, each with its settings, as MaChAmp's configurations have"
+        )
+    datasets = [dataset for name, settings in tree.items() if (dataset := _dataset(config, name, settings, tell))]
+    if not datasets:
+        raise CorpusError(f"{config}: expected a data set with word_idx and tasks of {', '.join(KINDS)}, found none")
+    return datasets
+
+
+def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
+    """One data set; None, told, where none of it can be read."""
+    left_out = [key for key in settings if key not in READ]
+    tasks = settings.get("tasks")
+    if not isinstance(settings.get("word_idx"), int) or not isinstance(tasks, dict):
+        tell(f"{name}: left out, as it has no word_idx with tasks of words")
+        return None
+    columns = {settings["word_idx"]: WORD}
+    for task, own in tasks.items():
+        kind, place = KINDS.get(own.get("task_type", "")), own.get("column_idx")
+        if kind is None or not isinstance(place, int):
+            left_out.append(f"{task} ({own.get('task_type')})")
+            continue
+        for offset, text in enumerate(("head", "relation") if kind == "tree" else (_layer(config, task, kind),)):
+            if (taken := columns.setdefault(place + offset, text)) != text:
+                raise CorpusError(
+                    f"{config}: {name}, {task}: column {place + offset} is {taken} already; give it one task"
+                )
+    if left_out:
+        tell(f"{name}: left out: {', '.join(left_out)}")
+    if len(columns) == 1:
+        return None
+    texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
+    tell(f"{name}: the columns are {','.join([*texts, REST])}")
+    paths = {split: settings[key] for split, key in PATHS.items() if key in settings}
+    return Dataset(name, paths, ",".join([*texts, REST]))
+
+
+def _layer(config: Path, task: str, kind: str) -> str:
+    try:
+        check_layer(task, kind)
+    except LayerError as error:
+        raise CorpusError(f"{config}: {task}: {error}; rename the task") from None
+    return f"{task}:{kind}"
+
+
+def _located(config: Path, path: str) -> str:
+    folder = config.resolve().parent
+    places = (base / path for base in (Path(), folder, folder.parent))
+    return str(next((place for place in places if place.is_file()), path))
+
+
+# -- columns written back ----------------------------------------------------------------------------------------------
+
+
+class ColumnFile:
+    """A file in columns, whose words are read, and which is written again with other cells in some of its columns."""
+
+    def __init__(self, path: Path, columns: str, layers: Collection[str]) -> None:
+        """``layers``: those that are written, where there are columns of them."""
+        self._path, self._columns = path, parse_columns(columns)
+        parts = {"head": "dep", "relation": "dep"}
+        self._places = {
+            place: column
+            for place, column in enumerate(self._columns)
+            if parts.get(column.name, column.name) in layers and column.kind != "frames"
+        }
+        self.layers = {parts.get(column.name, column.name) for column in self._places.values()}
+        if not self.layers:
+            raise CorpusError(
+                f"--columns: expected a column of {', '.join(layers)}, which the run predicts, found none"
+            )
+        self._table = ColumnTable(path, self._columns)
+        self._rows = iter(list(self._table.sentences(None)))
+        self._lines = read_lines(path)
+
+    def sentences(self) -> Iterator[tuple[int, Sentence]]:
+        """The line where each sentence begins, and its words."""
+        word = next(place for place, column in enumerate(self._columns) if column.name == WORD)
+        for name, lines, cells in self._table.sentences(None):
+            yield lines[0].number, Sentence(name, tuple(row[word] for row in cells)).validate()
+
+    def write(self, sentences: Iterable[Sentence], stream: TextIO) -> None:
+        """Write the lines up to the last of these sentences, which come in the order of the file."""
+        for sentence in sentences:
+            _, rows, cells = next(self._rows)
+            values = {place: _cells(sentence, column) for place, column in self._places.items()}
+            texts = {}
+            for word, (line, row) in enumerate(zip(rows, cells, strict=True)):
+                new = {place: own[word] for place, own in values.items()}
+                texts[line.number] = ("\t" if self._table.tabs else " ").join(
+                    new.get(place, cell) for place, cell in enumerate(row)
+                )
+            for line in self._lines:
+                stream.write(texts.get(line.number, line.text) + "\n")
+                if line.number == rows[-1].number:
+                    break
+
+    def finish(self, stream: TextIO) -> None:
+        """Write the lines behind the last sentence."""
+        stream.write("\n".join(line.text for line in self._lines))
+
+
+def _cells(sentence: Sentence, column: FileColumn) -> Sequence[str]:
+    """A cell a word, ``_`` where the layer is unknown."""
+    value = sentence.get("dep" if column.name in ("head", "relation") else column.name)
+    if value is None:
+        return ["_"] * len(sentence)
+    if column.name in ("head", "relation"):
+        return list(map(str, value.heads)) if column.name == "head" else value.relations
+    if column.kind == "tags":
+        return ["_" if tag == UNLABELLED else tag for tag in value]
+    return (iob2_from_spans if column.kind == "spans" else stars_from_spans)(value, len(sentence))

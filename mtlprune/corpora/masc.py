@@ -1,0 +1,293 @@
+"""MASC: 62 documents of twelve genres with tags, trees, roles and names, joined from MASC 1 and PropBank.
+
+Words are the leaves of MASC's Penn trees. Tags, constituents and roles are those of propbank-release, whose k-th tree
+of a document is its k-th tree here. Names are stretches of characters of the text files; leaves and text are aligned,
+as the leaves write case, quotes and brackets in another way. ``masc_documents.tsv`` lists genres and splits.
+"""
+
+import csv
+import hashlib
+import re
+import string
+import tarfile
+import xml.etree.ElementTree as ET
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.ewt5 import Group, Regrouping
+from mtlprune.corpora.formats import blocks, decode_lines, files_below
+from mtlprune.corpora.formats.brackets import EMPTY, flat, unescaped
+from mtlprune.corpora.formats.propbank import parse_skeleton
+from mtlprune.sentence import Sentence, Span
+
+LICENCE = "CC BY-SA 4.0"
+MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
+KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
+"""MASC's kinds of names, and their labels; of two kinds over the same words the first here stays."""
+MOST = 0.1
+"""Where a larger part of a document's names do not begin and end at words, their offsets count another text."""
+_SUFFIX = re.compile(r"-UTF16|\.ascii-1-NEW|-NE\.xml$|\.mrg(\.txt)?$|\.txt$|\.gold_skel$")
+_BRACKET_OR_LEAF = re.compile(r"\(([^\s()]+)\s+([^\s()]+)\s*\)|[()]")
+_ENDS = ("/", "-/", "/-")  # of units of speech
+_TRACE = re.compile(r"\*[A-Z]+\*(-[0-9]+)?")
+_PIECE = re.compile(r"[a-z]+|[0-9]+|\S")
+_FOLDED = str.maketrans(string.ascii_uppercase + "“”‘’–—", string.ascii_lowercase + "\"\"''--")
+
+
+class MascDocument(NamedTuple):
+    """One document, its genre and its split."""
+
+    genre: str
+    name: str
+    split: str
+
+
+class Name(NamedTuple):
+    """A name from character ``start`` to ``end - 1`` of a text, of MASC's ``kind``."""
+
+    start: int
+    end: int
+    kind: str
+
+
+Files = Mapping[tuple[str, str], tuple[str, bytes]]
+"""(what it is, document) → where it lies, and its bytes."""
+
+
+def documents() -> list[MascDocument]:
+    """The documents in the order of the corpus."""
+    text = resources.files("mtlprune.corpora").joinpath("masc_documents.tsv").read_text(encoding="utf-8")
+    return [MascDocument(*row) for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]]
+
+
+def build_masc(
+    sources: Path, tell: Callable[[str], None]
+) -> tuple[dict[str, list[Sentence]], dict[str, str], dict[str, Any]]:
+    """Join the sources into sentences with POS, CON, SRL and NER.
+
+    Trees of nothing but marks (turns, paragraphs) are no sentences, and marks in sentences are no words. Of names
+    within names the outermost stays. A name that does not begin and end at words of one sentence is counted and
+    named, and NER is unknown in the sentences that it could belong to; in all of a document with more than a tenth of
+    such names.
+
+    Args:
+        sources: a folder with the files of MASC 1 and of PropBank, or with tar archives of them, at any depth.
+        tell: is given what could not be aligned, a line a document.
+
+    Returns:
+        train, dev and test; the sources, with a checksum; what was left out, for corpus.json.
+
+    Raises:
+        CorpusError: a file is missing or malformed, or the trees do not belong together.
+    """
+    files = _read_files(Path(sources))
+    splits: dict[str, list[Sentence]] = {"train": [], "dev": [], "test": []}
+    total, kept, unaligned = 0, 0, dict[str, list[str]]()
+    for document in documents():
+        sentences = list(_sentences(document, files, tell))
+        text = _file(files, "txtfiles", document.name)
+        names = sorted(_names(files, document.name))
+        ner, wrong = align_names(sentences, _decoded(*text), names)
+        total, kept = total + len(names), kept + sum(len(spans or ()) for spans in ner)
+        if wrong:
+            unaligned[document.name] = wrong
+            shown = f"{', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}"
+            unknown = f"NER is unknown in {ner.count(None)} of {len(ner)} sentences"
+            tell(f"{document.name}: {len(wrong)} of {len(names)} names are at no words ({shown}); {unknown}")
+        splits[document.split] += [s.with_layers(ner=spans) for s, spans in zip(sentences, ner, strict=True)]
+    number = sum(map(len, unaligned.values()))
+    others = total - kept - number
+    tell(f"NER has {kept} of {total} names: {number} are at no words, {others} within others or where NER is unknown")
+    left_out = {"names": total - kept, "of": total, "unaligned": unaligned}
+    digest = hashlib.sha256()
+    for (what, name), (_, data) in sorted(files.items()):
+        digest.update(f"{what}/{name} {hashlib.sha256(data).hexdigest()}\n".encode())
+    return splits, {f"{len(files)} files of MASC 1 and PropBank": digest.hexdigest()}, left_out
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _read_files(sources: Path) -> Files:
+    """The files of all documents, by what they are (the folder above them, or ``skeleton``). Raises CorpusError."""
+    if not sources.is_dir():
+        raise CorpusError(f"{sources}: expected a folder with the files of MASC 1 and PropBank, found none")
+    wanted = {document.name for document in documents()}
+    files: dict[tuple[str, str], tuple[str, bytes]] = {}
+    for place, path, read in _members(sources):
+        name = _SUFFIX.sub("", path.name)
+        if name in wanted or (name := _SUFFIX.sub("", name)) in wanted:
+            key = "skeleton" if path.suffix == ".gold_skel" else path.parent.name, name
+            data = read()
+            if key in files and files[key][1] != data:
+                raise CorpusError(f"{place}: expected each file once, found another at {files[key][0]}; remove one")
+            files[key] = place, data
+    return files
+
+
+def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
+    """Where it lies, path, and a function that reads it, of all files below a folder and in its tar archives."""
+    for file in sorted(files_below(sources)):
+        if ".tar" not in file.suffixes and file.suffix != ".tgz":
+            yield str(file), file, file.read_bytes
+            continue
+        try:
+            with tarfile.open(file) as archive:
+                for member in archive:
+                    if member.isreg() and (stream := archive.extractfile(member)) is not None:
+                        yield f"{file}: {member.name}", Path(member.name), stream.read
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise CorpusError(f"{file}: expected a readable tar archive, found: {error}; get it anew") from error
+
+
+def _file(files: Files, what: str, name: str) -> tuple[str, bytes]:
+    if (what, name) not in files:
+        source = "propbank/propbank-release" if what == "skeleton" else f"oanc/masc, commit {MASC_COMMIT[:7]}, folder 1"
+        raise CorpusError(f"expected a file {what}/{name} in --sources, found none; get it from {source}")
+    return files[what, name]
+
+
+def _decoded(place: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{place}: expected UTF-8 text, found that byte {error.start} is none; get it anew") from None
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]) -> Iterator[Sentence]:
+    """Words, tags, constituents and roles. An id is genre, document, and the place of its tree, from 0."""
+    place, data = _file(files, "Penn_Treebank", document.name)
+    trees = [leaves for leaves in leaves_of(_decoded(place, data), place) if leaves]
+    source, data = _file(files, "skeleton", document.name)
+    skeletons = list(blocks(decode_lines(data, source)))
+    if len(trees) != len(skeletons):
+        raise CorpusError(f"{place}: expected {len(skeletons)} trees, as {source} has, found {len(trees)}")
+    for number, (leaves, rows) in enumerate(zip(trees, skeletons, strict=True)):
+        words = [(tag, unescaped(word)) for tag, word in leaves if not is_mark(tag, word)]
+        if not words:
+            continue
+        name = f"{document.genre}/{document.name}/{number}"
+        sentence = Sentence(name, tuple(word for _, word in words), pos=tuple(tag for tag, _ in words))
+        try:
+            skeleton = parse_skeleton(rows, source, number)
+        except CorpusError as error:
+            tell(f"{name}: CON and SRL are unknown: {error}")
+        else:
+            if (tags := tuple(tag for tag, _ in leaves)) != skeleton.pos:
+                what = f"expected the tags of {source}, line {skeleton.line}, found {' '.join(tags)}"
+                raise CorpusError(f"{place}, tree {number}: {what}; take the releases that belong together")
+            marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if is_mark(*leaf)]
+            onto = Regrouping(len(leaves), len(words), marks)
+            layers = {"con": onto.constituents(skeleton.con), "srl": onto.predicates(skeleton.srl)}
+            sentence = sentence.with_layers(**layers)
+        yield sentence.validate()
+
+
+def leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
+    """Tag and word of the leaves of each tree, without empty elements.
+
+    Nothing is asked of the nodes above: one file has a node without a label.
+    """
+    depth, leaves = 0, list[tuple[str, str]]()
+    for match in _BRACKET_OR_LEAF.finditer(text):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if match[1] and match[1] != EMPTY:
+            leaves.append((match[1], match[2]))
+        if depth < 0:
+            line = text.count("\n", 0, match.start()) + 1
+            raise CorpusError(f"{place}, line {line}: there is one ) too many before it; balance the brackets")
+        if depth == 0:
+            yield leaves
+            leaves = []
+    if depth:
+        raise CorpusError(f"{place}: expected {depth} more ) at its end; get the whole file")
+
+
+def is_mark(tag: str, word: str) -> bool:
+    """True of leaves that stand for no word of the text: turns and paragraphs, ends of spoken units, traces."""
+    return tag in ("CODE", "SU") or (tag == "." and word in _ENDS) or _TRACE.fullmatch(word) is not None
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _names(files: Files, document: str) -> Iterator[Name]:
+    """The names of a document; a kind without a file has none. Raises CorpusError where no kind has one."""
+    places = [files[what, document] for what in _kinds_of_files() if (what, document) in files]
+    if not places:
+        _file(files, "ne-person", document)
+    for place, data in places:
+        try:
+            elements = list(ET.fromstring(data).iter("{http://www.xces.org/schema/2003}struct"))
+            names = [Name(int(x.attrib["from"]), int(x.attrib["to"]), x.attrib["type"]) for x in elements]
+        except (ET.ParseError, KeyError, ValueError) as error:
+            raise CorpusError(f"{place}: expected names with from, to and type, found: {error}; get it anew") from None
+        if other := {name.kind for name in names} - set(KINDS):
+            raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(other)}")
+        yield from names
+
+
+def _kinds_of_files() -> list[str]:
+    return [f"ne-{kind.lower()}" for kind in KINDS]
+
+
+def align_names(
+    sentences: Sequence[Sentence], text: str, names: Sequence[Name]
+) -> tuple[list[tuple[Span, ...] | None], list[str]]:
+    """The names of each sentence, None where they are unknown; and the names that begin or end at no word, in words."""
+    homes = [number for number, sentence in enumerate(sentences) for _ in sentence.words]
+    firsts = {number: place for place, number in reversed(list(enumerate(homes)))}
+    spans = place_words([word for sentence in sentences for word in sentence.words], text)
+    begins = {span[0]: word for word, span in enumerate(spans) if span}
+    ends = {span[1]: word for word, span in enumerate(spans) if span}
+    placed = [word for word, span in enumerate(spans) if span]
+    starts, stops = zip(*(span for span in spans if span), strict=True)
+    inside: list[list[Span]] = [[] for _ in sentences]
+    unknown, wrong = set[int](), list[str]()
+    for name in names:
+        start, end = _without_blanks(text, name)
+        first, last = begins.get(start), ends.get(end)
+        if first is not None and last is not None and first <= last and homes[first] == homes[last]:
+            offset = firsts[homes[first]]
+            inside[homes[first]].append(Span(first - offset, last + 1 - offset, KINDS[name.kind]))
+            continue
+        wrong.append(f"{name.kind} {name.start}–{name.end} {text[name.start : name.end]!r}")
+        before, after = bisect_right(starts, start) - 1, bisect_left(stops, end)
+        low = homes[placed[before]] if before >= 0 else 0
+        high = homes[placed[after]] if after < len(placed) else len(sentences) - 1
+        unknown.update(range(low, high + 1))
+    if len(wrong) > MOST * len(names):
+        unknown.update(range(len(sentences)))
+    order = list(KINDS.values())
+    for own in inside:
+        own.sort(key=lambda span: (span.start, -span.end, order.index(span.label)))
+    return [None if number in unknown else flat(own) for number, own in enumerate(inside)], wrong
+
+
+def _without_blanks(text: str, name: Name) -> tuple[int, int]:
+    content = text[name.start : name.end]
+    return name.start + len(content) - len(content.lstrip()), name.end - len(content) + len(content.rstrip())
+
+
+def place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
+    """Where each word stands in a text (first character, last + 1); None of words not all of whose pieces do."""
+    pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
+    there = list(_PIECE.finditer(text.translate(_FOLDED)))
+    missing = Counter(number for number, _ in pieces)
+    spans = dict[int, tuple[int, int]]()
+    matcher = SequenceMatcher(None, [piece for _, piece in pieces], [match[0] for match in there])
+    for block in matcher.get_matching_blocks():
+        for k in range(block.size):
+            number, match = pieces[block.a + k][0], there[block.b + k]
+            spans[number] = spans.get(number, match.span())[0], match.end()
+            missing[number] -= 1
+    return [None if missing[number] else spans[number] for number in range(len(words))]

