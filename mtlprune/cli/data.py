@@ -155,8 +155,8 @@ def build(
     conllu (CoNLL-U, CoNLL-U Plus), columns (a word a line), brackets (trees), propbank (CoNLL-2012, CoNLL-2005,
     PropBank), jsonl (what `mtlprune predict` writes), hf (a Hugging Face data set: a folder, Parquet or JSON, or
     NAME[:SUBSET][@REVISION] of the hub), merge (corpora that are built: layers of sentences with equal words are
-    joined); or a known corpus: ewt5 FOLDER, masc FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads a configuration of
-    MaChAmp's data sets.
+    joined); or a known corpus: ewt5 FOLDER, masc FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads the
+    data sets of a configuration of MaChAmp.
     """
     given = dict[str, Any](train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc)
     given |= dict[str, Any](repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence)

@@ -12,8 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import BartConfig, BertConfig, BloomConfig, ViTConfig
-from transformers import AutoModel, AutoTokenizer, BertConfig, GPT2Config, T5Config, ViTConfig
+from transformers import AutoModel, AutoTokenizer, BartConfig, BertConfig, BloomConfig, ViTConfig
 
 from mtlprune.encoder import mpnet as mpnet_parts
 from mtlprune.encoder import sources
