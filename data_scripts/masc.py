@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_free(options.out, options.overwrite)
         download(options.downloads, options.archive_base_url)
-        data.masc(options.out, options.downloads, options.overwrite)
+        data.build(["masc", str(options.downloads)], options.out, overwrite=options.overwrite)
     except MtlpruneError as error:
         print(f"masc: {error}", file=sys.stderr)
         return 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.build import Files, Splits, merge, read_files, with_own_ids
+from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
 from mtlprune.corpora.formats import read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import REST, SKIP, WORD, ColumnTable, FileColumn, parse_columns, read_columns
@@ -54,19 +54,18 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
     corpora: dict[str, Splits] = {}
     sources: dict[str, str] = {}
     for dataset in read_config(config, tell):
-        paths = {split: [_located(config, path)] for split, path in dataset.paths.items()}
+        paths = {split: [str(_located(config, path))] for split, path in dataset.paths.items()}
         columns = parse_columns(dataset.columns)
 
         def read(path: Path, columns: Sequence[FileColumn] = columns) -> Iterable[Sentence]:
             return read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
 
-        corpora[dataset.name], about = read_files(Files(apart=paths), read, tell)
+        corpora[dataset.name], about = read_files((), paths, read, tell)
         sources |= about["sources"]
     if len(corpora) == 1:
         return next(iter(corpora.values())), (), {"sources": sources}
     splits, mixed = merge(corpora, tell)
-    counted = {Path(path).stem for path in sources}
-    return with_own_ids(splits, tell, counted), mixed, {"sources": sources}
+    return with_own_ids(splits, tell), mixed, {"sources": sources}
 
 
 def read_config(config: Path, tell: Tell) -> list[Dataset]:
