@@ -178,6 +178,12 @@ def test_gates_of_a_selector_move_farther_than_chance_sets_them_apart(asks: Sett
         prepared(asks("stable", selector="fischer"), tmp_path)
 
 
+def test_gates_that_are_alike_are_told_where_their_logits_choose(caplog) -> None:
+    logits = torch.tensor([[5.0, 4.0, 3.0, -9.0]])
+    found = largest(logits, 1, np.random.default_rng(0), "gates pos have", torch.tensor([[1.0, 1.0, 1.0, 0.0]]))
+    assert found.tolist() == [[1, 0, 0, 0]] and "gates pos have not told heads apart: 3 are alike" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("values", "keep", "tied"),
     [([3, 2, 2, 2], 2, 2), ([3, 2, 2, 1], 3, 0), ([0, 0, 0, 0], 1, 3), ([1, 0, 0, 0], 4, 0), ([1, 0, 0, 0], 0, 0)],
@@ -193,4 +199,4 @@ def test_ties_at_the_border_are_drawn_and_told(values, keep, tied, caplog):
     assert len(caplog.messages) == (400 if tied else 0)
     if tied:
         equal = opened[rows == rows[mask == 1].min()]
-        assert f"{len(equal)} of equal value" in caplog.text and float(equal.max() - equal.min()) < 0.2
+        assert f"{len(equal)} are alike" in caplog.text and float(equal.max() - equal.min()) < 0.2

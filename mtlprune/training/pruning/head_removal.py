@@ -168,7 +168,7 @@ def chosen_gates(model: MultiTaskModel, asked: RemovalRequest, generator: np.ran
     """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go; of equal ones, by chance."""
     gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
     gates = gates * (gates > OPEN)
-    return gates if asked.most_open is None else gates * largest(gates, asked.most_open, generator, "the run")
+    return gates if asked.most_open is None else gates * largest(gates, asked.most_open, generator, "gates have")
 
 
 @torch.no_grad()

@@ -207,7 +207,8 @@ class ExactPenalty(TargetPenalty):
         for name, gates in sets.items():
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
-                gates.fix(largest(gates.logits.detach(), self.keep, generator, f"gates {name}"))
+                logits, shown = gates.logits.detach(), gates.evaluated().detach()
+                gates.fix(largest(logits, self.keep, generator, f"gates {name} have", shown))
 
 
 @dataclass
@@ -323,23 +324,31 @@ class Annealing(Penalty):
                 gates.temperature.fill_(self.first ** (1 - share) * self.last**share)
 
 
-def largest(values: Tensor, keep: int, generator: np.random.Generator, what: str = "the choice") -> Tensor:
-    """A mask of the ``keep`` largest values, (L, A) of 0 and 1 as `top_mask` gives it; of equal values at its border
-    some are drawn at random, not by layer and head, and a warning says so.
+def largest(
+    values: Tensor,
+    keep: int,
+    generator: np.random.Generator,
+    what: str = "the selector has",
+    shown: Tensor | None = None,
+) -> Tensor:
+    """A mask of the ``keep`` largest values, (L, A) of 0 and 1 as `top_mask` gives it; equal ones are drawn at random,
+    not by layer and head. A warning tells where heads on both sides of the border are alike.
 
     Args:
-        what: that has not told heads apart, for the warning.
+        what: "the gates have", for the warning.
+        shown: (L, A), in which heads may be alike whose values still differ, as gates that are wide open; values, if
+            not given.
     """
-    order = torch.from_numpy(generator.permutation(values.numel()))
-    flat = values.flatten()
+    flat, seen = values.flatten(), (values if shown is None else shown).flatten()
+    order = torch.from_numpy(generator.permutation(len(flat))).to(flat.device)
     mask = torch.zeros_like(flat, dtype=torch.float32)
-    mask[order.to(flat.device)] = top_mask(flat[order.to(flat.device)][None], keep)[0]
-    border = flat[mask == 1].min() if keep else flat.new_tensor(torch.inf)
-    if closed := int((flat[mask == 0] == border).sum()):
-        tied = closed + int((flat[mask == 1] == border).sum())
+    mask[order] = top_mask(flat[order][None], keep)[0]
+    border = seen[mask == 1].min() if keep else seen.new_tensor(torch.inf)
+    if int((seen[mask == 0] >= border).sum()):
+        alike = int((seen == border).sum())
         log.warning(
-            "%s has not told heads apart: %d of equal value tie for the last %d places of %d; chance decides, by seed",
-            *(what, tied, tied - closed, keep),
+            "%s not told heads apart: %d are alike at the border of the %d that stay; chance decides among equal ones",
+            *(what, alike, keep),
         )
     return mask.view_as(values)
 
