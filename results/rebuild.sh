@@ -121,8 +121,7 @@ mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"
 
 # Do treatments close the gap between MTL and STL
 if [ -d results/treatments/records ]; then
-    set --
-    for file in results/treatments/costs/*.json results/bench.json; do set -- "$@" --costs "$file"; done
+    set -- costs=results/treatments/costs.json --format png,svg
     mtlprune analyze treatments "$records:none-???-?,none-mtl5-?,sampled-*" results/treatments/records \
         "$@" --out "$out/treatments/test" > /dev/null
     python results/treatments/heads.py results/treatments/heads > "$out/treatments/heads.md"

@@ -15,7 +15,7 @@ from mtlprune.cli import app
 from mtlprune.config import PRESETS
 from mtlprune.config.blocks import DataConfig
 from mtlprune.config.config import Config, load_config
-from mtlprune.pretraining.config import PretrainConfig, SourceConfig
+from mtlprune.pretraining.config import PretrainConfig, SourceConfig, load_pretraining
 from mtlprune.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,8 @@ def test_every_training_command_is_a_run_that_can_be_asked_for(page: Path, monke
     for line in re.findall(r"^    (?:torchrun.* -m )?mtlprune train (.*)$", page.read_text("utf-8"), re.MULTILINE):
         config, *words = shlex.split(line)
         if (PRESETS / f"{config}.yaml").is_file() or Path(config).is_file():
-            load_config(config, words[: words.index("--out")])
+            load = load_pretraining if "syntax/" in config else load_config
+            load(config, [word for word in words[: words.index("--out")] if "[" not in word])
 
 
 def commands(text: str) -> Iterator[list[str]]:

@@ -22,7 +22,6 @@ import pandas as pd
 import vl_convert
 from altair.utils import schemapi
 from PIL import Image
-from scipy.optimize import isotonic_regression
 
 from mtlprune.errors import printable_lines
 from mtlprune.io.files import RunError, plain
@@ -379,23 +378,6 @@ def cells(
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
     written = base.mark_text().encode(text="words:N", color=light)
     return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
-
-
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near to the wanted ones as can be (least squares) that are ``gap`` apart and lie in [low, high].
-
-    Isotonic regression on wanted - rank · gap, clipped to the bounds.
-    The order of equal wishes is kept. ``wanted`` is rising.
-
-    Raises:
-        ValueError: there is no room for so many.
-    """
-    count = len(wanted)
-    room = high - low - gap * (count - 1)
-    if room < -1e-9:
-        raise ValueError(f"{count} labels {gap:g} apart need {gap * (count - 1):g}, found room for {high - low:g}")
-    flat = isotonic_regression([place - rank * gap for rank, place in enumerate(wanted)]).x if count else []
-    return [min(max(place, low), low + max(room, 0)) + rank * gap for rank, place in enumerate(flat)]
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import BertModel
 from transformers.activations import ACT2FN
 
-from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import Groups, compare, compared, difference
 from mtlprune.analyses.reading import survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
@@ -26,7 +26,6 @@ from mtlprune.encoder.interventions import zero_ablations
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, head_norms, read_layers, refusal
-from mtlprune.reports.analyses import figures, markdown
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 SEEDS = st.integers(0, 10**6)
@@ -253,23 +252,6 @@ def test_layers_without_heads_and_norms_of_heads(bert):
     found = measured(without_heads(bert, torch.tensor([[0.0] * 4, [1.0] * 4])))
     assert (found.sentences["bound_attention"][:, 1] == 1).all() and (found.sentences["mixing"][:, 1] == 0).all()
     assert (found.sentences["ratio"] <= found.sentences["bound"])[[0, 1, 2, 3, 5], 1:].all()
-
-
-def test_weights_of_a_fusion_are_means_over_tokens(tiny_encoder):
-    encoder = Encoder.load(str(tiny_encoder("bert")), attention="eager", fusion="gate")
-    torch.manual_seed(1)
-    torch.nn.init.normal_(encoder.fusion.gate)
-    weights = []
-    for one in SENTENCES:  # one by one, so without padding
-        seen = observe(encoder, encoder.collate(encoder.tokenize_all([one.words])), GATES, {"hidden"})
-        there = seen.batch.attention_mask[0].bool()
-        weights.append(encoder.fusion.weights(seen.hidden[1:])[0, there])
-    mean = torch.cat(weights).mean(0).tolist()
-    result = compared(measured(encoder, GATES).result, None, COMPARED, 0)
-    assert result.wide("layers")["fusion"].dropna().tolist() == pytest.approx(mean, rel=1e-4)
-    assert result.about["encoders"][0]["fusion"] == "gate" and sum(mean) == pytest.approx(1)
-    record = find("smoothing")
-    assert "fusion" in figures(record, result) and "Weights of the fusion" in markdown(record, result)
 
 
 def test_differences_by_hand_and_their_correction(bert):

@@ -23,7 +23,6 @@ from mtlprune.analyses.claims.groups import compared, groups_of
 from mtlprune.analyses.reading import Found, Reading, Subject, batches, gate_grid, read_request, survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
-from mtlprune.encoder.fusion import Fusion
 from mtlprune.encoder.interventions import zero_ablations
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
@@ -51,8 +50,7 @@ def measure(request: Request) -> Result:
     """All subjects, and heads by claims. Frames, layers and heads from 1 (layer 0: the embeddings):
 
     - ``layers``: STATES, STEPS and BOUNDS over sentences (``spread``); of post-LN layers the norms and gains behind the
-      bound, and of σ₁σ₂ over sentences ``least``, ``above_one`` and ``spearman`` with CosSim; ``fusion`` and
-      ``fusion_sd``, the weights of a fusion.
+      bound, and of σ₁σ₂ over sentences ``least``, ``above_one`` and ``spearman`` with CosSim.
     - ``encoders``: ``tokens`` (a sentence), ``closed_on``, and how near the ratio comes to ``bound`` and ``published``
       (``_nearest``, ``_exceeded``).
     - ``labels``: by task ``maths.LabelSplit.records``; p of share.
@@ -88,7 +86,6 @@ class SmoothingSurvey:
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
-        self.fused = None if subject.encoder.fusion is None else FusionWeights(subject.encoder.fusion)
 
     def run(self) -> Found:
         """All passes."""
@@ -114,15 +111,11 @@ class SmoothingSurvey:
                 nearest = columns["ratio"] / columns[name]
                 facts[f"{name}_nearest"] = float(np.nanmax(nearest))
                 facts[f"{name}_exceeded"] = int((nearest > 1 + 1e-6).sum())
-        about = {}
-        if self.fused is not None:
-            layers += self.fused.rows()
-            about["fusion"] = self.fused.fusion.kind
         frames |= {
             "layers": pd.DataFrame(layers),
             "encoders": pd.DataFrame(facts.items(), columns=["measure", "value"]),
         }
-        return Found(frames, about, [f"{self.subject.label}: {self.refused}."] if self.refused else [])
+        return Found(frames, {}, [f"{self.subject.label}: {self.refused}."] if self.refused else [])
 
     def _corpus_mean(self) -> tuple[Tensor, Tensor]:
         """(L + 1, H) each: the mean over all tokens of their vectors, and of these at length 1."""
@@ -156,8 +149,6 @@ class SmoothingSurvey:
             columns["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
             columns["ratio"][rows] = columns["distance"][rows, 1:] / columns["distance"][rows, :-1]
             grams = word_grams(seen)
-            if self.fused is not None:
-                self.fused.add(seen)
             for split in self.splits:
                 split.add([self.reading.sentences[row] for row in rows], grams)
             self.request.on_batch()
@@ -281,31 +272,3 @@ def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.Dat
     return pd.DataFrame(
         {"layer": layers, "product": products[rows].T.ravel().round(4), "cosine": after[rows].T.ravel().round(4)}
     )
-
-
-class FusionWeights:
-    """Mean weights that a trained fusion gives to the layers: sums over batches of the weight of each layer.
-
-    Args:
-        fusion: of the encoder that is observed.
-    """
-
-    def __init__(self, fusion: Fusion) -> None:
-        self.fusion, self.tokens = fusion, 0
-        self.sums, self.squares = torch.zeros(2, fusion.layers, dtype=torch.float64)
-
-    @torch.no_grad()
-    def add(self, seen: Observation) -> None:
-        """Count a batch in which hidden states were observed; all tokens, special ones too, no padding."""
-        weights = self.fusion.weights([*seen.hidden[1:-1], seen.last])  # (B, T, L)
-        token_weights = weights[seen.batch.attention_mask.bool()].double().cpu()
-        self.tokens += len(token_weights)
-        self.sums += token_weights.sum(0)
-        self.squares += token_weights.square().sum(0)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """For each layer the mean and the standard deviation over tokens."""
-        mean = self.sums / self.tokens
-        deviation = (self.squares / self.tokens - mean.square()).clamp(min=0).sqrt()
-        for layer, (value, sd) in enumerate(zip(mean.tolist(), deviation.tolist(), strict=True), 1):
-            yield from _measured(layer, fusion=value, fusion_sd=sd)

@@ -169,30 +169,7 @@ def _heads(result: Result) -> Grid:
     )
 
 
-def _kinds(result: Result) -> dict[str, str | None]:
-    """Name → how the encoder joins its layers."""
-    return dict(zip(result.names, (one.get("fusion") for one in result.about["encoders"]), strict=True))
-
-
-def _fusion(result: Result) -> Grid:
-    kinds, rows = _kinds(result), result.known("layers", "fusion")
-    return Grid.of(
-        "Weights of the fusion",
-        rows.assign(kind=rows["name"].map(kinds)),
-        {
-            "encoder": "name",
-            "fusion": "kind",
-            "layer": ("layer", 0),
-            "weight": ("fusion", 3),
-            "sd over tokens": ("fusion_sd", 3),
-        },
-        "gate: mean weight over tokens. scalar_mix: the weight. max: share of features that the layer wins. concat: "
-        "share of the squared Frobenius norm of the projection.",
-        texts=2,
-    )
-
-
-TABLES = (_layers, _factors, _sigma, _labels, _tests, _heads, _fusion)
+TABLES = (_layers, _factors, _sigma, _labels, _tests, _heads)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -274,21 +251,9 @@ def _maps(result: Result) -> Spec | None:
     return figure(chart, "What heads do to the similarity of tokens", explained)
 
 
-def _weights(result: Result) -> Spec | None:
-    """Lines by layer, one a run: the weight that its fusion gives the layer."""
-    frame = result.known("layers", "fusion").copy()
-    if not len(frame):
-        return None
-    named = frame["name"].cat.remove_unused_categories()
-    frame["name"] = named.cat.rename_categories({name: f"{name} ({kind})" for name, kind in _kinds(result).items()})
-    chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
-    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
-
-
 FIGURES = {
     "layers": Chart.of(_curves),
     "sigma": Chart.of(_deviations, "points"),
     "labels": Chart.of(_between, "labels"),
     "heads": Chart.of(_maps),
-    "fusion": Chart.of(_weights),
 }

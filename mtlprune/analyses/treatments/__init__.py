@@ -17,8 +17,8 @@ class TreatmentsOptions(Block):
     primary: str = Field(
         default="clone,dispatch", description="Treatments whose random controls are the primary comparison (Holm)."
     )
-    costs: list[Path] = Field(
-        default=[], description="JSON with `ratios`: name of a run, cost of its update over the joint one. Repeatable."
+    costs: Path | None = Field(
+        default=None, description="JSON with `ratios`: name of a setting's runs, cost of an update over the joint one."
     )
     resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
 

@@ -99,16 +99,10 @@ def measure(request: Request) -> Result:
     by_kind = {kind: next(one for one in settings if one.kind == kind) for kind in (SINGLE, JOINT)}
     costs = {one.label: _cost(one) for one in settings}
     clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
-    if request.options.costs:
-        clock, known = "update", _benched(request.options.costs)
-        alone = [known.get(f"STL {task}", math.nan) / known.get(f"MTL-{len(tasks)} joint", math.nan) for task in tasks]
-        one_task = math.fsum(alone) / len(alone)
-        if math.isnan(one_task):
-            notes.append("An update of one task is taken for as long as a joint one: no file of --costs has it.")
-            one_task = 1.0
+    if request.options.costs is not None:
+        clock, known = "update", _ratios(request.options.costs)
         for one in settings:
-            own = min(run.name for run in one.column.runs)
-            costs[one.label]["update"] = known[own] if own in known else _other_update(one, one_task, known)
+            costs[one.label]["update"] = known.get(min(run.name for run in one.column.runs), math.nan)
     rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
     if unknown := rows.loc[rows["free"].notna() & rows["p"].isna(), "term"].tolist():
         notes.append(
@@ -256,27 +250,10 @@ def _rows(
 _SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
 
 
-def _other_update(one: Setting, one_task: float, known: Mapping[str, float]) -> float:
-    """Of runs that were not measured by name: an update of one task, one that is joint whatever its weights, and
-    FAMO's, which files of costs name; else NaN."""
-    run = one.column.runs[0]
-    if one.alone:
-        return one_task
-    treated = any(not name.startswith("merge") for name in run.treatment.split(", ") if name)
-    if treated or run.pruning:
-        return math.nan
-    if run.settings.get("train.balance") == "famo":
-        return known.get("famo", math.nan)
-    return one_task if run.settings.get("train.mixing") == "sampled" else 1.0
-
-
-def _benched(paths: Sequence[Path]) -> dict[str, float]:
+def _ratios(path: Path) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
-    ratios: dict[str, float] = {}
-    for path in paths:
-        with reading(path, remedy='--costs: expected {"ratios": {NAME: NUMBER}}'):
-            ratios |= {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
-    return ratios
+    with reading(path, remedy='costs: expected {"ratios": {NAME: NUMBER}}'):
+        return {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
 
 
 def _whole(cost: Mapping[str, float], clock: str) -> float:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
-from mtlprune.figures.charts import HEIGHT, INK, RULE, WIDTH, Chart, Spec, data, figure, spread
+from mtlprune.figures.charts import INK, RULE, WIDTH, Chart, Spec, data, figure
 from mtlprune.figures.grid import Grid, number, percent, probability
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
@@ -131,59 +130,35 @@ TABLES = (_table, _gains, _pairs)
 
 
 def _costs(result: Result) -> Spec | None:
-    """Share of the gap closed (or points gained) by cost in all, with 95 % intervals; a dot a treatment."""
+    """Rows of treatments and other settings: share of the gap closed (or points gained) and cost."""
     rows = _settings(result, "treated", "other")
     shared = rows["share"].notna().any()
-    known = rows["share" if shared else "gain_low"].notna()
-    unknown = rows.loc[known & rows["total"].isna(), "term"]
-    rows = rows[known & rows["total"].notna()]
-    if not len(rows):
-        return None
     names = ("share", "share_low", "share_high") if shared else ("gain", "gain_low", "gain_high")
+    frame = rows[["term", "total", "mode", *names]].set_axis(["term", "total", "mode", "value", "low", "high"], axis=1)
+    frame = frame.dropna(subset=["value", "low"]).sort_values("value", ascending=False)
+    if not len(frame):
+        return None
+    frame["name"] = [f"{row.term} · cost {number(row.total)}" for row in frame.itertuples()]
+    base = alt.Chart(data(frame), width=2 * WIDTH, height=alt.Step(16)).encode(
+        alt.Y("name:N", sort=list(frame["name"]), title=None, axis=alt.Axis(domain=False, ticks=False)),
+        tooltip=["term:N", "total:Q", "value:Q", "low:Q", "high:Q"],
+    )
     title = "share of the gap closed" if shared else "points above joint training"
-    table = pd.DataFrame({"name": rows["term"], "cost": rows["total"], "treated": rows["mode"] == "treated"}).assign(
-        **dict(zip(("value", "low", "high"), (rows[name] for name in names), strict=True))
-    )
-    table = table.dropna().sort_values("value")
-    unit = 0.2 if shared else 1.0  # up to which the axis is nearly linear; beyond, nearly a logarithm
-    at = _symlog(table["value"], unit)
-    low, high = _symlog(np.array([min(0.0, table["low"].min()), max(0.0, table["high"].max())]), unit)
-    near = np.log(table["cost"]).div(0.5).round()  # whose words would meet
-    for _, place in table.groupby(near).groups.items():
-        words = np.array(spread(at[place].tolist(), (high - low) / max(34, len(table)), low, high))
-        table.loc[place, "at"] = np.sign(words) * np.expm1(np.abs(words)) * unit
-        table.loc[place, "beside"] = 1.07 * table.loc[place, "cost"].max()
-    steps = [sign * unit * step for sign in (-1, 1) for step in (2.5, 5, 10, 20, 50) if shared or step > 2.5]
-    base = alt.Chart(data(table), width=2 * WIDTH, height=3 * HEIGHT).encode(
-        alt.X(
-            "cost:Q",
-            title="cost in all (joint training: 1)",
-            scale=alt.Scale(type="log", nice=False, domain=[table["cost"].min() / 1.1, table["cost"].max() * 1.8]),
-            axis=alt.Axis(format="~g", values=[0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 20, 50]),
-        ),
-        tooltip=["name:N", "cost:Q", "value:Q", "low:Q", "high:Q"],
-    )
-    axis = alt.Axis(format=".0%" if shared else "~g", values=[0, *steps])
-    y = alt.Y("value:Q", title=title, axis=axis, scale=alt.Scale(type="symlog", constant=unit, nice=False))
-    zero = alt.Chart(alt.InlineData(values=[{"value": 0.0}])).mark_rule(color=RULE).encode(alt.Y("value:Q"))
-    bars = base.mark_rule(color=RULE).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
-    fill = alt.condition("datum.treated", alt.value(INK), alt.value("#ffffff"))
-    dots = base.mark_point(size=45, filled=True, opacity=1, stroke=INK).encode(y, fill=fill)
-    ways = base.mark_rule(color=INK, strokeWidth=0.5).encode(y, alt.X2("beside:Q"), alt.Y2("at:Q"))
-    words = base.mark_text(align="left", dx=2, color=INK).encode(alt.X("beside:Q"), alt.Y("at:Q"), text="name:N")
+    wide = frame[frame["high"] - frame["low"] <= 4 * (frame["high"] - frame["low"]).median()]
+    ends = alt.Scale(domain=[min(0.0, wide["low"].min()), max(0.0, wide["high"].max())], padding=8)
+    x = alt.X("value:Q", title=title, scale=ends, axis=alt.Axis(format=".0%" if shared else "~g"))
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0.0}])).mark_rule(color=RULE).encode(alt.X("value:Q"))
+    bars = base.mark_rule(color=INK, clip=True).encode(alt.X("low:Q", scale=ends), alt.X2("high:Q"))
+    fill = alt.condition("datum.mode == 'treated'", alt.value(INK), alt.value("#ffffff"))
+    dots = base.mark_point(size=45, filled=True, opacity=1, stroke=INK, clip=True).encode(x, fill=fill)
     return figure(
-        alt.layer(zero, bars, ways, dots, words),
+        alt.layer(zero, bars, dots),
         "What treatments close of the gap, and what they cost",
         [
-            "Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences.",
-            *([f"Cost unknown: {', '.join(unknown)}."] if len(unknown) else []),
+            "Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences; much "
+            "wider ones are cut off. Cost: in all, joint training is 1."
         ],
     )
-
-
-def _symlog(values: Any, unit: float) -> Any:
-    """Where a symlog axis of this constant has them."""
-    return np.sign(values) * np.log1p(np.abs(values) / unit)
 
 
 FIGURES = {"costs": Chart.of(_costs)}
