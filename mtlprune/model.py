@@ -74,7 +74,8 @@ class MultiTaskModel(nn.Module):
     def __repr__(self) -> str:
         places = self.encoder.places
         size = f"{places.layers} layers of {places.heads} heads"
-        return f"MultiTaskModel({', '.join(self.tasks)}; {self.encoder.transformer.config.model_type}, {size})"
+        family = cast(PreTrainedModel, self.encoder.transformer).config.model_type
+        return f"MultiTaskModel({', '.join(self.tasks)}; {family}, {size})"
 
     @classmethod
     def build(

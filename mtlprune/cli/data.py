@@ -155,9 +155,8 @@ def build(
     NAME[:SUBSET][@REVISION] of the hub), merge (corpora that are built: layers of sentences with equal words are
     joined); or a known corpus: ewt5 FOLDER, ontonotes5 FOLDER, grammar.
     """
-    given = {"train": train, "dev": dev, "test": test, "split": split, "seed": seed, "columns": columns, "pos": pos}
-    given |= {"misc": misc, "repair": repair, "leave_out": leave_out, "skip_bad": skip_bad, "dep": dep}
-    given |= {"name": name, "licence": licence}
+    given = dict[str, Any](train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc)
+    given |= dict[str, Any](repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence)
     options = {key: value for key, value in given.items() if value is not None and value != [] and value is not False}
     check_free(out, overwrite)
     kind, paths = _kind(list(files or ()), options)
@@ -183,6 +182,7 @@ def _kind(files: list[str], options: Mapping[str, Any]) -> tuple[str, list[str]]
     first = Path(named[0])
     first = first if first.is_dir() else expand(named[:1])[0]
     kind = guess_format(first)
+    kind = kind if "columns" not in options or "columns" in TAKES[kind] else "columns"
     read = f"read as {kind}; another format is named before the files"
     tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files

@@ -42,7 +42,7 @@ def build_ewt5(sources: Path) -> dict[str, list[Sentence]]:
 
     Args:
         sources: a folder with ``ud/en_ewt-ud-{train,dev,test}.conllu``, ``uner/en_ewt-ud-{train,dev,test}.iob2`` and
-            PropBank's ``data/google/ewt`` (in it, in ``propbank/``, or in a tar archive in ``propbank/``).
+            PropBank's ``data/google/ewt`` (in it, or in ``propbank/``).
 
     Returns:
         train, dev and test, in the order of UD.
@@ -81,21 +81,12 @@ def ewt5_files(sources: Path) -> dict[str, Path]:
                 url = f"https://raw.githubusercontent.com/{address}/{name}"
                 raise CorpusError(f"{path}: expected a file, found none; get it from {url}")
             files[f"{folder} {split}"] = path
-    files["propbank"] = _find_propbank(sources)
-    return files
-
-
-def _find_propbank(sources: Path) -> Path:
     folders = [folder / "data/google/ewt" for folder in (sources / "propbank", sources)]
-    archives = sorted((sources / "propbank").glob("*.tar.*")) + sorted((sources / "propbank").glob("*.tgz"))
-    candidates = [folder for folder in folders if folder.is_dir()] or archives
-    if len(candidates) != 1:
-        what = "found none" if not candidates else f"found {', '.join(path.name for path in candidates)}; keep one"
-        raise CorpusError(
-            f"{sources}: expected data/google/ewt, propbank/data/google/ewt or one tar archive in propbank/, {what}; "
-            f"get it from https://codeload.github.com/propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
-        )
-    return candidates[0]
+    propbank = next((folder for folder in folders if folder.is_dir()), None)
+    if propbank is None:
+        url = f"https://codeload.github.com/propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
+        raise CorpusError(f"{folders[0]}: expected a folder, found none; get it from {url}")
+    return {**files, "propbank": propbank}
 
 
 def _read_entities(path: Path) -> Iterator[Sentence]:

@@ -38,7 +38,7 @@ class Block(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what pydantic lets pass: truth as a number, numbers no machine counts to, halves of characters."""
+        """Refuse what pydantic lets pass: truth as a number, and numbers no machine counts to."""
         if value is None or isinstance(value, Block | float):  # checked already, or nothing to check; sweeps ask often
             return value
         annotation = cls.model_fields[str(info.field_name)].annotation
@@ -48,8 +48,6 @@ class Block(BaseModel):
                 raise PydanticCustomError("truth", "expected no truth value")
             if isinstance(part, int) and abs(part) > 2**63:
                 raise PydanticCustomError("large", "expected a number below 2^63")
-            if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
-                raise PydanticCustomError("half", "expected text without halves of characters (lone surrogates)")
         return value
 
     @field_validator("*", mode="after")

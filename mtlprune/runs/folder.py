@@ -23,8 +23,22 @@ from mtlprune.config.blocks import filled
 from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import INFO, read_info
 from mtlprune.evaluation.scores import main_score
-from mtlprune.io import files
-from mtlprune.io.files import RunError
+from mtlprune.io.files import (
+    RunError,
+    file_sha256,
+    json_text,
+    make_folder,
+    one_writer,
+    read_json,
+    read_json_lines,
+    read_yaml,
+    reading,
+    remove,
+    remove_halves,
+    verify_file,
+    write_json,
+    write_text,
+)
 from mtlprune.runs import forms
 from mtlprune.runs.settings import flat
 from mtlprune.runs.study import open_study, packed_run
@@ -85,20 +99,20 @@ class RunFolder:
         path = self.file(name)
         if not path.exists():
             raise RunError(f"{path} is missing; is this run complete?")
-        value = files.read_json(path)
+        value = read_json(path)
         if schema is not None:
             forms.check(schema, value, path)
         return value
 
     def write_json(self, name: str, value: Any) -> None:
-        files.write_json(self.path / name, value)
+        write_json(self.path / name, value)
 
     def write_text(self, name: str, text: str) -> None:
-        files.write_text(self.path / name, text)
+        write_text(self.path / name, text)
 
     def read_config(self) -> dict[str, Any]:
         """Keys and values. Raises RunError where the file is damaged, or only half of one."""
-        tree = files.read_yaml(self.config_path)
+        tree = read_yaml(self.config_path)
         if not isinstance(tree, dict):
             raise forms.damaged(self.config_path)
         forms.check_config(tree, self.config_path)
@@ -133,11 +147,11 @@ class RunFolder:
         """Name → SHA-256 of EVIDENCE, of the encoder's files and of results, as they are now."""
         results = (path for kind, ending in RESULTS.items() for path in sorted(self.path.glob(f"{kind}/*.{ending}")))
         paths = [*(self.path / name for name in EVIDENCE), *sorted(self.encoder_path.rglob("*")), *results]
-        return {path.relative_to(self.path).as_posix(): files.file_sha256(path) for path in paths if path.is_file()}
+        return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
 
     def write_end(self, **end: Any) -> None:
         """Write into the manifest how a run ended, and the SHA-256 of all that is read of it from now on."""
-        with files.one_writer(self.path):
+        with one_writer(self.path):
             manifest = self.read_manifest()
             begun = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
@@ -156,7 +170,7 @@ class RunFolder:
             return
         for name, sha256 in self.known_hashes().items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
-                files.verify_file(self.path / name, sha256, ANEW)
+                verify_file(self.path / name, sha256, ANEW)
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
         """The file with the best weights by a key of best.json, which is the one that the run wrote.
@@ -167,7 +181,7 @@ class RunFolder:
         path = self.weights_path(best["epoch"])
         if not path.is_file():
             raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
-        files.verify_file(path, best.get("sha256", ""), ANEW)
+        verify_file(path, best.get("sha256", ""), ANEW)
         return path
 
     def drop_weights(self) -> None:
@@ -258,7 +272,7 @@ class RunFolder:
         """
         if not self.config_path.is_file():
             return
-        with files.reading(self.config_path, RunError, "remove the folder to have it trained anew"):
+        with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
             if not {"tasks", "train", "encoder"} <= self.read_config().keys():  # defaults alone would be valid
                 raise ValueError("a configuration that was cut short")
             if self.is_finished():
@@ -285,7 +299,7 @@ class RunFolder:
             self.check_ours()
         lock = self.path / ".lock"
         try:
-            files.make_folder(self.path)
+            make_folder(self.path)
             owned = FileLock(lock, blocking=False).acquire()
             lock.write_text(str(os.getpid()), encoding="utf-8")
         except Timeout:
@@ -345,7 +359,7 @@ class RunFolder:
 
     def _read_log(self, path: Path, schema: Any) -> list[dict[str, Any]]:
         records = []
-        for number, record in files.read_json_lines(path) if path.exists() else ():
+        for number, record in read_json_lines(path) if path.exists() else ():
             forms.check(schema, record, f"{path}, line {number}")
             records.append(record)
         return records
@@ -379,7 +393,7 @@ class RunFolder:
         import numpy as np
 
         tree = self.read_json(SELECTION)
-        with files.reading(path):
+        with reading(path):
             frequencies = np.array(tree["frequencies"], dtype=np.float64)
             selected = np.zeros((len(tree["selected"]), *frequencies.shape))
             for half, places in zip(selected, tree["selected"], strict=True):
@@ -425,15 +439,15 @@ class RunFolder:
         texts = {
             _result("predictions", split): "".join(line + "\n" for line in lines),
             _result("counts", split): json.dumps({"ids": ids, "counts": columns}),
-            _result("scores", split): files.json_text(scores),
+            _result("scores", split): json_text(scores),
         }
-        with files.one_writer(self.path):
+        with one_writer(self.path):
             if best is not None and best != self.read_best():
                 return False
             for folder in (self.path, *(self.path / kind for kind in RESULTS)):
-                files.remove_halves(folder)
+                remove_halves(folder)
             *others, stands_for_all = texts
-            files.remove(self.path / stands_for_all)
+            remove(self.path / stands_for_all)
             for name in others:
                 self.write_text(name, texts[name])
             if self.file("manifest.json").exists():
@@ -445,10 +459,10 @@ class RunFolder:
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
-        with files.one_writer(self.path):
+        with one_writer(self.path):
             for kind in reversed(RESULTS):  # scores first: they stand for all three
                 results = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
-                files.remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
+                remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
 
     def splits(self) -> list[str]:
         """The splits that have been scored."""
@@ -464,7 +478,7 @@ class RunFolder:
             return path
         if name in known:
             try:
-                files.verify_file(path, known[name], anew)
+                verify_file(path, known[name], anew)
             except RunError:
                 if self.known_hashes() == known:
                     raise
@@ -478,9 +492,7 @@ class RunFolder:
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
         """Task → name → score. Raises RunError where the file is damaged."""
-        scores: dict[str, dict[str, float]] = files.read_json(
-            self.result_path("scores", split), remedy=self._anew(split)
-        )
+        scores: dict[str, dict[str, float]] = read_json(self.result_path("scores", split), remedy=self._anew(split))
         return scores
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
@@ -500,7 +512,7 @@ class RunFolder:
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        counts: dict[str, Any] = files.read_json(self.result_path("counts", split), remedy=self._anew(split))
+        counts: dict[str, Any] = read_json(self.result_path("counts", split), remedy=self._anew(split))
         return counts
 
     def why_damaged(self, split: str) -> str:
@@ -519,7 +531,7 @@ class RunFolder:
         path = self.result_path("predictions", split)
         if not path.is_file():
             raise RunError(f"{path} is missing; {self._anew(split)}")
-        return [from_json(tree) for _, tree in files.read_json_lines(path)]
+        return [from_json(tree) for _, tree in read_json_lines(path)]
 
     def refuse_packed(self, what: str) -> None:
         """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
@@ -536,8 +548,8 @@ class RunFolder:
         Raises:
             RunError: there are none.
         """
-        with files.reading(path := self.file(f"labels/{split}.json")):
-            rows = files.read_json(path)[task].items()
+        with reading(path := self.file(f"labels/{split}.json")):
+            rows = read_json(path)[task].items()
             return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
 
 

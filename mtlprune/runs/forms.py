@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
-from mtlprune.config.blocks import BLOCKS
 from mtlprune.io.files import RunError
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -65,17 +64,10 @@ class _Gates(TypedDict):
     gates: dict[str, Annotated[list[list[Share]], Field(min_length=1)]]
 
 
-class _Config(TypedDict):
-    name: NotRequired[str]
-    tasks: Annotated[list[str], Field(min_length=1)]
-    decoders: NotRequired[dict[str, dict[str, Any]]]
-
-
 BEST: TypeAdapter[Any] = TypeAdapter(dict[str, _Best])
 MANIFEST: TypeAdapter[Any] = TypeAdapter(_Manifest)
 METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
 GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
-_CONFIG: TypeAdapter[Any] = TypeAdapter(_Config)
 
 
 def damaged(where: Path | str) -> RunError:
@@ -92,17 +84,7 @@ def check(schema: TypeAdapter[Any], value: Any, where: Path | str) -> None:
 
 
 def check_config(tree: Mapping[str, Any], where: Path | str) -> None:
-    """Raise RunError unless a configuration has blocks of settings as a run has them.
-
-    A pretraining, which names several corpora, has other ones, and checks them itself.
-    """
-    if not isinstance(tree.get("data"), Mapping):
+    """Raise RunError unless a configuration names its data and tasks, or the corpora of a pretraining."""
+    data = tree.get("data")
+    if not isinstance(data, Mapping) or not ("corpora" in data or isinstance(tree.get("tasks"), list)):
         raise damaged(where)
-    if "corpora" in tree["data"]:
-        return
-    check(_CONFIG, tree, where)
-    try:
-        for name, block in BLOCKS.items():
-            block.model_validate(tree.get(name, {}))
-    except ValidationError:
-        raise damaged(where) from None

@@ -139,6 +139,22 @@ def test_a_format_is_guessed_from_its_first_lines(tmp_path, name):
 
 
 @pytest.mark.parametrize(
+    ("text", "format_"),
+    [
+        ("( (S (NP-SBJ (-NONE- *-1))\n   (VP (VB go))))\n", "brackets"),
+        ("( -LRB- O\na X O\n) -RRB- O\n", "columns"),
+        ("# newdoc\n1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\t_\t_\t_\t_\t0\troot\t_\t_\n\n# end\n", "conllu"),
+        ("# global.columns = ID FORM UPOS\n1\tde\tX\n", "conllu"),
+        ("1 She PRP\n", "columns"),
+        ("", "columns"),
+    ],
+)
+def test_what_could_be_taken_for_another_format(tmp_path, text, format_):
+    (tmp_path / "few.txt").write_text(text)
+    assert guess_format(tmp_path / "few.txt") == format_
+
+
+@pytest.mark.parametrize(
     ("row", "columns"),
     [
         ("{} NNP B-NP O", "word,pos,_,ner"),

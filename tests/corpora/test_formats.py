@@ -1,7 +1,6 @@
 """Readers of files: what each reads, layouts that all must read the same, and mistakes with file and line."""
 
 import logging
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from conll2012_files import NAMED, PLAIN, document
 from hypothesis import given
 from random_sentences import nested_spans, sized, spans
-from served import tar
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import read_lines
@@ -394,36 +392,16 @@ PROPBANK_MISTAKES = [
 ]
 
 
-def test_propbank_archives_and_folders_give_the_same(tmp_path: Path) -> None:
-    data = PROPBANK.encode()
+def test_propbank_folders(tmp_path: Path) -> None:
     file = tmp_path / "propbank" / MEMBER
     file.parent.mkdir(parents=True)
-    file.write_bytes(data)
-    release = {"r-1/README": b"hello", "r-1/data/ontonotes/x": (tarfile.SYMTYPE, "y"), f"r-1/{MEMBER}": data}
-    (tmp_path / "b.tar.gz").write_bytes(tar(release))
-    for source in ("b.tar.gz", "propbank", "propbank/data/google/ewt"):
+    file.write_bytes(PROPBANK.encode())
+    for source in ("propbank", "propbank/data/google/ewt"):
         [(name, found)] = read_skeletons(tmp_path / source).items()
         assert name == "answers-x_ans"
         assert [(s.pos, s.con, s.srl) for s in found] == [(s.pos, s.con, s.srl) for s in SKELETONS]
-
-
-WHOLE = tar({MEMBER: bytes(range(256)) * 400})
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (tar({MEMBER: (tarfile.SYMTYPE, "/etc/passwd")}), "expected a regular file, found a link"),
-        (tar({"README": b"x"}), "expected files data/google/ewt"),
-        (tar({f"{top}/{MEMBER}": PROPBANK.encode() for top in "ab"}), "expected each document once"),
-        *((cut, "expected a readable tar archive") for cut in (b"", b"no archive", WHOLE[: len(WHOLE) // 2], None)),
-    ],
-)
-def test_propbank_archives_that_are_none(tmp_path: Path, content: bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "a.tar.gz").write_bytes(content)
-    with pytest.raises(CorpusError, match=message):
-        read_skeletons(tmp_path / "a.tar.gz")
+    with pytest.raises(CorpusError, match="expected files data/google/ewt"):
+        read_skeletons(tmp_path / "nowhere")
 
 
 # All formats

@@ -156,7 +156,6 @@ def test_metrics_are_appended_cut_back_and_read(tmp_path):
         ),
         ("config.yaml", "[]", RunFolder.read_config),
         ("config.yaml", "data: {path: x}", RunFolder.read_config),
-        ("config.yaml", "{data: {path: x}, tasks: [pos], train: {epochs: two}}", RunFolder.read_config),
     ],
 )
 def test_a_file_of_a_run_in_training_that_is_damaged_is_named(name, content, read, tmp_path):

@@ -153,6 +153,11 @@ def bare_label(label: str) -> str:
     return category[0] if category else label
 
 
+def unescaped(word: str) -> str:
+    """The word of a leaf as the text has it: brackets for -LRB- and the like, / and * for ``\\/`` and ``\\*``."""
+    return BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*")
+
+
 def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
     """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
     (-NONE-) go, and the nodes left empty with them; of labels only the category stays (NP of NP-SBJ-1). The words
@@ -183,7 +188,7 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str
                     log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
                     continue
                 con = drop_root(spans, len(words))
-                words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
+                words = list(map(unescaped, words))
                 known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
                 with formats.on_lines(path, [(line, None)]):
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()

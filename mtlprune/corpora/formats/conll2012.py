@@ -65,8 +65,7 @@ def read_conll2012(path: Path, skip: formats.Skip | None = None, unread: Contain
     files are at hand, ``ontonotes5.build_ontonotes5`` decides by them instead.
 
     Args:
-        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
-        unread: layers to leave out.
+        skip, unread: as in ``read_columns``.
 
     Raises:
         CorpusError: with file and line.

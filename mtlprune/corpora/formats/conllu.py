@@ -71,8 +71,7 @@ def read_conllu(
             files that never write O; elsewhere unknown.
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what was left out or converted.
-        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
-        unread: layers to leave out.
+        skip, unread: as in ``read_columns``.
 
     Raises:
         CorpusError: with file and line, for any row that is not CoNLL-U and any sentence that contradicts itself.

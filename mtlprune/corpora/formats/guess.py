@@ -35,14 +35,14 @@ def guess_format(path: Path) -> str:
     if first.startswith("{"):
         tree = parse_json_line(first, f"{path}, line 1", CorpusError)
         return "jsonl" if {"id", "words"} <= tree.keys() and not any(key.endswith("_tags") for key in tree) else "hf"
-    if first.lstrip().startswith("(") and ")" in "".join(lines) and not any("*" in line for line in lines[:1]):
+    if first.lstrip().startswith("(") and "".join(lines).count(")") >= len(lines):  # else ( is a word
         return "brackets"
     if first.startswith("#begin document"):
         return "propbank"
-    rows = _rows(lines)
+    rows, tabs = _rows(lines), any("\t" in line for line in lines)
     if any(re.match(r"#\s*global\.columns", line) for line in lines):
         return "conllu"
-    if rows and all(len(row) >= 10 and _NUMBER.fullmatch(row[0]) for row in rows[:10]) and "\t" in lines[-1]:
+    if rows and tabs and all(len(row) >= 10 and _NUMBER.fullmatch(row[0]) for row in rows[:10]):
         return "conllu"
     return "propbank" if any(_STAR.fullmatch(cell) for row in rows for cell in row) else "columns"
 

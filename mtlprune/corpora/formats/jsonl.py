@@ -113,8 +113,7 @@ def read_jsonl(
 
     Args:
         tell: is given the keys that are no layers.
-        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
-        unread: layers to leave out.
+        skip, unread: as in ``read_columns``.
 
     Raises:
         CorpusError: with file and line.

@@ -1,8 +1,6 @@
 """PropBank skeletons (``*.gold_skel``: trees and roles without words), and columns of predicates."""
 
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,49 +32,19 @@ def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
     """Read all skeletons of the English Web Treebank: ``genre-document`` to the sentences of that document in order.
 
     Args:
-        path: the folder ``data/google/ewt`` or one above it, or a tar archive with ``data/google/ewt/...`` in it. The
-            members are read in memory; nothing is extracted.
+        path: the folder ``data/google/ewt`` or one above it.
 
     Raises:
-        CorpusError: no skeletons there, an archive that is damaged or has links in their place, or a malformed file
-            (with its line).
+        CorpusError: no skeletons there, or a malformed file (with its line).
     """
-    path = Path(path)
-    members = _folder_members(path) if path.is_dir() else _archive_members(path)
     documents: dict[str, list[Skeleton]] = {}
-    for match, source, data in members:
-        key = f"{match['genre']}-{match['document']}"
-        if key in documents:
-            raise CorpusError(f"{source}: expected each document once, found a second file for {key}; remove one")
-        documents[key] = list(parse_skeletons(data, source, match[1]))
+    for file in sorted(path.resolve().rglob("*.gold_skel")):
+        if match := _MEMBER.fullmatch(file.as_posix()):
+            key = f"{match['genre']}-{match['document']}"
+            documents[key] = list(parse_skeletons(file.read_bytes(), str(file), match[1]))
     if not documents:
         raise CorpusError(f"{path}: expected files data/google/ewt/GENRE/00/DOCUMENT.xml.gold_skel, found none")
     return documents
-
-
-def _folder_members(path: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
-    for file in sorted(path.resolve().rglob("*.gold_skel")):
-        match = _MEMBER.fullmatch(file.as_posix())
-        if match:
-            yield match, str(file), file.read_bytes()
-
-
-def _archive_members(path: Path) -> Iterator[tuple[re.Match[str], str, bytes]]:
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            for member in archive:
-                source = f"{path}: {member.name}"
-                match = _MEMBER.fullmatch(member.name)
-                if not match:
-                    continue
-                stream = archive.extractfile(member) if member.isreg() else None
-                if stream is None:
-                    raise CorpusError(
-                        f"{source}: expected a regular file, found a link or folder; get the archive anew"
-                    )
-                yield match, source, stream.read()
-    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path}: expected a readable tar archive, found: {error}; get it anew") from error
 
 
 def parse_skeletons(data: bytes, source: str, document: str | None = None) -> Iterator[Skeleton]:
@@ -86,15 +54,20 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
         CorpusError: with ``source`` and line.
     """
     for index, block in enumerate(blocks(decode_lines(data, source))):
-        rows = [cells_of(line.text) for line in block]
-        _check_rows(source, block, rows, document or rows[0][0], index)
-        with on_lines(source, block, "parse bits"):
-            con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
-        srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
-        tags = tuple(row[4] for row in rows)
-        with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
-            Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
-        yield Skeleton(tags, con, srl, source, block[0].number)
+        yield parse_skeleton(block, source, index, document)
+
+
+def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
+    """Read the rows of the sentence ``index`` of a skeleton file, as :func:`parse_skeletons` does."""
+    rows = [cells_of(line.text) for line in block]
+    _check_rows(source, block, rows, document or rows[0][0], index)
+    with on_lines(source, block, "parse bits"):
+        con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
+    srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
+    tags = tuple(row[4] for row in rows)
+    with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
+        Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
+    return Skeleton(tags, con, srl, source, block[0].number)
 
 
 def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
