@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import typer
 import yaml
 
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED
+from mtlprune.cli import app
 from mtlprune.config import PRESETS
 from mtlprune.config.blocks import DataConfig
 from mtlprune.config.config import Config, load_config
-from mtlprune.pretraining.config import PretrainConfig, SourceConfig
+from mtlprune.pretraining.config import PretrainConfig, SourceConfig, load_pretraining
 from mtlprune.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -112,10 +114,52 @@ def test_every_training_command_is_a_run_that_can_be_asked_for(monkeypatch: pyte
         for line in re.findall(r"^    mtlprune train (.*)$", page.read_text("utf-8"), re.MULTILINE):
             config, *words = shlex.split(line)
             if (PRESETS / f"{config}.yaml").is_file() or Path(config).is_file():
-                runs.append(load_config(config, words[: words.index("--out")]))
+                load = load_pretraining if "syntax/" in config else load_config
+                runs.append(load(config, [word for word in words[: words.index("--out")] if "[" not in word]))
             else:
                 own.add(config)
     assert len(runs) > 10 and own == OWN
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Words of each command in a code block that is whole, up to what a shell does with it."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    fenced = "".join(block for kind, block in blocks if kind in ("", "sh"))
+    for line in [
+        *re.findall(r"^mtlprune (.*)$", fenced, re.MULTILINE),
+        *re.findall(r"^ {4}mtlprune (.*)$", text, re.MULTILINE),
+    ]:
+        if not re.search(r"\.\.\.|\[|\$\(|\\$", line):
+            words = shlex.split(line, comments=True)
+            yield words[: next((place for place, word in enumerate(words) if re.match("[>|&]|2>", word)), None)]
+
+
+def test_every_command_of_a_page_can_be_parsed() -> None:
+    root: Any = typer.main.get_command(app)
+    each = [(page, words) for page in LINKED for words in commands(page.read_text("utf-8"))]
+    assert len(each) > 100
+    wrong = []
+    for page, words in each:
+        command, rest = root, list(words)
+        try:
+            while hasattr(command, "list_commands"):
+                name = rest.pop(0)
+                command = command.get_command(None, name)
+                if command is None:
+                    raise ValueError(f"there is no command {name}")
+            command.make_context(None, rest)
+        except Exception as error:  # of the click within typer
+            wrong.append(f"{page}: {shlex.join(words)}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_command_that_is_named_is_one() -> None:
+    """On pages, and in what the package prints and says of itself."""
+    known = set(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined, arg-type]
+    sources = [*(ROOT / "mtlprune").rglob("*.py"), *(ROOT / "mtlprune").rglob("*.html"), *LINKED]
+    for path in (path for path in sources if path.name not in ("CHANGELOG.md", "LOG.md")):
+        named = set(re.findall(r"[`>]mtlprune ([a-z]+)", path.read_text("utf-8")))
+        assert named <= known, f"{path}: {named - known}"
 
 
 def test_every_card_is_in_the_index() -> None:

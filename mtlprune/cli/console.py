@@ -40,9 +40,7 @@ Data = Annotated[
     ),
 ]
 Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]
-Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, ...; the run's own, if not given.", rich_help_panel=ADVANCED)
-]
+Device = Annotated[str | None, typer.Option(help="Where it computes: cpu, cuda, ...", rich_help_panel=ADVANCED)]
 Width = Annotated[
     float | None,
     typer.Option(

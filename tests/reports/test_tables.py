@@ -222,7 +222,7 @@ def test_heads_stand_beside_pruned_scores(tmp_path):
 
 
 def test_heads_of_gate_sets_and_of_removed_heads(tmp_path):
-    """Tasks with gates of their own have heads of their own; a run of `mtlprune prune` says which heads are left."""
+    """Tasks with gates of their own have heads of their own; a run of `export --remove` says which heads are left."""
     own = {"pruning.method": "gates", "pruning.sets": "per_task", "pruning.keep": 3, "pruning.penalty": "exact"}
     folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, **own)
     append_gates(folder, 2, {"pos": np.eye(3), "dep": np.ones((3, 3))})
