@@ -13,7 +13,7 @@ from tiny import HEADS, LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import SUBSETS, TERMS, comparison, decoders
+from mtlprune.analyses.dissection import SUBSETS, comparison, decoders
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms, trace
 from mtlprune.analyses.dissection.measure import dissect
@@ -152,7 +152,7 @@ def test_gates_that_follow_shares_do_not_pass_for_chance():
     assert comparison.gates_against_shares(rng.permuted(follows, axis=1), shares)["rho_p"] > 0.1
 
 
-def test_losses_of_encoders_and_of_exclusive_heads():
+def test_losses_of_encoders():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
     counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
@@ -160,10 +160,6 @@ def test_losses_of_encoders_and_of_exclusive_heads():
     found = comparison.losses(counts[::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
-    single, joint = np.zeros((2, 3)), np.array([[-1.0, 0, 0], [0, 0.5, 0]])
-    mine = np.array([[True, False, False], [False, False, False]])
-    assert comparison.lost_share(single, joint, mine) == {"heads": 1, "exclusive": -1.0, "others": 0.1}
-    assert math.isnan(comparison.lost_share(single, joint, ~mine & mine)["exclusive"])
 
 
 def test_a_mixture_is_found_and_a_rotation_undone():
@@ -182,10 +178,6 @@ def test_a_mixture_is_found_and_a_rotation_undone():
 
 
 QUICK = decoders.NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
-
-
-def summed(parts: torch.Tensor, subset: str) -> torch.Tensor:
-    return parts[[TERMS.index(term) for term in subset]].sum(0)
 
 
 def test_a_net_learns_classes_and_keeps_to_those_that_are_allowed():
@@ -234,25 +226,6 @@ def test_scores_count_what_is_right():
         assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
-
-
-def test_neighbours_are_those_of_the_lemma(monkeypatch):
-    monkeypatch.setattr(decoders, "NEIGHBOURS", 3)
-    generator = torch.Generator().manual_seed(0)
-    labels = np.array(["run.01", "run.02", "be.01", "be.02", "run.02", "be.02", "run.01", "run.02", "one.01"])
-    gold = np.unique(labels, return_inverse=True)[1]
-    asked = np.array(["run.09", "be.01"])
-    train, test = (torch.randn(4, size, 6, generator=generator) for size in (len(labels), 2))
-    for subset in SUBSETS[1:]:
-        known, wanted = summed(train, subset), summed(test, subset)
-        answers = decoders.nearest(known.numpy(), labels, gold, wanted.numpy(), asked)
-        for row, lemma in enumerate(("run", "be")):
-            pool = [k for k, label in enumerate(labels) if label.startswith(lemma)]
-            cosine = torch.cosine_similarity(known[pool], wanted[row], dim=-1)
-            near = cosine.argsort(descending=True)[:3].tolist()
-            votes = {sense: cosine[[k for k in near if gold[pool[k]] == sense]] for sense in {gold[k] for k in pool}}
-            best = max(votes, key=lambda sense: (len(votes[sense]), float(votes[sense].sum())))
-            assert answers[row] == best, (subset, lemma)
 
 
 def test_senses_from_rolesets_beside_the_most_frequent_one():

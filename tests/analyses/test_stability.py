@@ -198,50 +198,6 @@ def test_what_is_beyond_depth_and_ranking_by_enumeration():
     assert test.p == pytest.approx(max(labels.p, (gaps >= observed - 1e-9).mean()), abs=0.03)
 
 
-def ranked_alike(generator: np.random.Generator, own: float, trained: float = 0, selections: int = 1) -> list[Claim]:
-    """Runs of four tasks, three training runs each, that all rank the heads of a layer alike, but for what is a task's
-    ``own`` or of a training run; how many heads a layer has open is the task's. Heads are drawn as if each were open by
-    itself with the odds exp(ranking), given their number."""
-    ranking, made = generator.normal(0, 3, (5, 10)), []
-    for label in TASKS[:4]:
-        opened = generator.permutation([1, 3, 5, 7, 9])
-        task = ranking + own * generator.normal(size=ranking.shape)
-        for start in range(3):
-            odds = 1 / (1 + np.exp(-task - trained * generator.normal(size=ranking.shape)))
-            for seed in range(selections):
-                mask = np.zeros(odds.shape)
-                for layer, (rates, number) in enumerate(zip(odds, opened, strict=True)):
-                    mask[layer] = exactly(generator, rates, number)
-                made.append(replace(claim(label, 10 * start + seed, mask), start=start))
-    return made
-
-
-def exactly(generator: np.random.Generator, rates: np.ndarray, number: int) -> np.ndarray:
-    """Independent heads that open with these probabilities, given how many are open."""
-    sets = np.array([np.isin(range(len(rates)), some) for some in itertools.combinations(range(len(rates)), number)])
-    weights = np.where(sets, rates, 1 - rates).prod(1)
-    return sets[generator.choice(len(sets), p=weights / weights.sum())].astype(float)
-
-
-@pytest.mark.parametrize(
-    ("own", "trained", "selections", "depth", "ranking"),
-    [
-        (0, 0, 1, (0.85, 1), (0, 0.1)),  # tasks differ in layers alone, and rank heads alike
-        pytest.param(0, 1.5, 3, (0.3, 1), (0, 0.1), marks=pytest.mark.slow),  # so do selections on three finished runs
-        (3, 0, 1, (0.9, 1), (0.9, 1)),  # tasks have heads of their own, too
-    ],
-)
-def test_a_ranking_that_all_tasks_share_is_no_head_of_their_own(own, trained, selections, depth, ranking):
-    """Beyond depth rejects where tasks differ in layers alone; beyond depth and ranking holds its size of 5 %."""
-    generator, each = np.random.default_rng(21), {"beyond depth": [], "beyond depth and ranking": []}
-    for k in range(40):
-        for (pairs, counted), test in by_kind(ranked_alike(generator, own, trained, selections), 199, k).items():
-            if pairs == "all" and counted in each:
-                each[counted].append(test.p)
-    for (low, high), found in zip((depth, ranking), each.values(), strict=True):
-        assert low <= np.mean(np.array(found) <= 0.05) <= high
-
-
 def test_what_shares_a_seed_is_left_out():
     claims = runs_of(np.random.default_rng(10), own=0, trained=8)
     over = {"encoder": stability.OVER_TASKS}

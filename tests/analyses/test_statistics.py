@@ -80,15 +80,6 @@ def test_swapped_masks_are_all_those_of_both_margins_equally_often(masks):
     assert len(every) == 1 or stats.chisquare(list(counts.values())).pvalue > 0.001
 
 
-def test_swapped_masks_keep_both_margins_of_many_and_few_draws():
-    masks = np.random.default_rng(2).random((9, 5, 12)).argsort(2) < np.arange(1, 6)[:, None]
-    for samples in (0, 1, 7, 64):
-        drawn = list(permutation.swapped(masks, samples, np.random.default_rng(3)))
-        assert sum(map(len, drawn)) == samples
-        for chunk in drawn:
-            assert (chunk.sum(3) == masks.sum(2)).all() and (chunk.sum(1) == masks.sum(0)).all()
-
-
 def test_exact_tail_within_layers_against_enumeration():
     one = np.array([[1, 1, 0, 0], [1, 0, 0, 0]])
     other = np.array([[1, 1, 1, 0], [1, 1, 0, 0]])

@@ -12,7 +12,6 @@ from found import GATES, reading_of, sentences_of, subject_of, without_heads
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.syntax import SyntaxOptions
 from mtlprune.analyses.syntax.measure import findings
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.corpora.blimp import MinimalPair, Paradigm
@@ -20,6 +19,7 @@ from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves,
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.io.block import Block
 from mtlprune.statistics.twonn import twonn
 
 SENTENCES = sentences_of([5, 9, 1, 2, 7, 7, 12, 3])
@@ -143,7 +143,7 @@ def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(bert):
     """The last ten of forty sentences repeat the first ten in capitals, which the tokenizer lowers."""
     sentences = sentences_of([*range(2, 32)])
     repeated = [replace(one, words=tuple(word.upper() for word in one.words)) for one in sentences[:10]]
-    reading, request = reading_of([*sentences, *repeated]), Request((), Path("nowhere"), SyntaxOptions())
+    reading, request = reading_of([*sentences, *repeated]), Request((), Path("nowhere"), Block())
     frames = findings(reading, subject_of(bert, GATES), request, counted := []).frames
     cls, means, heads = [], [], []
     for sentence in sentences:

@@ -202,62 +202,11 @@ class Moments:
 #
 # A softmax pushes the row of a class that never occurs along a direction v in which all hidden states are negative, for
 # ever (Gao et al. 2019, Theorem 1). It exists if and only if 0 is not in the convex hull of the hidden states (Theorem
-# 2); after LayerNorm there nearly always is one: h = g · x̂ + b puts all of them on the hyperplane Σ h_j / g_j = Σ b_j /
-# g_j =: c, so v = −sign(c) / g serves whatever the data, with margin |c|. With few vectors for their features an answer
-# "yes" says nothing: M random vectors have one with the probability of wendel, near 1 for M ≤ 2 D.
+# 2). With few vectors for their features an answer "yes" says nothing: M random vectors have one with the probability
+# of wendel, near 1 for M ≤ 2 D.
 
 CHANCE = 0.05
 """An answer "yes" that has this probability for random vectors, or more, is no finding."""
-
-
-@dataclass(frozen=True, eq=False)
-class Hyperplane:
-    """Where a LayerNorm puts all that it gives.
-
-    Attributes:
-        normal: (D,), 1 / g.
-        offset: c; ⟨normal, h⟩ is c for every output h.
-    """
-
-    normal: Tensor
-    offset: float
-
-    @property
-    def direction(self) -> Tensor:
-        """(D,): v = −sign(c) / g; ⟨v, h⟩ = −|c| for every h. Zeros where c = 0."""
-        return -math.copysign(1.0, self.offset) * self.normal if self.offset else torch.zeros_like(self.normal)
-
-    @property
-    def largest(self) -> float:
-        """Share of v's squared length in its largest feature: near 1, v is one feature with a tiny gain."""
-        return float(self.normal.abs().max() / self.normal.norm()) ** 2
-
-    @property
-    def distance(self) -> float:
-        """Distance of the hyperplane from 0, |c| / ‖1/g‖, in units of h."""
-        return abs(self.offset) / float(self.normal.norm())
-
-    def spread(self, rows: Tensor) -> float:
-        """Largest |⟨normal, h⟩ − c| over rows (M, D), by ‖normal‖ ‖h‖: 0 but for rounding where they come from it."""
-        miss = (rows.double() @ self.normal - self.offset).abs()
-        return float((miss / (self.normal.norm() * rows.double().norm(dim=1))).max())
-
-    def angles(self, rows: Tensor) -> Tensor:
-        """(M,): degrees between v and each row; above 90 where c ≠ 0, the less above the less v matters."""
-        cosines = rows.double() @ self.direction / (self.normal.norm() * rows.double().norm(dim=1))
-        return torch.rad2deg(torch.acos(cosines.clamp(-1, 1)))
-
-
-def layernorm_hyperplane(gain: Tensor, bias: Tensor) -> Hyperplane | None:
-    """The hyperplane of a LayerNorm's outputs; None where a gain is 0, so that 1/g is not defined.
-
-    Args:
-        gain, bias: (D,).
-    """
-    if (gain == 0).any():
-        return None
-    normal = 1 / gain.detach().double().cpu()
-    return Hyperplane(normal, float(bias.detach().double().cpu() @ normal))
 
 
 def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | None:

@@ -27,7 +27,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import GROUPS, Groups, compared, groups_of
 from mtlprune.analyses.degeneration import DegenerationOptions, maths
 from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, pairs
-from mtlprune.analyses.degeneration.maths import Hyperplane, Moments, layernorm_hyperplane
+from mtlprune.analyses.degeneration.maths import Moments
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
@@ -40,7 +40,6 @@ from mtlprune.statistics.twonn import likelihood
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
 TERMS = ("input", "heads", "feed_forward", "correction")
-UNTUNED = ("mean_to_untuned", "plane_to_untuned")
 POINTS = 250
 """Rows whose projection is kept, for the figure."""
 
@@ -50,11 +49,7 @@ def measure(request: Request) -> Result:
     embeddings' output):
 
     - ``embeddings`` and ``layers``: ``maths.cloud`` of the matrix of token embeddings and of hidden states; of layers
-      also ``share_TERM``, μ(m, mean of the TERM) of the layer's own mean m, and of the last LayerNorm's hyperplane
-      ``plane_offset``, ``_distance``, ``_largest``, ``_spread`` (how far off it a vector lies at most, relative) and
-      ``_angle`` (median degrees between v and the vectors: 90 where v does not matter); of the last layer, where the
-      encoder that a run began with is measured too, ``mean_to_untuned`` and ``plane_to_untuned``, degrees between the
-      means and between the v of both.
+      also ``share_TERM``, μ(m, mean of the TERM) of the layer's own mean m.
     - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is closed) and ``cone``, what the head
       gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are closed or gone.
     - ``decoders``: by task ``labels.matrix`` and ``labels.slope``.
@@ -71,15 +66,9 @@ def measure(request: Request) -> Result:
     """
     reading = read_request(request)
     groups = groups_of(request.claims, reading)
-    vectors: list[tuple[Tensor | None, Tensor | None]] = []
-
-    def one(subject: Subject) -> Found:
-        mine = DegenerationSurvey(reading, subject, request)
-        findings = mine.run()
-        vectors.append((mine.mean, mine.direction))
-        return findings
-
-    result = survey("degeneration", reading, request, one)
+    result = survey(
+        "degeneration", reading, request, lambda subject: DegenerationSurvey(reading, subject, request).run()
+    )
     decoder_parts, notes = _decoders(reading, request)
     permutations = request.options.permutations
     parts: list[Part] = [
@@ -87,7 +76,7 @@ def measure(request: Request) -> Result:
         *decoder_parts,
         ({}, {"pairs": pairs(decoder_parts, permutations, request.seed)}),
     ]
-    parts += [*_to_untuned(result, vectors), *_by_group(groups, result)]
+    parts += _by_group(groups, result)
     about = {**result.about, "notes": [*result.about["notes"], *notes]}
     result = replace(result, about=about, frames=joined(parts))
     return compared(result, groups, HEAD_MEASURES, request.seed, salt=75, permutations=permutations, gates=True)
@@ -104,18 +93,12 @@ class DegenerationSurvey:
         reading: its sentences.
         subject: encoder and gates.
         request: how much.
-
-    Attributes:
-        mean: (H,), m of the last layer; None without layers, or where the encoder cannot be taken apart.
-        direction: (H,), v of the last LayerNorm; None where there is none.
     """
 
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
         self.options: DegenerationOptions = request.options
         self.sample = maths.draw([len(one) for one in reading.sentences], self.options.rows, request.seed)
-        self.mean: Tensor | None = None
-        self.direction: Tensor | None = None
 
     def run(self) -> Found:
         """All passes."""
@@ -142,9 +125,7 @@ class DegenerationSurvey:
                 why = f"{why}; so where its mean vector comes from is not said"
                 notes.append(f"{subject.label} ({subject.name}): {why}.")
             else:
-                more, heads["cone"], self.mean, self.direction = take_apart(
-                    subject, self.reading, hidden[-1][0].mean(), self.request
-                )
+                more, heads["cone"] = take_apart(subject, self.reading, hidden[-1][0].mean(), self.request)
                 layers = [row | shares for row, shares in zip(layers, more, strict=True)]
             frames |= {"layers": tidy(layers, "layer"), "heads": head_rows(heads)}
         shown = joined(
@@ -199,9 +180,8 @@ class DegenerationSurvey:
 # -- where the mean vector comes from ----------------------------------------------------------------------------------
 
 
-Apart = tuple[list[dict[str, float]], Floats, Tensor, Tensor | None]
-"""L + 1 times ``share_...`` and ``plane_...``, as in the frame ``layers``, the embeddings' output first; (L, A), μ(m,
-mean of a head's slot) for the last layer's m; (H,), this m; (H,), v of its last LayerNorm, None where a gain is 0."""
+Apart = tuple[list[dict[str, float]], Floats]
+"""L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's."""
 
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
@@ -213,14 +193,11 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
     places, width = subject.encoder.places, subject.encoder.hidden_size
     sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
     heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)
-    spreads, angles = np.zeros(places.layers), [list[Tensor]() for _ in range(places.layers)]
-    planes: list[Hyperplane | None] = []
     words = 0
     for _, batch in reading.batches(subject, request.device):
         trace_of_batch, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
         weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
-        planes = planes or [layernorm_hyperplane(*layer.norms[1][:2]) for layer in trace_of_batch.layers]
         for place, stack in enumerate(dissection.terms(trace_of_batch)):
             sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()
         shares = dissection.head_importance(trace_of_batch, mean.to(hidden[-1]).expand_as(hidden[-1]))
@@ -228,53 +205,19 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
             zip(trace_of_batch.layers, shares, strict=True)
         ):  # m · slot / ‖m‖²: (tokens, n)
             heads[row, list(layer.numbers)] += weight.cpu() @ share[pieces].double().cpu()
-        for place, plane in enumerate(planes):
-            if plane is not None:
-                rows = hidden[place + 1][pieces].cpu()
-                spreads[place] = max(spreads[place], plane.spread(rows))
-                angles[place].append(plane.angles(rows))
         words += sum(batch.sizes)
         request.on_batch()
     means = sums.sum(1) / words  # (L + 1, H)
     terms = torch.einsum("lkh,lh->lk", sums / words, means) / means.square().sum(1, keepdim=True)
     layers = [{f"share_{term}": share for term, share in zip(TERMS, row, strict=True)} for row in terms.tolist()]
-    for shown, plane, miss, parts in zip(layers[1:], planes, spreads.tolist(), angles, strict=True):
-        if plane is not None:
-            measures = {"offset": plane.offset, "distance": plane.distance, "largest": plane.largest, "spread": miss}
-            measures["angle"] = float(torch.cat(parts).median())
-            shown |= {f"plane_{name}": value for name, value in measures.items()}
-    last = planes[-1]
-    return layers, (heads / words).numpy(), means[-1], None if last is None else last.direction
+    return layers, (heads / words).numpy()
 
 
-# -- beside other encoders, and by claims ------------------------------------------------------------------------------
+# -- by claims -------------------------- ------------------------------------------------------------------------------
 
 
 def _keys(one: Mapping[str, Any]) -> dict[str, Any]:
     return {key: one[key] for key in ("encoder", "run", "seed")}
-
-
-def _to_untuned(result: Result, vectors: list[tuple[Tensor | None, Tensor | None]]) -> Iterator[Part]:
-    """Angles between a run and the encoder that it began with, where that is among those measured.
-
-    Args:
-        vectors: of each encoder, the mean of the last layer and the direction of its last LayerNorm.
-    """
-    encoders = result.about["encoders"]
-    for place, one in enumerate(encoders):
-        untuned = next((k for k, other in enumerate(encoders) if k != place and other["run"] == one["kind"]), None)
-        if untuned is not None:
-            angles = {
-                name: _degrees(first, second)
-                for name, first, second in zip(UNTUNED, vectors[place], vectors[untuned], strict=True)
-                if first is not None and second is not None
-            }
-            yield _keys(one), {"layers": tidy([{"layer": one["layers"], **angles}], "layer")}
-
-
-def _degrees(first: Tensor, second: Tensor) -> float:
-    cosine = float(first @ second / (first.norm() * second.norm()))
-    return float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
 
 
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:

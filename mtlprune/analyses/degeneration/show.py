@@ -158,26 +158,6 @@ def _terms(result: Result) -> Grid:
     )
 
 
-def _planes(result: Result) -> Grid:
-    planes = result.known("layers", "plane_distance")
-    columns: dict[str, Any] = {
-        "encoder": "name",
-        "layer": "layer",
-        "distance from 0": ("plane_distance", "{:.2g}".format),
-    }
-    columns |= {"angle of v (°)": ("plane_angle", 2), "largest feature of v": ("plane_largest", 3)}
-    columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "v from untuned v (°)": ("plane_to_untuned", 1)}
-    return Grid.of(
-        "The hyperplane of the last LayerNorm",
-        planes.groupby("name", observed=True).tail(1),
-        {**columns, "mean from untuned mean (°)": ("mean_to_untuned", 1)},
-        "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
-        "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
-        "largest feature: its share of v's squared length (near 1: one feature with a tiny gain). Off the plane: "
-        "largest relative miss, rounding only. Untuned: the encoder that the run began with, where it is measured too.",
-    )
-
-
 def _decoders(result: Result) -> Grid:
     columns: dict[str, Any] = {"task": "title", "run": "name", "labels": ("rows", 0), "features": ("features", 0)}
     columns |= {"R": ("mean_cosine", 3), "pairs at acute angles (%)": ("positive", percent)}
@@ -254,7 +234,7 @@ def _tests(result: Result) -> Grid:
     return tests_table(result, MEASURES, "Above 0: the first group, or heads of more tasks, have more.", digits=3)
 
 
-TABLES = (_clouds, _terms, _planes, _decoders, _labels, _pairs, _groups, _tests)
+TABLES = (_clouds, _terms, _decoders, _labels, _pairs, _groups, _tests)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

@@ -163,11 +163,6 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         if all(single[key] == joint[key] for key in ("seed", "variant"))
     ]
     for task, single, joint in pairs:
-        if others := _gates_of_others(single, encoders):
-            only = (single["gates"] >= OPEN) & ~np.any(others, axis=0)
-            change = lost_share(single["heads"], joint["heads"], only) | {"against": len(others)}
-            add("lost_shares", _listed(change), single, joint, task=task)
-    for task, single, joint in pairs:
         for mine, theirs in product(single["scores"], joint["scores"]):
             if mine["task"] == theirs["task"] == task:
                 lost = losses(mine["counts"], theirs["counts"], seed)
@@ -188,16 +183,6 @@ def _listed(measures: Mapping[str, float]) -> pd.DataFrame:
     names = [name for name in measures if not name.endswith("_p")]
     tested = [measures.get(f"{name}_p", math.nan) for name in names]
     return pd.DataFrame({"measure": names, "value": [measures[name] for name in names], "p": tested})
-
-
-def _gates_of_others(single: Encoder, encoders: Sequence[Encoder]) -> list[NDArray[np.bool_]]:
-    """Open heads of runs of one other task each, with gates and the seed of a single-task run with gates."""
-    return [
-        other["gates"] >= OPEN
-        for other in encoders
-        if len(other["tasks"]) == 1 and other["tasks"] != single["tasks"] and other["seed"] == single["seed"]
-        if not other["whole"] and not single["whole"] and other["gates"].shape == single["gates"].shape
-    ]
 
 
 def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
@@ -236,21 +221,6 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
         "shared": shared,
         "expected": float((numbers**2).sum() / gates.shape[1]),
         "shared_p": hypergeometric_p(numbers, numbers, gates.shape[1], shared),
-    }
-
-
-def lost_share(single: NDArray, joint: NDArray, claimed: NDArray) -> dict[str, float]:
-    """Mean of μ in the joint encoder minus μ in a task's own, over heads that only this task keeps, and over the rest.
-
-    Args:
-        single, joint: (L, A), mean μ of heads.
-        claimed: (L, A) bool, heads that this task keeps and no other.
-    """
-    change = joint - single
-    return {
-        "heads": int(claimed.sum()),
-        "exclusive": float(change[claimed].mean()) if claimed.any() else math.nan,
-        "others": float(change[~claimed].mean()) if not claimed.all() else math.nan,
     }
 
 

@@ -46,7 +46,7 @@ def measure(request: Request) -> Result:
     - ``heads``: ``gate``; ``importance``, mean μ of the head in the last layer's vectors, 0 where it is closed or gone.
     - ``tasks``: ``train``, ``test`` items, ``unseen`` labels among these, ``baseline``. ``scores``: by subset ``score``
       and ``macro_f1``. ``agreement``: ``micro`` and ``macro`` F1 of answers by two subsets.
-    - ``across``, ``gates``, ``lost_shares``, ``losses``, ``compositions``: of an encoder and an ``other``.
+    - ``across``, ``gates``, ``losses``, ``compositions``: of an encoder and an ``other``.
 
     A run of a single task is scored on its own task only (and on senses), everything else on all.
 

@@ -199,22 +199,6 @@ def _kept(result: Result) -> Grid:
     )
 
 
-def _lost_shares(result: Result) -> Grid:
-    columns: dict[str, Any] = {"task": ("task", str.upper), "joint": "other", "exclusive heads": ("heads", 0)}
-    return Grid.of(
-        "Do heads that one task alone keeps lose their share?",
-        result.wide("lost_shares"),
-        {**columns, "their change of μ": ("exclusive", _thousandths), "change of all others": ("others", _thousandths)},
-        "Mean μ of a head in the joint encoder minus that in its own task's, in thousandths; exclusive: no other task "
-        "keeps it.",
-        texts=2,
-    )
-
-
-def _thousandths(value: float) -> str:
-    return f"{1000 * value:+.2f}".replace("-", "−")
-
-
 def _compositions(result: Result) -> Grid | None:
     frame, place = result.named("compositions"), ["name", "layer", "term"]
     if not len(frame):
@@ -236,7 +220,7 @@ def _compositions(result: Result) -> Grid | None:
     )
 
 
-TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _lost_shares, _compositions)
+TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositions)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

@@ -68,7 +68,8 @@ def measure(request: Request) -> Result:
         "layer": options.layer,
         "head": options.head,
         "settings": options.model_dump(mode="json"),
-        "encoders": [entry(subject, source.kind)],
+        "of": entry(subject, source.kind),
+        "encoders": [],
         "notes": notes,
     }
     frames = {"known": rows, "claimed": pd.DataFrame(claimed), "attention": pd.DataFrame(attention)}

@@ -8,12 +8,12 @@ from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
 
 SHOWN = 10
-"""Labels that are named."""
+"""Labels that are named, of those that it tells beyond every control or was chosen for."""
 
 
 def about(result: Result) -> str:
     """Which head it is."""
-    [one] = result.about["encoders"]
+    one = result.about["of"]
     label = "" if one["encoder"] == "pretrained" else f" ({one['encoder']}, seed {one['seed']})"
     return f"Layer {result.about['layer']}, head {result.about['head']} of {one['run']}{label}."
 
@@ -31,7 +31,8 @@ def findings(result: Result) -> list[str]:
 def _known(result: Result) -> Grid | None:
     if "known" not in result.frames:
         return None
-    rows = result.frames["known"][:SHOWN]
+    known = result.frames["known"]
+    rows = known[(known["gain"] > 0) | known["best"]][:SHOWN]
     marks = [
         ", ".join(
             words
@@ -50,7 +51,8 @@ def _known(result: Result) -> Grid | None:
         "What it knows best",
         rows.assign(marks=marks),
         columns,
-        "Accuracy on test in percent; gain over the best control, in points; rank among the heads that are there.",
+        "Labels that it tells beyond every control, or was chosen for. Accuracy on test in percent; gain over the best "
+        "control, in points; rank among the heads that are there.",
         texts=2,
     )
 

@@ -413,7 +413,8 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, titles: Sequence[str], x: s
     ink = rows["beyond"].map({True: ABOVE, False: FAINT})
     shown = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
     kept = ["column", "name", "value", "low", "high", "reference", "words", "told", "ink", "fill", "label", "few"]
-    scale = alt.Scale(domain=list(ends), nice=False)
+    shown = shown[shown["value"].between(*ends)]
+    scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for words beside the last dot
     base = alt.Chart(data(shown[kept]), width=WIDTH, height=ROW * max(1, len(names))).encode(
         alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
         tooltip=[alt.Tooltip("label:N"), alt.Tooltip("told:N", title="of it")],
@@ -423,9 +424,11 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, titles: Sequence[str], x: s
     ticks = base.mark_tick(color=ZERO, thickness=2, height=9, clip=True).encode(alt.X("reference:Q", scale=scale))
     dots = base.mark_point(filled=True, size=40, opacity=1, strokeWidth=1.5, clip=True)
     dots = dots.encode(value, alt.Fill("fill:N", scale=None), alt.Stroke("ink:N", scale=None))
-    words = base.mark_text(align="left", dx=7, fontSize=8, color=SOFT).encode(value, text="words:N")
+    style: dict[str, Any] = {"align": "left", "dx": 7, "fontSize": 8}
+    words = base.mark_text(**style, color=SOFT).encode(value, text="words:N")
+    halo = base.mark_text(**style, stroke="#ffffff", strokeWidth=3).encode(value, text="words:N")
     header = alt.Header(title=None, labelOrient="top", labelAnchor="start")
-    layered = alt.layer(bars, ticks, dots, words)
+    layered = alt.layer(bars, ticks, halo, dots, words)
     return layered.facet(column=alt.Column("column:N", sort=list(titles), header=header), spacing=20)
 
 
