@@ -132,6 +132,19 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "kind", ["optimal", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mean", "resample"))]
+)
+def test_cross_closes_heads_in_several_ways(measured, single, claims, kind):
+    """With all heads open no substitute counts; with some closed, it does."""
+    zero, other = (measured("cross", single, *claims, "--closed", name, tables=1)[0] for name in ("zero", kind))
+    scores = [
+        result.frames["scores"].set_index(["other", "mode", "control", "step"])["value"] for result in (zero, other)
+    ]
+    assert scores[0].loc[""].tolist() == scores[1].loc[""].tolist() and not scores[0].equals(scores[1])
+    assert other.about["settings"]["closed"] == kind
+
+
 @pytest.mark.slow
 def test_degeneration(measured, lab, trained, single, encoder, claims):
     result, _ = measured("degeneration", encoder, trained, single, *claims, without=("lost",))  # none has 20 items

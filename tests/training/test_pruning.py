@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
-from mtlprune.encoder.interventions import measure_means
+from mtlprune.encoder.interventions import fold_means, measure_means
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.mixing import MiniBatch
@@ -514,3 +515,38 @@ def test_means_are_measured_once_before_the_first_update(gated: Settings, ungate
     assert [s.pos for s in annotated] == [s.pos for s in folder.read_predictions("dev")]
     go_on = gated("pos", {"start": str(folder.path)}, method="none")  # a run that has no closed heads
     assert prepared(go_on, tmp_path / "next").model.encoder.head_constants is None
+
+
+@pytest.mark.parametrize(
+    ("closed", "frozen", "pruning"),
+    [
+        ("optimal", ["encoder", "decoders"], {"method": "gates", "penalty": "exact", "rate": 0.01}),
+        ("resample", ["encoder"], {"method": "random"}),
+    ],
+)
+def test_other_substitutes_are_trained_read_back_and_scored(
+    gated: Settings, ungated, closed, frozen, pruning, tmp_path
+):
+    """Constants learn though the encoder is frozen; what is resampled makes the run's own predictions again."""
+    train = {"start": str(ungated.path), "freeze": frozen, "epochs": 2}
+    settings = gated("pos", train, keep=3, closed=closed, **pruning)
+    run = prepared(settings, tmp_path / "same")
+    means = measure_means(run.model.encoder, run.pieces)
+    folder = trained(settings, tmp_path / "run")
+    weights, model = best_weights(folder), MultiTaskModel.load(folder.path)
+    constants = weights.pop("encoder.head_constants", None)
+    assert compare(best_weights(ungated), weights)["encoder"]  # it is frozen
+    if closed == "optimal":
+        assert 1e-4 < (constants - means).abs().max() < 1
+    assert (constants is None) == (closed == "resample") == (model.encoder.resample is not None)
+    predicted = [sentence.pos for sentence in model.annotate(list(corpus_of(settings)["dev"]))]
+    assert predicted == [sentence.pos for sentence in folder.read_predictions("dev")]
+
+
+def test_what_is_resampled_goes_into_no_weights_and_ranks_no_heads(gated: Settings, ungated: RunFolder, tmp_path):
+    settings = gated("pos", method="importance", keep=3, closed="resample", importance_of=str(ungated.path))
+    with pytest.raises(ConfigError, match=r"pruning\.closed: resample goes with methods that learn"):
+        prepared(settings, tmp_path / "run")
+    encoder = prepared(gated("pos", keep=3, penalty="exact", closed="resample"), tmp_path / "other").model.encoder
+    with pytest.raises(EncoderError, match="which no weights can hold"):
+        fold_means(encoder, torch.ones(encoder.places.layers, encoder.places.heads))

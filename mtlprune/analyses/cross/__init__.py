@@ -1,5 +1,7 @@
 """Do tasks fight over the same heads? What closing the heads that one task claims costs every other task."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
@@ -12,6 +14,9 @@ ALL_TASKS = "mean of tasks"
 class CrossOptions(Block):
     """Random heads beside the claimed ones, and how scores are compared."""
 
+    closed: Literal["zero", "mean", "resample", "optimal"] = Field(
+        default="zero", description="What a closed head contributes; constants are those of training sentences."
+    )
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
     margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")
     resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")

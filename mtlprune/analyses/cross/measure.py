@@ -15,7 +15,9 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import groups_of
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
+from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import Gates
+from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation import scores
 from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.model import SHARED
@@ -25,6 +27,7 @@ from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.significance import Floats, Score, System, differences, holm, over_seeds, resampled_sums
 from mtlprune.training import hardware
+from mtlprune.training.ablation import close_with
 from mtlprune.training.evaluation import evaluate
 
 Mask = NDArray[np.bool_]
@@ -124,6 +127,14 @@ def _scored(
         return "some of its heads are closed already; name a run whose heads are all open"
     precision = hardware.dtype(folder.read_config()["train"]["precision"])
     model.gates[SHARED] = gates = Gates(places.layers, places.heads).to(model.device)
+    train, corpus = folder.read_config()["data"]["train"], load_corpus(request.corpus)
+    if request.options.closed in CONSTANT and train not in corpus.splits:
+        return (
+            f"{request.corpus} has no split {train}, on whose sentences --closed {request.options.closed} is measured"
+        )
+    tested = [torch.from_numpy(~heads).float().to(model.device) for several in masks.values() for heads in several]
+    sentences = list(corpus[train]) if request.options.closed in CONSTANT else []
+    close_with(model, request.options.closed, sentences, tested, request.seed)
     rows = []
     nothing = np.zeros((places.layers, places.heads), bool)
     drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
