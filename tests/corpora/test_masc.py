@@ -48,14 +48,14 @@ def test_masc_is_what_another_join_finds() -> None:
 def test_gum_is_what_its_lines_say() -> None:
     listed = (CORPORA / "gum" / "splits.md").read_text(encoding="utf-8").split("\n## ")[1:]
     split_of = {name: part.split()[0] for part in listed for name in re.findall(r"\* (\w+)", part)}
-    found: dict[str, Counter[int]] = {split: Counter() for split in table("GUM and GENTLE")}
+    read: dict[str, Counter[int]] = {split: Counter() for split in table("GUM and GENTLE")}
     with tarfile.open(CORPORA / "gum" / "gum_dep.tar.xz") as archive:
         for member in (member for member in archive if member.name.endswith(".conllu")):
             text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
-            found[split_of[Path(member.name).stem]].update(
+            read[split_of[Path(member.name).stem]].update(
                 {0: 1, 1: text.count("# sent_id"), 2: len(re.findall(r"(?m)^\d+\t", text))}
             )
-    assert {split: [row[k] for k in range(3)] for split, row in found.items()} == table("GUM and GENTLE")
+    assert {split: [row[k] for k in range(3)] for split, row in read.items()} == table("GUM and GENTLE")
 
 
 # -- small text --------------------------------------------------------------------------------------------------------
