@@ -240,8 +240,9 @@ def test_masc_from_a_mirror(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             (f"/oanc/masc/tar.gz/{masc.MASC_COMMIT}", f"masc-{masc.MASC_COMMIT}/1", "masc_1"),
             (f"/{ewt5.PROPBANK_ARCHIVE}", f"{ewt5.PROPBANK}/data/oanc", "masc_gold_skel"),
         ):
-            with tarfile.open(CORPORA / "masc" / f"{name}.tar.xz") as held:
-                files = {f"{inside}/{m.name}": held.extractfile(m).read() for m in held if m.isfile()}  # type: ignore[union-attr]
+            with tarfile.open(CORPORA / "masc" / f"{name}.tar.xz") as packed:
+                streams = {member.name.removeprefix("./"): packed.extractfile(member) for member in packed}
+                files = {f"{inside}/{path}": stream.read() for path, stream in streams.items() if stream}
             content = tar(files | {f"{inside}/txtfiles/wsj_1.txt": b"not wanted"})
             mirror.addresses[address] = lambda content=content: content
         options = ["--out", str(tmp_path / "masc"), "--downloads", str(tmp_path / "sources")]

@@ -115,7 +115,7 @@ class Config(Block):
     data: DataConfig
     """Which sentences."""
     tasks: tuple[str, ...] = tuple(LAYERS)
-    """Tasks trained together; one task is STL, several are MTL."""
+    """Tasks trained together; one task is STL, several are MTL (`train`: those that the corpus has, if not given)."""
     encoder: EncoderConfig = EncoderConfig()
     """Which encoder."""
     decoders: DecodersConfig = DecodersConfig()

@@ -6,7 +6,7 @@ splits, mixed, about = build_machamp(Path("configs/ewt.json"), repair=False, tel
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO, TypeGuard
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
@@ -87,13 +87,14 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     """One data set; None, told, where none of it can be read."""
     left_out = [key for key in settings if key not in READ]
     tasks = settings.get("tasks")
-    if not isinstance(settings.get("word_idx"), int) or not isinstance(tasks, dict):
+    if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
         tell(f"{name}: left out, as it has no word_idx with tasks of words")
         return None
-    columns = {settings["word_idx"]: WORD}
+    columns = {word: WORD}
     for task, own in tasks.items():
-        kind, place = KINDS.get(own.get("task_type", "")), own.get("column_idx")
-        if kind is None or not isinstance(place, int):
+        own = own if isinstance(own, dict) else {}
+        kind, place = KINDS.get(str(own.get("task_type"))), own.get("column_idx")
+        if kind is None or not _is_place(place):
             left_out.append(f"{task} ({own.get('task_type')})")
             continue
         for offset, text in enumerate(("head", "relation") if kind == "tree" else (_layer(config, task, kind),)):
@@ -107,8 +108,12 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         return None
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, REST])}")
-    paths = {split: settings[key] for split, key in PATHS.items() if key in settings}
+    paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
     return Dataset(name, paths, ",".join([*texts, REST]))
+
+
+def _is_place(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and value >= 0
 
 
 def _layer(config: Path, task: str, kind: str) -> str:

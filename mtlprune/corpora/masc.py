@@ -99,11 +99,13 @@ def build_masc(
             unaligned[document.name] = wrong
             shown = f"{', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}"
             unknown = f"NER is unknown in {ner.count(None)} of {len(ner)} sentences"
-            tell(f"{document.name}: {len(wrong)} of {len(names)} names are at no words ({shown}); {unknown}")
+            tell(f"{document.name}: {len(wrong)} of {len(names)} names are not whole words ({shown}); {unknown}")
         splits[document.split] += [s.with_layers(ner=spans) for s, spans in zip(sentences, ner, strict=True)]
     number = sum(map(len, unaligned.values()))
     others = total - kept - number
-    tell(f"NER has {kept} of {total} names: {number} are at no words, {others} within others or where NER is unknown")
+    tell(
+        f"NER has {kept} of {total} names: {number} are not whole words, {others} lie in others or where NER is unknown"
+    )
     left_out = {"names": total - kept, "of": total, "unaligned": unaligned}
     digest = hashlib.sha256()
     for (what, name), (_, data) in sorted(files.items()):
@@ -132,7 +134,7 @@ def _read_files(sources: Path) -> Files:
 
 
 def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
-    """Where it lies, path, and a function that reads it, of all files below a folder and in its tar archives."""
+    """Place in words, path and reader of every file below a folder and in its tar archives."""
     for file in sorted(files_below(sources)):
         if ".tar" not in file.suffixes and file.suffix != ".tgz":
             yield str(file), file, file.read_bytes
@@ -279,7 +281,7 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
 
 
 def place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
-    """Where each word stands in a text (first character, last + 1); None of words not all of whose pieces do."""
+    """First character and last + 1 of each word in a text; None of words that are not wholly in it."""
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
     there = list(_PIECE.finditer(text.translate(_FOLDED)))
     missing = Counter(number for number, _ in pieces)

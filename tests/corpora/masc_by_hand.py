@@ -70,12 +70,11 @@ def same(text: str) -> str:
 def letters(words: list[str], text: str) -> dict[int, int]:
     """Place of a letter among those of all words → its place in the text, as far as they run alike."""
     left = same("".join(words))
-    right = [(place, sign) for place, sign in enumerate(same(text)) if not sign.isspace()]
-    there, i, j = "".join(sign for _, sign in right), 0, 0
-    placed = {}
+    right = [place for place, sign in enumerate(text) if not sign.isspace()]
+    there, i, j, placed = same("".join(text.split())), 0, 0, {}
     while i < len(left) and j < len(there):
         if left[i] == there[j]:
-            placed[i] = right[j][0]
+            placed[i] = right[j]
             i, j = i + 1, j + 1
             continue
         jumps = [
