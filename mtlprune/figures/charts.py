@@ -10,6 +10,7 @@ Frames are data frames with a column ``name``, an ordered categorical: what each
 import functools
 import hashlib
 import io
+import itertools
 import json
 import re
 import textwrap
@@ -27,8 +28,12 @@ from scipy.optimize import isotonic_regression
 from mtlprune.errors import printable_lines
 from mtlprune.io.files import RunError, plain
 
-HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
-"""After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
+TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
+"""Colours of tasks wherever they are drawn, after Okabe and Ito (2008), told apart by colour-blind eyes."""
+OTHER_HUES = ("#1c1c1e", "#56b4e9", "#783c14", "#78787e", "#96143c", "#e69f00")
+"""Colours of further tasks, and of what is no task, black first."""
+HUES = (OTHER_HUES[0], *TASK_HUES.values(), *OTHER_HUES[1:])
+"""Colours of names of which none is a task's."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
 """Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
@@ -112,26 +117,34 @@ def data(frame: pd.DataFrame) -> alt.InlineData:
         return _Rows(values=plain(frame.to_dict("records"), 5))
 
 
+def task_colours(names: Sequence[str]) -> dict[str, str]:
+    """Name → colour: a task's own where a name is a task's (of any case), else the next of those that no task has."""
+    of_tasks = any(name.lower() in TASK_HUES for name in names)
+    free = itertools.cycle(OTHER_HUES if of_tasks else HUES)
+    return {name: TASK_HUES.get(name.lower()) or next(free) for name in names}
+
+
 def colours(
     frame: pd.DataFrame, dashed: str | None = None, symbol: str = "stroke", kinds: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
-    Hues come again after ten names, dashed. The legend has the names that are there, as lines or as another ``symbol``.
+    Hues are those of ``task_colours``, dashed where one comes again. The legend has the names that are there, as lines
+    or as another ``symbol``.
     ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
     shown = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
-    dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
+    hues = list(task_colours(names).values()) if kinds is None else [HUES[kinds[name] % len(HUES)] for name in names]
+    again = [kinds[name] >= len(HUES) if kinds else hues[place] in hues[:place] for place, name in enumerate(names)]
+    dashes = [[5, 3] if name in marked or twice else [1, 0] for name, twice in zip(names, again, strict=True)]
     columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
     legend = alt.Legend(
         orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if symbol == "stroke" else 60
     )
     if shown != names:
         legend.values = shown
-    places = range(len(names)) if kinds is None else [kinds[name] for name in names]
-    hues = [HUES[place % len(HUES)] for place in places]
     return {
         "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
         "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
@@ -488,6 +501,15 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     return buffer.getvalue()
 
 
+def few_colours(text: str, scale: float) -> bytes:
+    """An SVG as a PNG of at most 64 colours, which is a third as large."""
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
+        few = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+        few.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
 def svg(spec: Spec, style: Style = PLAIN) -> str:
     """A figure as SVG. For a width it is drawn with larger words, then made smaller as a whole, until both fit."""
     if style.width is None:
@@ -563,10 +585,3 @@ def drawn_size(text: str) -> tuple[float, float]:
     size = _SIZE.search(text)
     assert size is not None
     return float(size[2]), float(size[3])
-
-
-@functools.lru_cache(1)
-def script() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script that needs no network; it leaves ``window.vegaEmbed`` only."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return "(() => {" + bundle.replace("</script", "<\\/script") + "})();"

@@ -36,9 +36,10 @@ SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1),
 def about(result: Result) -> str:
     """Whose claims they are, and what is counted."""
     info, settings = result.about, result.about["settings"]
+    runs = len({one["run"] for one in info["encoders"]})
     return (
         f"Encoder {info['encoder']}: {info['layers']} layers × {info['heads']} heads = "
-        f"{info['layers'] * info['heads']}. Runs: {len(info['encoders'])}. A head is open where its gate exceeds "
+        f"{info['layers'] * info['heads']}. Runs: {runs}. A head is open where its gate exceeds "
         f"{settings['open_above']:g}. {settings['permutations']:,} permutations, seed {settings['seed']}. Heads are "
         "named LAYER-HEAD, both counted from 1."
     )

@@ -12,7 +12,7 @@ from mtlprune.figures.charts import Interval, colours, figure, lines, panels, se
 from mtlprune.figures.grid import Grid, percent
 from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.page.gates import ClaimSet
+from mtlprune.reports.page.claims import Selection
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
@@ -23,7 +23,7 @@ Series = tuple[str, int, bool, Sequence[Line]]
 """Name, number of the colour, whether dashed, a line for each seed."""
 
 
-def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
+def part(tables: Sequence[Scored], sets: Sequence[Selection]) -> Part | None:
     """The part of the page; None where no run left a log."""
     logs = {run.path: run.folder.read_metrics() for one in tables for c in one.comparison.columns for run in c.runs}
     learning = []
@@ -39,7 +39,7 @@ def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
     pruning = _pruning(sets)
     caveats = [f"{path} has no metrics.jsonl, so no curve shows it." for path, log in logs.items() if not log]
     holds = {"learning": learning, "several": len(tables) > 1, "pruning": pruning}
-    return Part("curves", "Learning and pruning", holds, caveats) if learning or pruning else None
+    return Part("curves", "Learning and pruning", holds, "runs", caveats, folded=True) if learning or pruning else None
 
 
 def _loss(record: dict[str, Any], task: str) -> float | None:
@@ -70,7 +70,7 @@ def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> list[
     return [(float(line["epoch"]), value) for line in log if (value := reading(line, task)) is not None]
 
 
-def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:
+def _pruning(sets: Sequence[Selection]) -> Figure | None:
     shown, titles = [], []
     for one in sets:
         lines = [
@@ -115,7 +115,7 @@ def _figure(
     return Figure(figure(panels(charts, 3)), " ".join(words)) if charts else None
 
 
-# -- what removing heads saves, from the latency.json that `mtlprune prune` leaves in the run it makes -----------------
+# -- what removing heads saves, from the latency.json that `mtlprune export --remove --latency` leaves -----------------
 
 
 LATENCY = "latency.json"
@@ -127,7 +127,7 @@ def latency_part(files: Sequence[Path]) -> Part | None:
     for file in (path / LATENCY if path.is_dir() else path for path in files):
         title, remedy = (
             str(file.parent if file.name == LATENCY else file),
-            "`mtlprune prune RUN --out DIR` measures and writes it",
+            "`mtlprune export RUN --remove --latency --out DIR` measures and writes it",
         )
         with reading(file, RunError, remedy):
             tree = read_json(file, RunError, remedy)
@@ -139,7 +139,7 @@ def latency_part(files: Sequence[Path]) -> Part | None:
             )
         if worse := [f"{c['batch']} × {c['length']}" for c in tree["cells"] if c["encoder"]["gain"] <= 0]:
             caveats.append(f"{title}: removal saves no time at batch × length {', '.join(worse)}.")
-    return Part("latency", "What removal saves", {"files": shown}, caveats) if files else None
+    return Part("latency", "What removal saves", {"files": shown}, "runs", caveats) if files else None
 
 
 def _one(title: str, tree: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ function explorer(root, gates) {
     state.map = picked;
     remember("map", map().name);
   }
-  board(root, "head", state, {
+  board(root, state, {
     shape: () => [set().layers, set().heads],
     name: "Heads by layer and number",
     choices: () => [["Shown", set().maps.map((one, i) => [String(i), one.title, one.group]), state.map, chooseMap],

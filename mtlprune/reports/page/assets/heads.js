@@ -4,7 +4,7 @@ function browser(root, probes, gates) {
   const names = probes.subjects.map((one) => one.name);
   const state = { subject: recall("encoder", names, 0) };
   const subject = () => probes.subjects[state.subject];
-  state.held = recall("known", headNames(layers, heads), subject().chosen.indexOf(Math.max(...subject().chosen)));
+  state.held = recall("head", headNames(layers, heads), subject().chosen.indexOf(Math.max(...subject().chosen)));
 
   function words(k) {
     const row = subject().cards[k].find((one) => !subject().labels[one[0]][3]);
@@ -39,7 +39,7 @@ function browser(root, probes, gates) {
     state.subject = picked;
     remember("encoder", names[picked]);
   }
-  board(root, "known", state, {
+  board(root, state, {
     shape: () => probes.shape,
     name: "Heads by layer and number; darker: chosen for more labels",
     choices: () => [["Encoder", names.map((name, i) => [String(i), name]), state.subject, choose]],

@@ -73,8 +73,8 @@ function headGrid(layers, heads, name, { colour, words, show, hold }) {
     for (let head = 0; head < heads; head++) {
       const k = layer * heads + head;
       const cell = make("td", {
-        role: "gridcell", tabindex: k ? -1 : 0, onkeydown: keys(k), onpointerenter: () => show(k),
-        onfocus: () => show(k), onclick: () => { move(k); hold(k); },
+        role: "gridcell", "data-k": k, tabindex: k ? -1 : 0, onkeydown: keys(k), onpointerenter: () => show(k),
+        onfocus: () => show(k), onclick: () => move(k),
       });
       cells.push(cell);
       row.append(cell);
@@ -83,7 +83,7 @@ function headGrid(layers, heads, name, { colour, words, show, hold }) {
   }
   const numbers = Array.from({ length: heads }, (_, head) => make("th", { scope: "col" }, String(head + 1)));
   const corner = make("td", { class: "corner" });
-  const table = make("table", { class: "heads light", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
+  const table = make("table", { class: "heads light", "data-shape": `${layers}x${heads}`, role: "grid", "aria-label": name, onpointerleave: () => show(null) },
     make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows));
   const paint = (held) => cells.forEach((cell, k) => {
     cell.style.background = colour(k);
@@ -93,15 +93,35 @@ function headGrid(layers, heads, name, { colour, words, show, hold }) {
   return { table, paint };
 }
 
+// The chosen head is marked in every map of as many layers and heads: tables of cells, and charts with a cell a head.
+let picked = null;
+const listeners = [];
+function choose(k, shape) {
+  picked = { k, shape };
+  document.querySelectorAll(".heads .chosen, svg .chosen").forEach((cell) => cell.classList.remove("chosen"));
+  document.querySelectorAll(`.heads[data-shape="${shape}"] [data-k="${k}"]`).forEach((cell) => cell.classList.add("chosen"));
+  const [layers, heads] = shape.split("x").map(Number);
+  document.querySelectorAll("figure.chart .mark-rect.role-mark").forEach((cells) => {
+    if (cells.children.length === layers * heads) cells.children[k].classList.add("chosen");
+  });
+  remember("head", headName(k, heads));
+  listeners.forEach((listen) => listen(k, shape));
+}
+document.addEventListener("click", (event) => {
+  const cell = event.target.closest(".heads[data-shape] [data-k]");
+  if (cell) choose(Number(cell.dataset.k), cell.closest("[data-shape]").dataset.shape);
+});
+
 const headName = (k, heads) => `${Math.floor(k / heads) + 1}-${(k % heads) + 1}`;
 const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, k) => headName(k, heads));
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
 
 // A board: choices, a grid of heads, and what is said of the head that is pointed at, or else of the held one, beside it
 // (`card(k)`) and below (`below(k)`). Choices are [name, options, chosen, pick]; whatever is picked, all is drawn anew.
-function board(root, key, state, { shape, name, choices, colour, words, card, below }) {
+function board(root, state, { shape, name, choices, colour, words, card, below }) {
   const box = make("div", { class: "board" });
   root.append(box);
+  state.shape = () => shape().join("x");
   function draw(focused) {
     const [layers, heads] = shape();
     const beside = make("div", { class: "card", "aria-live": "polite" });
@@ -110,7 +130,8 @@ function board(root, key, state, { shape, name, choices, colour, words, card, be
       beside.replaceChildren(make("h4", {}, place(k ?? state.held, heads)), ...card(k ?? state.held));
       under.replaceChildren(...below(k ?? state.held));
     };
-    const hold = (k) => { state.held = k; grid.paint(k); show(k); remember(key, headName(k, heads)); };
+    const hold = (k) => choose(k, `${layers}x${heads}`);
+    state.mark = (k) => { state.held = k; grid.paint(k); show(k); };
     const grid = headGrid(layers, heads, name, { colour, words: (k) => `${place(k, heads)}${words(k)}`, show, hold });
     grid.paint(state.held);
     show(null);
@@ -120,6 +141,7 @@ function board(root, key, state, { shape, name, choices, colour, words, card, be
     selects[focused]?.querySelector("select").focus();
   }
   draw();
+  listeners.push((k, shape) => { if (shape === state.shape()) state.mark(k); });
 }
 
 // Which part is being read, in the contents.
