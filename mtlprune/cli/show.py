@@ -151,9 +151,6 @@ def report(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
     probes: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Of mtlprune probe. Repeatable.")] = None,
     analyses: Analyses = None,
-    latency: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="latency.json of mtlprune prune. Repeatable.")
-    ] = None,
     title: Annotated[str, typer.Option(help="Of the page; else encoder and data.", show_default=False)] = "",
     split: Annotated[str | None, typer.Option(help="Whose scores; else test, or dev.")] = None,
     data: Annotated[
@@ -175,7 +172,7 @@ def report(
     runs = seen_from_here(runs)
     notes: list[str] = []
     folders = [RunFolder.existing(run) for run in expanded(runs, left_out=notes)]
-    sources = Sources(folders, probes or (), analyses or (), latency or (), notes=notes)
+    sources = Sources(folders, probes or (), analyses or (), notes=notes)
     text = page(sources, Choices(title, split, resamples, permutations, seed), gold_of(data))
     write_text(out, text)
     say(f"{out}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")

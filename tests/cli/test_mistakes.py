@@ -157,7 +157,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("export pos --head pos --out new", "expected a run with encoder.pooling: first"),
     ("export masked --head dep --out new", "the decoder of dep is more than a linear layer"),
     ("report run --analyses . --out new", "holds no results of an analysis"),
-    ("report run --latency none --out new", "`mtlprune prune RUN --out DIR` measures and writes it"),
     ("table run --majority bare", "give --majority the corpus of the runs"),
     ("quickstart pruning=gates --out new", "sets pruning itself"),
     ("quickstart encoder.name=./nowhere --out new", "no such folder"),

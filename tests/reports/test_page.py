@@ -168,7 +168,7 @@ def test_data_for_the_script_and_a_run_named_twice_is_one(whole, study, probes):
     assert one["labels"][0]["label"] == "POS"
     assert one["labels"][0]["z"][1] == gated.gates()["shared"].ravel().tolist()
     assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
-    assert len(data["heads-know"]["subjects"][0]["cards"]) == 12
+    assert len(data["probes"]["subjects"][0]["cards"]) == 12
     twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
     assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
@@ -194,25 +194,10 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
     gated = [run for run in study if run.path.name.startswith("gates-pos")]
     text = report(Sources([*gated, other]), Choices(resamples=0, permutations=0), gold)
     sets = data_of(text)["gates"]["sets"]
-    assert [(one["title"], [len(label["seeds"]) for label in one["labels"]]) for one in sets] == [
+    assert [(one["title"], [len(label["z"]) for label in one["labels"]]) for one in sets] == [
         ("6 heads by gates, train.epochs=3", [3]),
         ("6 heads by gates, train.epochs=30", [1]),
     ]
-
-
-def test_latency_of_removal(tmp_path, study):
-    seconds = {"full": 0.010, "masked": 0.011, "removed": 0.008}
-    part = {"ideal_gain": 0.25, "gain": 0.2, "reached": 0.8, "seconds": seconds}
-    cell = {"batch": 8, "length": 64, "rounds": 5, "encoder": part, "attention": {**part, "reached": None}}
-    (file := tmp_path / "latency.json").write_text(
-        json.dumps({"device": "CPU", "threads": 1, "load": 9.0, "cells": [cell]})
-    )
-    page = Markup(report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold))
-    assert "10.0" in page.sections["runs"] and "20 % (ideal 25 %)" in page.sections["runs"]
-    assert "the machine was busy" in page.sections["caveats"]
-    file.write_text("{}")
-    with pytest.raises(RunError, match=r"latency\.json: unexpected content: no 'cells'"):
-        report(Sources(study[:1], latency=[file]), Choices(resamples=0), gold)
 
 
 def test_sections_of_analyses(tmp_path, study):

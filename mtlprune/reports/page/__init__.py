@@ -1,6 +1,6 @@
 """One page that says all that is known of some runs: a single HTML file that needs no network and no script.
 
-text = report(Sources(runs, probes=[...], analyses=[...], latency=[...]), Choices(), gold)
+text = report(Sources(runs, probes=[...], analyses=[...]), Choices(), gold)
 
 Same sources, same bytes. Modules give the numbers and sentences of the parts, templates/ what HTML they become, assets/
 style and script; the script only makes the page interactive.
@@ -30,8 +30,6 @@ class Sources:
     """Folders that `mtlprune analyze probes` wrote."""
     analyses: Sequence[Path] = ()
     """Folders that `mtlprune analyze` wrote."""
-    latency: Sequence[Path] = ()
-    """Files latency.json, or run folders that `mtlprune export --remove` made; those among the runs are found."""
     notes: Sequence[str] = ()
     """Sentences on what is known to be missing, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -65,13 +63,11 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     if not sources.runs:
         raise RunError("a report needs at least one run")
     runs = described_once(sources.runs)
-    measured = [path for run in runs if (path := run.folder.file(page_curves.LATENCY)).is_file()]
     corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     results = page_analyses.results_of(sources.analyses)
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = page_analyses.parts(sources.analyses, corpora)
-    latency = page_curves.latency_part([*measured, *sources.latency])
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
     every, without = page_claims.selections(runs, sources.analyses, choices.permutations, choices.seed)
     parts = [
@@ -81,8 +77,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         probes,
         *analyses,
         page_runs.part(runs, sources.notes),
-        page_curves.part(tables, every),
-        latency,
+        page_curves.part(tables),
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder_title.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.corpus for run in runs))}"

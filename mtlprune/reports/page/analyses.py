@@ -12,7 +12,6 @@ import pandas as pd
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
-from mtlprune.analyses.probes import ANALYSIS as PROBES
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid
@@ -124,8 +123,9 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         corpus = result.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
     content = {"subjects": [_data(*one) for one in subjects], "shape": size}
+    holds["cells"] = np.array(content["subjects"][0]["cells"]).reshape(size).tolist()
     findings = probes.beyond_controls(shown)
-    return Part(PROBES.key, "", holds, "know", caveats, findings, content, "heads-know")
+    return Part("probes", "", holds, "know", caveats, findings, content, "heads-know")
 
 
 def _figures(result: Result, panel: ProbePanel) -> list[Figure]:

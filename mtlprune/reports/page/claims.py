@@ -242,15 +242,12 @@ def _data(one: Selection) -> dict[str, Any]:
     run_groups, alone = one.run_groups, [each for each in one.run_groups if not each.joint]
     layers, heads = run_groups[0].gates.shape[1:]
     tree: dict[str, Any] = {"title": one.title, "layers": layers, "heads": heads, "labels": []}
-    tree["maps"] = list(_shown_maps(run_groups))
     for run_group in run_groups:
         p = maths.by_maps(run_group.open)
         tree["labels"].append(
             {
                 "label": run_group.label,
-                "joint": run_group.joint,
-                "seeds": [claim.name for claim in run_group.claims],
-                "z": [[round(float(z), 6) for z in gates.ravel()] for gates in run_group.gates],
+                "z": [_short(gates) for gates in run_group.gates],
                 "p": _short(p),
                 "q": _short(maths.over_all_heads(p)),
             }
@@ -264,21 +261,6 @@ def _data(one: Selection) -> dict[str, Any]:
             "q": _short(maths.over_all_heads(p)),
         }
     return tree
-
-
-_KINDS = {"mean": "Mean gates", "tasks": "Mean gates", "seeds": "Seeds in colours"}
-_KINDS |= {"difference": "Differences of mean gates", "frequency": "Selected on halves"}
-"""Kind of a map → its heading among those to choose from, in this order."""
-
-
-def _shown_maps(run_groups: Sequence[RunGroup]) -> Iterator[dict[str, Any]]:
-    """The maps among which the large one is chosen."""
-    every = [one for one in claim_maps(run_groups, "colourblind") if one.kind in _KINDS]
-    for one in sorted(every, key=lambda one: list(_KINDS).index(one.kind)):
-        numbers = np.stack(list(one.numbers.values()), -1).reshape(len(one.cells), -1).round(3).tolist()
-        heading = one.heading.replace("\n", "; ")
-        about = {"name": one.name, "title": one.title, "group": _KINDS[one.kind], "heading": heading}
-        yield about | {"caption": one.caption, "cells": one.cells, "key": one.key, "numbers": numbers}
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:
