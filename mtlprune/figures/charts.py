@@ -163,7 +163,6 @@ def lines(
     whole: bool = True,
     dashed: str | None = None,
     look: Mapping[str, Any] | None = None,
-    of: str = "encoder",
 ) -> alt.Chart:
     """One panel with a line a ``name``.
 
@@ -172,7 +171,6 @@ def lines(
         whole: whether x counts (layers): ticks at whole numbers.
         dashed: a column of truths: which lines are dashed.
         look: ``colours`` of the rows of all panels, where panels have different names.
-        of: what a name names, for the tooltip.
     """
     kept = frame.dropna(subset=[y])
     size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
@@ -183,7 +181,6 @@ def lines(
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
-            tooltip=[alt.Tooltip("name:N", title=of), _tip(x, "d" if whole else ".4~g"), _tip(y)],
             **(look or colours(frame, dashed)),
         )
     )
@@ -198,8 +195,7 @@ def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.
 def dots(
     frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:
-    """One panel with a dot a row; where scripts run, a dot says what the row holds."""
-    others = [alt.Tooltip(f"{_field(name)}:N", title=name) for name in frame if name not in (x, y)]
+    """One panel with a dot a row."""
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
         .mark_circle(size=12 if len(frame) > 60 else 24, opacity=0.8)
@@ -212,7 +208,6 @@ def dots(
             ),
             alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
             colour,
-            tooltip=[*others, _tip(x), _tip(y)],
         )
     )
 
@@ -252,8 +247,7 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
     signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
     axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
     base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(
-        alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False)),
-        tooltip=alt.Tooltip("told:N", title=" "),
+        alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False))
     )
     x = alt.X("value:Q", title=x_title, axis=axis, scale=scale)
     zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=RULE).encode(alt.X("value:Q"))
@@ -279,7 +273,6 @@ def head_map(
     legend: bool = True,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
-    further: Sequence[str] = (),
 ) -> alt.FacetChart:
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
@@ -297,18 +290,16 @@ def head_map(
         axes: whether every layer and head has its number, with the words *layer* and *head*.
         heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
-        further: columns for the tooltip.
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     shown, closed, high = alt.datum[value], f"!isValid({alt.datum[value]})", int(frame["layer"].max())
-    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *further) if c in frame]]
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
     base = alt.Chart(data(kept)).encode(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
-        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *further))],
     )
     box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
     cells = base.mark_rect(**box)
@@ -385,9 +376,7 @@ def cells(
     )
     shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
     colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
-    filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
-        color=colour, tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip("value")]
-    )
+    filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(color=colour)
     empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
     written = base.mark_text().encode(text="words:N", color=light)
@@ -419,10 +408,6 @@ def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.Concat
 def _field(name: str) -> str:
     """A column as Vega names it: what would be a path or a shorthand is escaped."""
     return re.sub(r"([.\[\]:])", r"\\\1", name)
-
-
-def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
-    return alt.Tooltip(f"{_field(name)}:Q", title=name.replace("_", " "), format=form)
 
 
 # -- whole figures -----------------------------------------------------------------------------------------------------

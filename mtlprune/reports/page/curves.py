@@ -75,7 +75,7 @@ def _figure(shown: Sequence[Sequence[Series]], titles: Sequence[str], what: str)
         points = pd.DataFrame(rows, columns=["name", "seed", "x", "y"])
         points["name"] = pd.Categorical(points["name"], list(kinds))
         means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
-        words_of: dict[str, Any] = {"title": title, "x_title": "epoch", "y_title": what, "of": "runs"}
+        words_of: dict[str, Any] = {"title": title, "x_title": "epoch", "y_title": what}
         several = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
         chart = lines(means, "x", "y", look=look, **words_of)
         charts.append(chart + seeds_behind(several, "x", "y", look["color"]) if len(several) else chart)

@@ -31,7 +31,8 @@ function gateCard(root, gates) {
     k = picked;
     show();
   });
-  choose(k, `${first.layers}x${first.heads}`);
+  if (chosen.has("head")) choose(k, `${first.layers}x${first.heads}`);
+  else show();
 }
 
 // The head that chance explains least is chosen at first, so that the card shows what it can show.

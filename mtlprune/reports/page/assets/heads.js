@@ -36,7 +36,8 @@ function browser(root, probes) {
     k = picked;
     show();
   });
-  choose(k, probes.shape.join("x"));
+  if (chosen.has("head")) choose(k, probes.shape.join("x"));
+  else show();
 }
 
 if (data.probes) browser(document.getElementById("browser"), data.probes);
