@@ -111,14 +111,6 @@ for kind in ${fused:+pos dep mtl5}; do
 done
 test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none-mtl5-?" --split dev --out "$out/fusion/scores.md"
 
-# One page of everything, with the analyses that are there
-set --
-for folder in claims/stable claims/cross smoothing dissection/tasks syntax/runs degeneration heads; do
-    if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
-done
-if [ -f "$out/probes/probes.json" ]; then set -- "$@" --analyses "$out/probes"; fi
-mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"
-
 # Do treatments close the gap between MTL and STL
 if [ -d results/treatments/records ]; then
     set -- costs=results/treatments/costs.json --format png,svg
@@ -127,3 +119,11 @@ if [ -d results/treatments/records ]; then
     python results/treatments/heads.py results/treatments/heads > "$out/treatments/heads.md"
     mtlprune analyze treatments results/treatments/full/records "$@" --out "$out/treatments/full" > /dev/null
 fi
+
+# One page of everything, with the analyses that are there
+set --
+for folder in claims/stable claims/cross claims/gradients treatments/test smoothing dissection/tasks syntax/runs degeneration heads; do
+    if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
+done
+if [ -f "$out/probes/probes.json" ]; then set -- "$@" --analyses "$out/probes"; fi
+mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"

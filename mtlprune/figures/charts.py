@@ -10,6 +10,7 @@ Frames are data frames with a column ``name``, an ordered categorical: what each
 import functools
 import hashlib
 import io
+import itertools
 import json
 import re
 import textwrap
@@ -26,8 +27,12 @@ from PIL import Image
 from mtlprune.errors import printable_lines
 from mtlprune.io.files import RunError, plain
 
-HUES = ("#1c1c1e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#783c14", "#78787e", "#96143c")
-"""After Okabe and Ito (2008), told apart by colour-blind eyes, with black first and four darker ones behind."""
+TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
+"""Colours of tasks wherever they are drawn, after Okabe and Ito (2008), told apart by colour-blind eyes."""
+OTHER_HUES = ("#1c1c1e", "#56b4e9", "#783c14", "#78787e", "#96143c", "#e69f00")
+"""Colours of further tasks, and of what is no task, black first."""
+HUES = (OTHER_HUES[0], *TASK_HUES.values(), *OTHER_HUES[1:])
+"""Colours of names of which none is a task's."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
 """Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
@@ -111,26 +116,34 @@ def data(frame: pd.DataFrame) -> alt.InlineData:
         return _Rows(values=plain(frame.to_dict("records"), 5))
 
 
+def task_colours(names: Sequence[str]) -> dict[str, str]:
+    """Name → colour: a task's own where a name is a task's (of any case), else the next of those that no task has."""
+    of_tasks = any(name.lower() in TASK_HUES for name in names)
+    free = itertools.cycle(OTHER_HUES if of_tasks else HUES)
+    return {name: TASK_HUES.get(name.lower()) or next(free) for name in names}
+
+
 def colours(
     frame: pd.DataFrame, dashed: str | None = None, symbol: str = "stroke", kinds: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
-    Hues come again after ten names, dashed. The legend has the names that are there, as lines or as another ``symbol``.
+    Hues are those of ``task_colours``, dashed where one comes again. The legend has the names that are there, as lines
+    or as another ``symbol``.
     ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
     shown = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
-    dashes = [[5, 3] if name in marked or place >= len(HUES) else [1, 0] for place, name in enumerate(names)]
+    hues = list(task_colours(names).values()) if kinds is None else [HUES[kinds[name] % len(HUES)] for name in names]
+    again = [kinds[name] >= len(HUES) if kinds else hues[place] in hues[:place] for place, name in enumerate(names)]
+    dashes = [[5, 3] if name in marked or twice else [1, 0] for name, twice in zip(names, again, strict=True)]
     columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
     legend = alt.Legend(
         orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if symbol == "stroke" else 60
     )
     if shown != names:
         legend.values = shown
-    places = range(len(names)) if kinds is None else [kinds[name] for name in names]
-    hues = [HUES[place % len(HUES)] for place in places]
     return {
         "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
         "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
@@ -149,7 +162,6 @@ def lines(
     whole: bool = True,
     dashed: str | None = None,
     look: Mapping[str, Any] | None = None,
-    of: str = "encoder",
 ) -> alt.Chart:
     """One panel with a line a ``name``.
 
@@ -158,7 +170,6 @@ def lines(
         whole: whether x counts (layers): ticks at whole numbers.
         dashed: a column of truths: which lines are dashed.
         look: ``colours`` of the rows of all panels, where panels have different names.
-        of: what a name names, for the tooltip.
     """
     kept = frame.dropna(subset=[y])
     size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
@@ -169,7 +180,6 @@ def lines(
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
-            tooltip=[alt.Tooltip("name:N", title=of), _tip(x, "d" if whole else ".4~g"), _tip(y)],
             **(look or colours(frame, dashed)),
         )
     )
@@ -184,8 +194,7 @@ def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.
 def dots(
     frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:
-    """One panel with a dot a row; where scripts run, a dot says what the row holds."""
-    others = [alt.Tooltip(f"{_field(name)}:N", title=name) for name in frame if name not in (x, y)]
+    """One panel with a dot a row."""
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
         .mark_circle(size=12 if len(frame) > 60 else 24, opacity=0.8)
@@ -198,7 +207,6 @@ def dots(
             ),
             alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
             colour,
-            tooltip=[*others, _tip(x), _tip(y)],
         )
     )
 
@@ -238,8 +246,7 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
     signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
     axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
     base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(
-        alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False)),
-        tooltip=alt.Tooltip("told:N", title=" "),
+        alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(domain=False))
     )
     x = alt.X("value:Q", title=x_title, axis=axis, scale=scale)
     zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=RULE).encode(alt.X("value:Q"))
@@ -265,7 +272,6 @@ def head_map(
     legend: bool = True,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
-    further: Sequence[str] = (),
 ) -> alt.FacetChart:
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
@@ -283,18 +289,16 @@ def head_map(
         axes: whether every layer and head has its number, with the words *layer* and *head*.
         heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
-        further: columns for the tooltip.
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     shown, closed, high = alt.datum[value], f"!isValid({alt.datum[value]})", int(frame["layer"].max())
-    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed, *further) if c in frame]]
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
     base = alt.Chart(data(kept)).encode(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
-        tooltip=[alt.Tooltip("name:N", title="encoder"), "layer:O", "head:O", *map(_tip, (value, *further))],
     )
     box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
     cells = base.mark_rect(**box)
@@ -371,9 +375,7 @@ def cells(
     )
     shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
     colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
-    filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(
-        color=colour, tooltip=[f"{_field(y)}:N", f"{_field(x)}:N", _tip("value")]
-    )
+    filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(color=colour)
     empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
     written = base.mark_text().encode(text="words:N", color=light)
@@ -388,10 +390,6 @@ def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.Concat
 def _field(name: str) -> str:
     """A column as Vega names it: what would be a path or a shorthand is escaped."""
     return re.sub(r"([.\[\]:])", r"\\\1", name)
-
-
-def _tip(name: str, form: str = ".4~g") -> alt.Tooltip:
-    return alt.Tooltip(f"{_field(name)}:Q", title=name.replace("_", " "), format=form)
 
 
 # -- whole figures -----------------------------------------------------------------------------------------------------
@@ -470,6 +468,15 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     return buffer.getvalue()
 
 
+def few_colours(text: str, scale: float) -> bytes:
+    """An SVG as a PNG of at most 64 colours, which is a third as large."""
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
+        few = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+        few.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
 def svg(spec: Spec, style: Style = PLAIN) -> str:
     """A figure as SVG. For a width it is drawn with larger words, then made smaller as a whole, until both fit."""
     if style.width is None:
@@ -545,10 +552,3 @@ def drawn_size(text: str) -> tuple[float, float]:
     size = _SIZE.search(text)
     assert size is not None
     return float(size[2]), float(size[3])
-
-
-@functools.lru_cache(1)
-def script() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script that needs no network; it leaves ``window.vegaEmbed`` only."""
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return "(() => {" + bundle.replace("</script", "<\\/script") + "})();"

@@ -63,16 +63,6 @@ class GateMap:
         """The colours of its heads, layer by layer, as #rrggbb."""
         return hexes(self.colours)
 
-    @property
-    def key(self) -> dict[str, str]:
-        """Meaning of the colours: words → #rrggbb."""
-        if self.palette:
-            return _subsets(self)
-        signed = self.kind == "difference"
-        steps = np.array([-1, -0.5, 0, 0.5, 1] if signed else [0, 0.25, 0.5, 0.75, 1])
-        colours = diverging(steps) if signed else opacity(steps)
-        return {f"{step:g}".replace("-", "−"): colour for step, colour in zip(steps, hexes(colours), strict=True)}
-
     def spec(self, values: bool = False) -> Spec:
         """A figure of the map alone, every layer and head numbered. ``values``: the numbers stand in the cells."""
         if self.kind == "training":
@@ -148,11 +138,9 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
             ]
         frames.append(frame)
     cells = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
-    shown, *further = first.numbers
+    shown = next(iter(first.numbers))
     subsets = _subsets(first) if first.palette else None
-    return head_map(
-        cells, shown, limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, further=further, **look
-    )
+    return head_map(cells, shown, limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, **look)
 
 
 def _subsets(one: GateMap) -> dict[str, str]:

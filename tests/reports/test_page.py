@@ -21,7 +21,7 @@ from report_runs import EVIL, gold_sentences, write_study, write_study_run
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
-from mtlprune.runs.claims import load_claims
+from mtlprune.runs.claims import group, load_claims
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result, write_result
 from mtlprune.sentence import Sentence
@@ -61,22 +61,83 @@ def data_of(text: str) -> dict[str, Any]:
     return json.loads(text[begin : text.index("</script>", begin)])
 
 
-def test_every_part_is_there_without_a_script(whole, study):
+SECTIONS = ["scores", "claims", "know", "runs", "caveats"]
+
+
+def test_questions_stand_in_their_order_without_a_script(whole, study):
     page = Markup(re.sub(r"<script.*?</script>", "", whole, flags=re.DOTALL))
-    keys = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
-    assert keys == ["in-short", "runs", "scores", "labels", "gates", "overlap", "heads-know", "curves", "caveats"]
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
     links = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
-    assert links >= {f"#{key}" for key in keys if key != "in-short"}
+    assert links >= {f"#{key}" for key in (*SECTIONS, "next")}
+    identifiers = {attributes.get("id") for _, attributes in page.tags}
+    assert {link[1:] for link in links if link.startswith("#")} <= identifiers
     assert all(folder.path.name in page.sections["runs"] for folder in study)
     mean = sum(folder.read_scores("test")["pos"]["accuracy"] for folder in study[:3]) / 3
     assert f"{mean:.2f}" in page.sections["scores"] and "p (Holm)" in page.sections["scores"]
-    assert "Stem heads" in page.sections["overlap"] and "Correlation of gates" in page.sections["overlap"]
+    assert "Stem heads" in page.sections["claims"] and "Correlation of gates" in page.sections["claims"]
     assert any("Claimed by most seeds: " in (attributes.get("aria-label") or "") for _, attributes in page.tags)
+
+
+def test_the_first_screen_answers_and_names_what_is_not_asked(whole, study):
+    first = Markup(whole).sections[""]
+    assert "36 runs · seeds 1, 2, 3 · test · 500 training sentences" in first and "MTL-5 − STL, points" in first
+    assert first.count("Not asked by these runs") == 1  # why: no treatment, no closed heads
+    assert "mtlprune compare data/x --tasks pos,ner,dep,con,srl encoder.name=minilm --seeds 1,2,3" in first
+    cells = [attributes for tag, attributes in Markup(whole).tags if tag == "td" and "title" in attributes]
+    claimed = [one.claimed for one in group(load_claims([run.path for run in gated(study)])) if not one.joint]
+    assert len(cells) == np.any(claimed, axis=0).sum()
+    outlined = sum("outlined" in (attributes.get("class") or "") for attributes in cells)
+    assert outlined == (np.sum(claimed, axis=0) >= 3).sum()
+
+
+def gated(study: list[RunFolder]) -> list[RunFolder]:
+    return [run for run in study if run.gates_path.is_file()]
+
+
+def two_tasks(root: Path, seeds: Sequence[int], tasks: Sequence[str] = ("ner", "dep")) -> list[RunFolder]:
+    """Two tasks alone and together, with gates and without."""
+    kinds = [([task], 0.9) for task in tasks] + [(list(tasks), 0.6)]
+    return [
+        write_study_run(root / f"{'-'.join(names)}-{seed}-{pruned}", names, seed, pruned, skill, gold_sentences())
+        for names, skill in kinds
+        for seed in seeds
+        for pruned in (False, True)
+    ]
+
+
+def test_two_tasks_and_one_seed_have_a_first_screen(tmp_path):
+    first = Markup(report(Sources(two_tasks(tmp_path, [1])), QUICK, gold)).sections[""]
+    for words in ("MTL-2 − STL, points", "by both tasks", "outlined: both tasks", "One seed cannot say"):
+        assert words in first
+    assert "nother seed would choose other heads" in first and "one seed cannot" in first.lower()
+
+
+def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_them(tmp_path):
+    runs = two_tasks(tmp_path, [1])
+    dev = RunFolder(tmp_path / "dev")
+    shutil.copytree(runs[0].path, dev.path)
+    for folder in sorted((dev.path / "scores").parent.rglob("*test*"), reverse=True):
+        folder.rename(folder.with_name(folder.name.replace("test", "dev")))
+    scores = Markup(report(Sources([*runs, dev]), QUICK, no_gold)).sections["scores"]
+    assert f"mtlprune evaluate {dev.path.name} --split test" in scores.replace("…/", "")
+
+
+def test_gates_that_tie_where_wanted_heads_end_are_no_finding(tmp_path):
+    runs = two_tasks(tmp_path, [1, 2])
+    for run in runs:
+        if run.gates_path.is_file():
+            lines = [json.loads(line) for line in run.gates_path.read_text().splitlines()]
+            half = {name: np.full(np.shape(gates), 0.5).tolist() for name, gates in lines[0]["gates"].items()}
+            before = lines[0] | {"step": 0, "epoch": 0, "gates": half}
+            run.gates_path.write_text("".join(json.dumps(line) + "\n" for line in (before, *lines)))
+    page = Markup(report(Sources(runs), QUICK, gold))
+    assert "Gates tell no heads apart" in page.sections[""] and "Gates have not told heads apart" in page.sections[""]
+    assert "12 of 12 tie" in page.sections["caveats"] and "an order, no finding" in page.sections["claims"]
 
 
 def test_it_needs_nothing_from_elsewhere(whole):
     for tag, attributes in Markup(whole).tags:
-        assert tag not in {"iframe", "object", "embed", "base", "form", "img"}
+        assert tag not in {"iframe", "object", "embed", "base", "form"}
         for key in attributes.keys() & {"src", "href", "action", "srcset", "data", "xlink:href"}:
             assert (attributes[key] or "").startswith(("#", "data:")), (tag, attributes[key])
     assert "default-src 'none'" in html.unescape(whole)
@@ -107,7 +168,7 @@ def test_data_for_the_script_and_a_run_named_twice_is_one(whole, study, probes):
     assert one["labels"][0]["label"] == "POS"
     assert one["labels"][0]["z"][1] == gated.gates()["shared"].ravel().tolist()
     assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
-    assert len(data["heads-know"]["subjects"][0]["cards"]) == 12
+    assert len(data["probes"]["subjects"][0]["cards"]) == 12
     twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
     assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
@@ -122,7 +183,7 @@ def test_what_is_missing_is_said(tmp_path, study):
     caveats = said.sections["caveats"]
     assert "unscored is not scored on dev" in caveats
     assert "is not to be had" in caveats and notes[0] in caveats and "Settings with one run" in caveats
-    assert "gates" not in said.sections and "overlap" not in said.sections
+    assert "claims" not in said.sections
 
 
 def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
@@ -133,7 +194,7 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
     gated = [run for run in study if run.path.name.startswith("gates-pos")]
     text = report(Sources([*gated, other]), Choices(resamples=0, permutations=0), gold)
     sets = data_of(text)["gates"]["sets"]
-    assert [(one["title"], [len(label["seeds"]) for label in one["labels"]]) for one in sets] == [
+    assert [(one["title"], [len(label["z"]) for label in one["labels"]]) for one in sets] == [
         ("6 heads by gates, train.epochs=3", [3]),
         ("6 heads by gates, train.epochs=30", [1]),
     ]
@@ -148,7 +209,7 @@ def test_sections_of_analyses(tmp_path, study):
         write_result(folder, Result("claims", about, result.frames))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections
-    assert "task of one" in sections["claims"] and "task of two" in sections["claims-2"] and EVIL not in text
+    assert "curve of one" in sections["other"] and "curve of two" in sections["other"] and EVIL not in text
     assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
 
 
@@ -159,17 +220,17 @@ def test_a_page_of_selections_alone_asks_for_no_seeds(tmp_path):
         tree | {"train": tree["train"] | {"start": "elsewhere/none-pos-1", "freeze": ["encoder", "decoders"]}}
     )
     page = Markup(report(Sources([run]), QUICK, gold))
-    assert "repeat runs" not in page.sections["in-short"] and "gates" in page.sections
+    assert "seed cannot" not in page.sections[""] and "claims" in page.sections
 
 
-def test_claims_in_a_folder_stand_once_and_in_short(tmp_path, study):
-    claims = overlap(load_claims([folder.path for folder in study if folder.gates_path.is_file()]), 50)
-    write_result(tmp_path, claims)
-    page = Markup(report(Sources(study, analyses=[tmp_path]), QUICK, gold))
-    assert page.sections.keys() >= {"claims"} and "overlap" not in page.sections
-    assert "Heads claimed:" in page.sections["in-short"]
-    fewer = Markup(report(Sources(study[:-1], analyses=[tmp_path]), QUICK, gold))  # other runs: both
-    assert fewer.sections.keys() >= {"claims", "overlap"}
+def test_claims_in_a_folder_stand_once(tmp_path, study):
+    write_result(tmp_path, overlap(load_claims([folder.path for folder in gated(study)]), 50))
+    titles = [
+        one["title"] for one in data_of(report(Sources(study, analyses=[tmp_path]), QUICK, gold))["gates"]["sets"]
+    ]
+    assert len(titles) == 1
+    fewer = data_of(report(Sources(study[:-1], analyses=[tmp_path]), QUICK, gold))  # other runs: both
+    assert {one["title"] for one in fewer["gates"]["sets"]} > set(titles)
 
 
 def test_figures_have_words_and_heads_of_tables_a_scope(whole):
@@ -190,8 +251,9 @@ PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
 @settings(max_examples=30, deadline=None)
 @given(st.recursive(st.none() | PRINTABLE | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
 def test_data_comes_back_and_cannot_end_its_element(tree):
-    part = Part("x", "x", {"blocks": []}, data={"tree": tree, "undefined": math.nan}, template="analysis")
-    made = rendered("t", [part], [Path("run")])
+    content = {"tree": tree, "undefined": math.nan}
+    part = Part("x", "x", {"blocks": []}, "other", data=content, template="analysis")
+    made = rendered("t", None, [part], [Path("run")])
     inner = made.partition('id="data">')[2].partition("</script>")[0]
     assert not set("<>&") & set(inner)
     assert json.loads(inner)["x"] == {"tree": tree, "undefined": None}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from probe_results import write_probes
-from report_runs import EVIL, gold_sentences, write_study, write_study_run
+from report_runs import EVIL, gold_sentences, write_study
 
 from mtlprune.reports.page import Choices, Sources, report
 
@@ -77,43 +77,39 @@ def test_it_loads_in_silence_asks_for_nothing_and_names_labels_as_words(visit, p
     page = visit.page
     assert page.title() == f"A study {EVIL}"
     assert [url for url in visit.asked if not url.startswith("data:")] == [page_file.as_uri()]
-    board = page.locator("#browser")
-    board.locator("[role=gridcell]").nth(1).click()
-    assert board.locator(".card h4").inner_text() == "Layer 1, head 2"
-    assert EVIL in board.locator(".card").inner_text()
-    board.locator("select").select_option(label="POS, seed 1")
-    assert board.locator("[role=gridcell]").count() == 12
+    browser = page.locator("#browser")
+    browser.locator("[role=gridcell]").nth(1).click()
+    assert browser.locator(".card h4").inner_text() == "Layer 1, head 2"
+    assert EVIL in browser.locator(".card").inner_text()
+    browser.locator("select").select_option(label="POS, seed 1")
+    assert browser.locator("[role=gridcell]").count() == 12
     assert visit.said == []
 
 
-def choose(explorer: Locator, name: str) -> None:
-    """Show the map of this name."""
-    names = explorer.page.evaluate("data.gates.sets[0].maps.map(one => one.name)")
-    explorer.get_by_label("Shown").select_option(value=str(names.index(name)))
-
-
-def test_pointer_keys_and_switches_change_what_is_shown(visit):
-    page = visit.page
-    explorer = page.locator("#explorer")
-    grid, card = explorer.locator("[role=gridcell]"), explorer.locator(".card")
-    grid.nth(6).hover()
-    assert card.locator("h4").inner_text() == "Layer 2, head 3"
+def test_a_head_chosen_in_one_map_is_marked_in_all_and_keys_walk(visit):
+    page, card = visit.page, visit.page.locator("#explorer .card")
+    page.locator(".first [role=gridcell]").nth(6).click()
+    maps = page.locator("table.heads").count()
+    assert maps >= 8 and page.locator(".heads .chosen").count() == maps
+    assert {cell.get_attribute("data-k") for cell in page.locator(".heads .chosen").all()} == {"6"}
+    assert page.locator("svg .chosen").count() >= 1  # a chart with a cell a head
+    assert card.locator("h4").inner_text() == page.locator("#browser h4").inner_text() == "Layer 2, head 3"
     assert card.locator("tbody").inner_text().startswith("POS\t")
-    shades = []
-    for name in ("grey-MTL-5", "colourblind-POS", "rgb-POS", "difference-POS-DEP", "run-POS-seed1", "grey-all-tasks"):
-        choose(explorer, name)
-        shades.append(tuple(grid.nth(k).evaluate("cell => cell.style.background") for k in range(12)))
-    assert len(set(shades)) == len(shades)
-    grid.first.focus()
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
+    page.locator(".maps [role=gridcell]").first.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "End", "ArrowLeft", "Enter"):
         page.keyboard.press(key)
-    held = page.locator("#explorer [role=gridcell][aria-selected=true]")
-    assert (held.get_attribute("aria-label") or "").startswith("Layer 2, head 3")
-    page.keyboard.press("End")
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4")
-    assert card.locator("h4").inner_text() == "Layer 2, head 4"
-    assert page.locator("[role=gridcell][tabindex='0']").count() == 2  # one stop of the Tab key a grid
+    assert card.locator("h4").inner_text() == "Layer 2, head 3"
+    assert page.locator(".heads [tabindex='0']").count() == maps  # one stop of the Tab key a map
     assert visit.said == []
+
+
+def test_the_first_screen_fits_a_phone(browser, page_file):
+    visit = Visit(browser, page_file, viewport={"width": 390, "height": 844})
+    boxes = [one.bounding_box() for one in visit.page.locator(".verdicts > div, .pictures > figure").all()]
+    assert len(boxes) == 5 and all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert [box["y"] for box in boxes] == sorted({box["y"] for box in boxes})  # stacked
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
+    visit.context.close()
 
 
 def column_of(table: Locator, name: str) -> list[str]:
@@ -123,8 +119,8 @@ def column_of(table: Locator, name: str) -> list[str]:
 
 def test_tables_are_sorted_by_keys_as_the_address_keeps_it_and_saved(visit):
     page = visit.page
-    page.locator("#scores summary").first.click()
-    table = page.locator("#scores details table")
+    page.locator("#table summary").first.click()
+    table = page.locator("#table details table")
     button = table.get_by_role("button", name="p", exact=True)
     button.focus()
     for order in (True, False):
@@ -134,8 +130,8 @@ def test_tables_are_sorted_by_keys_as_the_address_keeps_it_and_saved(visit):
     page.goto(page.url)
     assert table.is_visible()  # its fold opens
     assert [float(value) for value in column_of(table, "p")] == values
-    assert page.locator("#scores details th[aria-sort=ascending]").inner_text().startswith("p")
-    assert page.locator("main table:not(.board table):not(:has(thead button))").count() == 0
+    assert page.locator("#table details th[aria-sort=ascending]").inner_text().startswith("p")
+    assert page.locator("main table:not(.heads, .card table):not(:has(thead button))").count() == 0
     page.locator("#runs summary").first.click()
     with page.expect_download() as download:
         page.locator("#runs .csv").first.click()
@@ -148,39 +144,16 @@ def test_tables_are_sorted_by_keys_as_the_address_keeps_it_and_saved(visit):
 def test_the_address_keeps_the_selection_and_bad_ones_do_no_harm(visit, page_file):
     page = visit.page
     page.locator("nav a").nth(2).click()
-    choose(page.locator("#explorer"), "rgb-MTL-5")
-    page.locator("#explorer [role=gridcell]").nth(6).click()
     page.locator("#browser select").select_option(label="POS, seed 1")
-    page.locator("#browser [role=gridcell]").nth(1).click()
-    checked = "[...document.querySelectorAll('.board :checked')].map(one => one.value)"
+    page.locator(".first [role=gridcell]").nth(6).click()
+    checked = "[...document.querySelectorAll('.card :checked')].map(one => one.value)"
     before = page.evaluate(checked)
-    assert page.url.endswith("#labels") and "MTL-5" in page.url
+    assert page.url.endswith("#know") and "head=2-3" in page.url
     page.goto("about:blank")
     page.go_back()
     assert page.evaluate(checked) == before
     assert page.locator("#explorer .card h4").inner_text() == "Layer 2, head 3"
-    assert page.locator("#browser .card h4").inner_text() == "Layer 1, head 2"
-    bad = "map=__proto__&head=99-1&pruned=%3Cb%3E&encoder=&scores.1=99.up"
-    page.goto(f"{page_file.as_uri()}?{bad}&runs.1=0.ascending&overlap.1=1.descending")
-    assert page.locator("#explorer [role=gridcell][aria-selected=true]").count() == 1
+    bad = "head=99-1&pruned=%3Cb%3E&encoder=&scores.1=99.up"
+    page.goto(f"{page_file.as_uri()}?{bad}&runs.1=0.ascending&claims.1=1.descending")
+    assert page.locator(".first .chosen").count() == 1
     assert visit.said == []
-
-
-@pytest.mark.slow
-def test_charts_answer_to_the_pointer_and_stand_without_a_script(browser, tmp_path):
-    committed = Path(__file__).parents[2] / "results/smoothing"
-    run = write_study_run(tmp_path / "run", ["pos"], 1, True, 0.9, gold_sentences())
-    text = report(Sources([run], analyses=[committed]), Choices(resamples=0), lambda *_: gold_sentences())
-    file = tmp_path / "report.html"
-    file.write_text(text, encoding="utf-8")
-    visit = Visit(browser, file)
-    chart = visit.page.locator("#over-smoothing figure.chart").first
-    assert chart.locator("svg path").count() > 10 and chart.locator(".vega").count() == 0  # out of view: a picture
-    chart.scroll_into_view_if_needed()
-    chart.locator(".vega svg").wait_for()
-    assert "CosSim" in (chart.locator("svg").get_attribute("aria-label") or "")
-    chart.locator(".vega .mark-symbol path").first.hover(force=True)
-    visit.page.locator("#vg-tooltip-element.visible").wait_for()
-    assert visit.said == [] and visit.asked == [file.as_uri()]
-    still = Visit(browser, file, java_script_enabled=False)
-    assert still.page.locator("#over-smoothing figure.chart svg[role=img]").count() == 4

@@ -26,7 +26,7 @@ from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
-from mtlprune.reports.page.gates import claim_sets
+from mtlprune.reports.page.claims import claim_sets
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.runs.results import Result, head_rows, write_result

@@ -245,7 +245,6 @@ def _bars(result: Result) -> Spec:
             alt.Y("value:Q", title=None, stack="zero", scale=alt.Scale(domain=limits, nice=False)),
             colour,
             alt.Order("place:Q"),
-            tooltip=["name:N", "layer:O", "term:N", alt.Tooltip("value:Q", format=".3f")],
         )
         for name, rows in frame.groupby("name", observed=True)
     ]

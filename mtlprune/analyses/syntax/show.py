@@ -148,14 +148,6 @@ def _best_heads(result: Result) -> Spec:
     across = alt.Scale(domain=[0, 100], nice=False)
     base = alt.Chart(data(kept), width=PANEL, height=ROW * len(offsets)).encode(
         alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False)),
-        tooltip=[
-            alt.Tooltip("name:N", title="encoder"),
-            "relation:N",
-            alt.Tooltip("place:N", title="head"),
-            alt.Tooltip("value:Q", title="UAS, held out", format=".1f"),
-            alt.Tooltip("offset:Q", title="best offset", format="+d"),
-            alt.Tooltip("held:Q", title="its UAS, held out", format=".1f"),
-        ],
     )
     x = alt.X("value:Q", scale=across, title=None, axis=alt.Axis(values=[0, 25, 50, 75, 100], labelOverlap=True))
     dots = base.mark_circle(size=60, opacity=1).encode(

@@ -1,4 +1,4 @@
-"""Sections of analyses from their records: the overlap of claims, results in folders, and the table of heads."""
+"""Parts of the page from Results in folders, the table of heads, and probes."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -12,9 +12,6 @@ import pandas as pd
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
-from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.show import answer, claimed_by_several
-from mtlprune.analyses.probes import ANALYSIS as PROBES
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid
@@ -22,52 +19,21 @@ from mtlprune.figures.maps import diverging, hexes
 from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
 FILES = [f"{name}.json" for name in ANALYSES]
-"""Files that analyses leave in their folders, in the order of sections."""
-
-LEAD = "gradients"
-"""The analysis whose maps stand on the first screen where no run has gates, and whose answer stands in short."""
-
-
-def overlap_part(sets: Sequence[ClaimSet], folders: Sequence[Path], permutations: int, seed: int) -> Part | None:
-    """Overlap of claims, a section for each set of runs, those of other ways of pruning folded; None where nothing can
-    be compared. Sets of which a folder holds the claims have their section from there."""
-    results = [read(folder, CLAIMS.name) for folder in folders if (folder / f"{CLAIMS.name}.json").is_file()]
-    shown_runs = [
-        {(Path(one["run"]).name, result.grids(one)["gate"].tobytes()) for one in result.about["encoders"]}
-        for result in results
-    ]
-    measured = [
-        (one.title, overlap(one.claims, permutations, seed))
-        for one in sets
-        if len(one.run_groups) > 1 and {(Path(c.run).name, c.gates.tobytes()) for c in one.claims} not in shown_runs
-    ]
-    if not measured:
-        return None
-    several = len(measured) > 1
-    caveats = [f"{title}: {line}" if several else line for title, one in measured for line in one.about["notes"]]
-    (title, first), *others = ((title, shown.section(CLAIMS, one, notes=False).blocks) for title, one in measured)
-    finding = (f"Runs with {title}: " if several or results else "") + _claims_found(measured[0][1])
-    holds = {"title": title if several else "", "blocks": first, "others": others}
-    return Part("overlap", "Overlap of claims", holds, caveats, [finding])
+"""Files that analyses leave in their folders, in the order of parts."""
+WHY = ("cross", "roles", "exchange", "gradients", "treatments")
+QUESTION_OF = dict.fromkeys(WHY, "why") | {"heads": "know"}
+"""The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
-def _claims_found(result: Result) -> str:
-    return f"{claimed_by_several(result)} {answer(result)}".strip()
-
-
-def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
-    """A part for every analysis found in the folders, in the order of FILES.
-
-    Args:
-        data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
+def results_of(folders: Sequence[Path]) -> dict[str, list[Result]]:
+    """The Results in folders, by analysis.
 
     Raises:
-        RunError: a folder without results of any analysis.
+        RunError: a folder without results of any analysis, or damaged ones.
     """
     every = list(dict.fromkeys(folders))
     for folder in every:
@@ -76,24 +42,35 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
                 f"{folder} holds no results of an analysis (none of {', '.join(FILES)}); name a folder that "
                 "`mtlprune analyze ... --out DIR` wrote"
             )
-    sections: list[Part] = []
-    for path in (folder / file for file in FILES for folder in every if (folder / file).is_file()):
+    return {name: [read(f, name) for f in every if (f / f"{name}.json").is_file()] for name in ANALYSES.values()}
+
+
+def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
+    """A part for every analysis found in the folders but claims, which have their own, in the order of FILES.
+
+    Args:
+        data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
+    """
+    every = list(dict.fromkeys(folders))
+    files = sorted(FILES, key=lambda file: WHY.index(Path(file).stem) if Path(file).stem in WHY else len(WHY))
+    made: list[Part] = []
+    for path in (folder / file for file in files for folder in every if (folder / file).is_file()):
+        if path.stem == CLAIMS.name:
+            continue
         with reading(path, RunError, "make it anew"):
-            analysis, result = find(path.stem), read(path.parent, path.stem)
-            section = shown.section(analysis, result)
-            findings = analysis.show.findings(result)[:1] if path.stem == LEAD else []
-            findings = [f"{path.parent}: {_claims_found(result)}"] if analysis is CLAIMS else findings
-        taken = {part.key for part in sections}
+            section = shown.section(find(path.stem), read(path.parent, path.stem))
+        taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
         content, caveats = read_json(path), []
         if data and content.get("fingerprint") not in (None, *data):
             of = content.get("corpus", content["fingerprint"][:8])
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
-        drawn = [block for block in section.blocks if isinstance(block, shown.Figure)]
-        lead = drawn[0] if drawn and path.stem == LEAD else None
-        sections.append(Part(key, title, {"blocks": section.blocks}, caveats, findings, template="analysis", lead=lead))
-    return sections
+        question = QUESTION_OF.get(path.stem, "other")
+        blocks = {"blocks": section.blocks}
+        folded = path.stem == "heads" or question == "other"
+        made.append(Part(key, title, blocks, question, caveats, template="analysis", folded=folded))
+    return made
 
 
 # -- probes ------------------------------------------------------------------------------------------------------------
@@ -140,7 +117,9 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         corpus = result.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
     content = {"subjects": [_data(*one) for one in subjects], "shape": size}
-    return Part(PROBES.key, PROBES.title, holds, caveats, probes.beyond_controls(shown), content)
+    holds["cells"] = np.array(content["subjects"][0]["cells"]).reshape(size).tolist()
+    findings = probes.beyond_controls(shown)
+    return Part("probes", "", holds, "know", caveats, findings, content, "heads-know")
 
 
 def _figures(result: Result, panel: ProbePanel) -> list[Figure]:

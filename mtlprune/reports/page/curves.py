@@ -1,14 +1,12 @@
-"""How training went: scores on dev and losses by epoch (metrics.jsonl), open heads by step (gates.jsonl)."""
+"""How training went: scores on dev and losses by epoch (metrics.jsonl)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.analyses import Figure
-from mtlprune.reports.page.gates import ClaimSet
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import Comparison
@@ -19,7 +17,7 @@ Series = tuple[str, int, bool, Sequence[Line]]
 """Name, number of the colour, whether dashed, a line for each seed."""
 
 
-def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
+def part(tables: Sequence[Scored]) -> Part | None:
     """The part of the page; None where no run left a log."""
     logs = {run.path: run.folder.read_metrics() for one in tables for c in one.comparison.columns for run in c.runs}
     learning = []
@@ -32,10 +30,9 @@ def part(tables: Sequence[Scored], sets: Sequence[ClaimSet]) -> Part | None:
         if scores := _learning(comparison, logs, dev, "dev score, %"):
             losses = _learning(comparison, logs, _loss, "training loss")
             learning.append({"title": scored.title, "scores": scores, "losses": losses})
-    pruning = _pruning(sets)
     caveats = [f"{path} has no metrics.jsonl, so no curve shows it." for path, log in logs.items() if not log]
-    holds = {"learning": learning, "several": len(tables) > 1, "pruning": pruning}
-    return Part("curves", "Learning and pruning", holds, caveats) if learning or pruning else None
+    holds = {"learning": learning, "several": len(tables) > 1}
+    return Part("curves", "Learning", holds, "runs", caveats, folded=True) if learning else None
 
 
 def _loss(record: dict[str, Any], task: str) -> float | None:
@@ -59,38 +56,15 @@ def _learning(
         if parts:
             shown.append(parts)
             titles.append(task.upper() if reading is _loss else comparison.row_title(task))
-    return _figure(shown, titles, ("epoch", what), 2)
+    return _figure(shown, titles, what)
 
 
 def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> list[tuple[float, float]]:
     return [(float(line["epoch"]), value) for line in log if (value := reading(line, task)) is not None]
 
 
-def _pruning(sets: Sequence[ClaimSet]) -> Figure | None:
-    shown, titles = [], []
-    for one in sets:
-        lines = [
-            [
-                [(float(step), float((gates > OPEN_ABOVE).sum())) for step, gates in claim.history]
-                for claim in each.claims
-            ]
-            for each in one.run_groups
-        ]
-        if any(len({number for _, number in line}) > 1 for each in lines for line in each):
-            named = enumerate(zip(one.run_groups, lines, strict=True))
-            shown.append([(c.label, hue, c.joint, each) for hue, (c, each) in named])
-            titles.append(one.title)
-    return _figure(shown, titles, ("step", "open heads"), 0)
-
-
-def _figure(
-    shown: Sequence[Sequence[Series]], titles: Sequence[str], axes: tuple[str, str], digits: int
-) -> Figure | None:
-    """Panels of means over the seeds that have the x as lines, seeds as small dots, with one legend.
-
-    Args:
-        digits: of the values at the end, in words; with none, what is drawn counts from 0.
-    """
+def _figure(shown: Sequence[Sequence[Series]], titles: Sequence[str], what: str) -> Figure | None:
+    """Panels of means over the seeds that have the epoch as lines, seeds as small dots, with one legend."""
     kinds = {name: hue for panel in shown for name, hue, _, _ in panel}
     joint = {name: dashed for panel in shown for name, _, dashed, _ in panel}
     names = pd.DataFrame({"name": pd.Categorical(list(kinds), list(kinds)), "joint": list(joint.values())})
@@ -101,11 +75,11 @@ def _figure(
         points = pd.DataFrame(rows, columns=["name", "seed", "x", "y"])
         points["name"] = pd.Categorical(points["name"], list(kinds))
         means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
-        words_of: dict[str, Any] = {"title": title, "x_title": axes[0], "y_title": axes[1], "of": "runs"}
+        words_of: dict[str, Any] = {"title": title, "x_title": "epoch", "y_title": what}
         several = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
-        chart = lines(means, "x", "y", zero=not digits, look=look, **words_of)
+        chart = lines(means, "x", "y", look=look, **words_of)
         charts.append(chart + seeds_behind(several, "x", "y", look["color"]) if len(several) else chart)
         last = means.groupby("name", observed=True)["y"].last()
-        ends = "; ".join(f"{name} {y:.{digits}f}" for name, y in last.items())
-        words.append(f"{title}, {axes[1]} by {axes[0]}. At the end: {ends}.")
+        ends = "; ".join(f"{name} {y:.2f}" for name, y in last.items())
+        words.append(f"{title}, {what} by epoch. At the end: {ends}.")
     return Figure(figure(panels(charts, 3)), " ".join(words)) if charts else None

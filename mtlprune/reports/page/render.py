@@ -17,15 +17,27 @@ from markupsafe import Markup, escape
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
 from mtlprune.figures import charts
-from mtlprune.figures.grid import Strong
+from mtlprune.figures.grid import Grid, Strong
 from mtlprune.io.files import plain
 from mtlprune.reports.analyses import Figure
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
+QUESTIONS = {
+    "scores": "Does joint training cost points?",
+    "claims": "Do tasks claim the same heads?",
+    "why": "Is it because they share heads?",
+    "know": "What do heads know?",
+    "other": "What else was measured?",
+    "runs": "What was run?",
+}
+"""Sections of the page, in this order, by their anchors."""
 LEAST = 0.72
 """To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
+LARGE, SHARP = 60_000, 1.4
+"""Bytes of an SVG beyond which a chart is embedded as a PNG where that is smaller; its pixels for each of the chart."""
+_NUMBERS, _LONG = re.compile(r'\b(?:d|transform|[xy]2?|width|height)="[^"]*"'), re.compile(r"-?\d*\.\d{2,}")
 _SIGN = r"[^\s/<>\"'`&,;:|\\()\[\]{}]"
-_PATH = re.compile(rf"(?<![\w.~/…<)\]-])/(?:{_SIGN}+/)+({_SIGN}*)")
+_PATH = re.compile(rf"(?<![\w.~/…<)\]+-])/(?:{_SIGN}+/)+({_SIGN}*)")
 
 
 @dataclass(frozen=True)
@@ -35,18 +47,21 @@ class Part:
     key: str
     """Its anchor: lower-case letters and dashes."""
     title: str
+    """Its heading; "" where that is the question."""
     holds: Mapping[str, Any]
     """Values that its template shows."""
+    question: str
+    """The section that it stands in, one of QUESTIONS."""
     caveats: Sequence[str] = ()
     """Sentences that a reader must know before believing it."""
-    found: Sequence[str] = ()
-    """Its answer, in a sentence or two, for the top of the page."""
+    findings: Sequence[str] = ()
+    """Its answer, in a sentence or two, above the rest."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """For the script."""
     template: str = ""
     """Its name; else that of the key."""
-    lead: Figure | None = None
-    """Figure for the first screen, if no part before it has one."""
+    folded: bool = False
+    """Whether a reader opens it."""
 
     @cached_property
     def body(self) -> Markup:
@@ -64,24 +79,21 @@ def forest_figure(
     return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {words}", caption)
 
 
-def rendered(
-    title: str, parts: Sequence[Part], folders: Sequence[Path], following: Sequence[tuple[str, str]] = ()
-) -> str:
+def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Path]) -> str:
     """The page.
 
     Args:
-        following: what to do next: a sentence and a command each.
+        first: the first screen, as its template shows it; None leaves it out.
         folders: the runs; of absolute paths below the folder that holds them all, what follows it is shown, of others
             the last name.
     """
     script = "\n".join(map(_asset, SCRIPTS))
-    if any('<figure class="chart' in part.body for part in parts):
-        script += f"\n{_asset('chart.js')}\n{charts.script()}"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shared = os.path.commonpath([str(folder.absolute().parent) for folder in folders])
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
     )
+    sections = {key: [part for part in parts if part.question == key] for key in QUESTIONS}
     return (
         _environment()
         .get_template("page.html")
@@ -90,10 +102,10 @@ def rendered(
             title=title,
             style=Markup(_asset("page.css")),
             script=Markup(script),
+            first=first,
+            sections={key: some for key, some in sections.items() if some},
+            questions=QUESTIONS,
             parts=parts,
-            lead=next((part for part in parts if part.lead), None),
-            following=following,
-            first=("scores", "overlap"),
             data={part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
@@ -117,19 +129,27 @@ def _environment() -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters |= {"without_paths": without_paths, "chart": chart}
-    for kind in (Strong, Figure):
+    for kind in (Strong, Figure, Grid):
         environment.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     environment.globals["m"] = environment.get_template("macros.html").module
     return environment
 
 
 def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
-    """A chart for a template: an SVG that stands without a script, and the specification for chart.js."""
-    text = charts.svg(spec)
-    width, _ = charts.drawn_size(text)
-    least = f"--least:{round(LEAST * width)}px"
-    head = f'<svg role="img" aria-label="{escape(alt)}" class="drawing" style="{least}" '
-    return {"width": width, "svg": Markup(text.replace("<svg ", head, 1)), "spec": charts.styled(spec)}
+    """A chart for a template, without its title, which the page says itself: an SVG with coordinates to a tenth of a
+    pixel, or a PNG where it has so many marks that this is smaller."""
+    text = charts.svg(spec, charts.Style(title=False))
+    width, height = charts.drawn_size(text)
+    look = f'role="img" aria-label="{escape(alt)}" class="drawing" style="--least:{round(LEAST * width)}px"'
+    short = _NUMBERS.sub(lambda part: _LONG.sub(lambda one: f"{float(one[0]):.1f}".removesuffix(".0"), part[0]), text)
+    drawn = short.replace("<svg ", f"<svg {look} ", 1)
+    if len(drawn) > LARGE:
+        png = base64.b64encode(charts.few_colours(text, SHARP)).decode()
+        picture = f'<img {look.replace("aria-label", "alt")} width="{width:g}" height="{height:g}" '
+        drawn = min(drawn, f'{picture}src="data:image/png;base64,{png}">', key=len)
+    words = spec.get("title") or {}
+    said = [words.get("text", ""), *words.get("subtitle", ())]
+    return {"width": width, "height": height, "drawn": Markup(drawn), "title": said[0], "explained": " ".join(said[1:])}
 
 
 def _shown(value: Any) -> Any:

@@ -45,7 +45,7 @@ def _moment(words: str) -> str:
 def part(runs: Sequence[DescribedRun], notes: Sequence[str] = ()) -> Part:
     """The part of the page. ``notes``: what is known to be missing."""
     holds = {"facts": _facts(runs), "runs": _table(runs), "treated": list(_treated(runs)), **_settings(runs)}
-    return Part("runs", "What was run", holds, (*notes, *_caveats(runs)))
+    return Part("run", "", holds, "runs", (*notes, *_caveats(runs)), template="runs")
 
 
 def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:

@@ -4,6 +4,7 @@ Tables have a row for each setting and a column for each task. Losses and gains 
 beside the gold of the corpus.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part, forest_figure
-from mtlprune.reports.scores.comparisons import Comparison, Tested, compare, with_tests
+from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
 from mtlprune.reports.scores.tables import MORE, best, details, difference, heads, notes, span, tests_legend
 from mtlprune.reports.scores.tables import legend as table_legend
 from mtlprune.runs.columns import ScoreColumn
@@ -59,7 +60,7 @@ def compared(
         RunError: runs that cannot stand side by side (tables.compare says why), damaged files.
     """
     groups: dict[tuple[str, str], list[DescribedRun]] = {}
-    left_out = []
+    unscored: dict[str, list[DescribedRun]] = {}
     for run in runs:
         splits = [name for name in run.folder.splits() if "." not in name]
         dev = str(run.tree.get("data", {}).get("dev", "dev"))
@@ -67,9 +68,11 @@ def compared(
         if wanted in splits:
             groups.setdefault((run.fingerprint, wanted), []).append(run)
         else:
-            left_out.append(
-                f"{run.path} is not scored on {wanted}, so no table shows it; `mtlprune evaluate` scores it."
-            )
+            unscored.setdefault(wanted, []).append(run)
+    left_out = [_rest(some, name, "no table shows") for name, some in unscored.items()]
+    if split is None and len({name for _, name in groups}) > 1:
+        some = [run for (_, name), group in groups.items() if name != "test" for run in group]
+        left_out.append(_rest(some, "test", "tables of their own show"))
     tables: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
         comparison = compare(group, name, None if tables else baselines)
@@ -80,9 +83,17 @@ def compared(
     return tables, left_out
 
 
+def _rest(runs: Sequence[DescribedRun], split: str, where: str) -> str:
+    """Which runs are not scored on a split, and the command that scores them."""
+    paths, many = [str(run.path) for run in runs], len(runs) > 1
+    which = f"{len(paths)} runs are" if many else f"{paths[0]} is"
+    command = f"mtlprune evaluate {shlex.join(paths)} --split {split}"
+    return f"{which} not scored on {split}, so {where} {'them' if many else 'it'}; this scores the rest: {command}"
+
+
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
     """The part of the page."""
-    caveats, findings = list(left_out), []
+    caveats = list(left_out)
     for scored in tables:
         where = f"{scored.title}: " if len(tables) > 1 else ""
         caveats += [f"{where}{line}" for line in notes(scored.comparison)]
@@ -91,15 +102,20 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
                 f"{where}scores are those of the split that also chose the best epoch, so they are a little too good; "
                 "differences suffer less, since every setting was chosen in the same way."
             )
-        findings += list(_found(scored, several=len(tables) > 1))
-    return Part("scores", "Scores", {"tables": list(map(_one, tables))}, caveats, findings)
+    return Part(
+        "table", "", {"tables": list(map(_one, tables)), "left_out": left_out}, "scores", caveats, template="scores"
+    )
 
 
 def _one(scored: Scored) -> dict[str, Any]:
     comparison = scored.comparison
+    places = range(len(comparison.columns))
+    pairs = [place for place in places if comparison.columns[place].in_triangle]
+    others = [place for place in places if place not in pairs] or pairs
     shown: dict[str, Any] = {
         "title": scored.title,
-        "scores": _scores(comparison, scored.title),
+        "scores": _scores(comparison, others, scored.title),
+        "pairs": _scores(comparison, pairs, f"pairs of tasks, {scored.title}") if others != pairs and pairs else None,
         "legend": table_legend(comparison, intervals=False),
         "forest": None,
     }
@@ -115,13 +131,14 @@ def _one(scored: Scored) -> dict[str, Any]:
     return shown
 
 
-def _scores(comparison: Comparison, name: str) -> Grid:
+def _scores(comparison: Comparison, places: Sequence[int], name: str) -> Grid:
     tasks, several = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
     columns = [*(["encoder"] if several else []), "setting", *(["heads"] if pruned else []), "n"]
     columns += ["\n".join(filter(None, comparison.row_title(task).split(" ", 1))) for task in tasks]
     rows = []
-    for place, column in enumerate(comparison.columns):
+    for place in places:
+        column = comparison.columns[place]
         numbers = [len(column.values(task)) for task in tasks if column.values(task)]
         shown = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
         row = [*([column.encoder] if several else []), column.title, *([_heads(column, tasks)] if pruned else [])]
@@ -154,10 +171,11 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:
-    """Every tested difference: settings in the order of the table, those trained jointly first."""
+    """Every tested difference, those of settings with the most tasks first, unpruned ones before others."""
 
-    def order(one: tuple[int, str]) -> tuple[bool, int, int]:
-        return len(comparison.columns[one[0]].runs[0].tasks) < 2, one[0], comparison.tasks().index(one[1])
+    def order(one: tuple[int, str]) -> tuple[int, bool, int, int]:
+        run = comparison.columns[one[0]].runs[0]
+        return -len(run.tasks), bool(run.pruning), one[0], comparison.tasks().index(one[1])
 
     several = len(comparison.encoders()) > 1
     for place, task in sorted(comparison.tests, key=order):
@@ -173,62 +191,6 @@ def _differences(comparison: Comparison) -> Iterator[Interval]:
             f"p (Holm) {probability(test.p_holm if alone else test.wide_p_holm)}"
         )
         yield Interval(f"{task.upper()}, {title}", difference.delta, *test.interval, test.significant, text)
-
-
-def _found(scored: Scored, several: bool) -> Iterator[str]:
-    """How joint training without pruning compares with single tasks, counted over tasks."""
-    comparison = scored.comparison
-    for place, other in comparison.against.items():
-        column, single = comparison.columns[place], comparison.columns[other]
-        tests = {task: test for (at, task), test in comparison.tests.items() if at == place}
-        if len(column.runs[0].tasks) < 3 or column.runs[0].pruning or not tests:
-            continue
-        where = f", {scored.title}" if several else ""
-        here = {task: test for task, test in tests.items() if test.of_these_runs}
-        sure = {task: test for task, test in tests.items() if test.significant}
-        text = f"Compared with {single.title}{where}, {column.title} is "
-        if any(test.difference.has_seeds for test in tests.values()):
-            text += f"significantly {_counted(sure, len(tests))}"
-            text += f"; on the sentences of these runs, other seeds left aside, also {_counted(here)}" if here else ""
-        else:
-            one = all(test.difference.seeds == (1, 1) for test in tests.values())
-            nothing = "; with one seed each, nothing is known of other seeds" if one else ""
-            text += f"{_counted(here, len(tests))} on the sentences of these runs{nothing}"
-        more = any(comparison.more_training(place, task) for task in comparison.tasks())
-        yield (
-            f"{text}. ({column.title}: {_training(column)}; {single.title}: {_training(single)}.)"
-            + (" It has seen more training, so what it gains is no gain from sharing." if more else "")
-        )
-
-
-def _counted(tests: Mapping[str, Tested], tasks: int | None = None) -> str:
-    """On which tasks it is worse and better, of so many ``tasks``; where these are not given, no word of "none"."""
-    figures = {
-        task: f"{task.upper()} {test.difference.delta:+.1f} "
-        + span(*(test.interval if test.significant else (test.difference.low, test.difference.high)))
-        for task, test in tests.items()
-    }
-    worse = [figures[task].replace("-", "−") for task, test in tests.items() if test.difference.delta < 0]
-    better = [figures[task].replace("-", "−") for task, test in tests.items() if test.difference.delta > 0]
-    sides = {"worse": (f" of {tasks} tasks" if tasks else "", worse), "better": ("", better)}
-    parts = [
-        f"{word} on {len(those)}{of} ({', '.join(those)})" if those else f"{word} on none{of}"
-        for word, (of, those) in sides.items()
-        if those or tasks
-    ]
-    return " and ".join(parts)
-
-
-def _training(column: ScoreColumn) -> str:
-    """Seeds, updates and mixing of its runs."""
-    seeds = sorted({run.seed for run in column.runs})
-    updates = sorted({run.updates for run in column.runs if run.updates})
-    words = [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"]
-    if updates:
-        words.append(f"{' to '.join(f'{n:,}' for n in dict.fromkeys([updates[0], updates[-1]]))} updates")
-    if any(len(run.tasks) > 1 for run in column.runs):
-        words.append(f"{column.runs[0].settings.get('train.mixing', 'joint')} mixing")
-    return ", ".join(words)
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
@@ -270,7 +232,8 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int)
                     "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
                     "Hochberg) within a task, not over tasks."
                 )
-    return Part("labels", "Labels lost and gained", {"contrasts": shown, "several": several}, caveats, findings)
+    holds = {"contrasts": shown, "several": several}
+    return Part("labels", "Labels lost and gained", holds, "scores", caveats, findings, folded=several)
 
 
 def _contrasts(scored: Scored) -> Iterator[_Contrast]:

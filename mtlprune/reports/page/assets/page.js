@@ -1,6 +1,6 @@
 "use strict";
-// The page is whole without this script. It adds a large map of heads, a browser of heads, sorting, CSV, and a mark in
-// the contents. Words go into the page as text only, never as markup.
+// The page is whole without this script. It adds what is known of a chosen head, sorting, CSV, and a mark in the
+// contents. Words go into the page as text only, never as markup.
 document.documentElement.classList.add("scripted");
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -47,80 +47,55 @@ function select(name, options, chosen, pick) {
   return make("label", {}, make("span", { class: "what" }, name), box);
 }
 
-// A grid of heads that Tab reaches once and arrows walk through. `words(k)` names a cell for those who hear the page.
-function headGrid(layers, heads, name, { colour, words, show, hold }) {
-  const cells = [];
-  let current = 0;
-  const move = (k) => {
-    cells[current].tabIndex = -1;
-    current = k;
-    cells[k].tabIndex = 0;
-    cells[k].focus();
-  };
-  const keys = (k) => (event) => {
-    const [layer, head] = [Math.floor(k / heads), k % heads];
-    const to = {
-      ArrowLeft: head > 0 ? k - 1 : k, ArrowRight: head < heads - 1 ? k + 1 : k,
-      ArrowUp: layer > 0 ? k - heads : k, ArrowDown: layer < layers - 1 ? k + heads : k,
-      Home: k - head, End: k - head + heads - 1,
-    }[event.key];
-    if (to !== undefined) { event.preventDefault(); move(to); }
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); hold(k); }
-  };
-  const rows = [];
-  for (let layer = 0; layer < layers; layer++) {
-    const row = make("tr", {}, make("th", { scope: "row" }, String(layer + 1)));
-    for (let head = 0; head < heads; head++) {
-      const k = layer * heads + head;
-      const cell = make("td", {
-        role: "gridcell", tabindex: k ? -1 : 0, onkeydown: keys(k), onpointerenter: () => show(k),
-        onfocus: () => show(k), onclick: () => { move(k); hold(k); },
-      });
-      cells.push(cell);
-      row.append(cell);
-    }
-    rows.push(row);
-  }
-  const numbers = Array.from({ length: heads }, (_, head) => make("th", { scope: "col" }, String(head + 1)));
-  const corner = make("td", { class: "corner" });
-  const table = make("table", { class: "heads light", role: "grid", "aria-label": name, onpointerleave: () => show(null) },
-    make("thead", {}, make("tr", {}, corner, ...numbers)), make("tbody", {}, ...rows));
-  const paint = (held) => cells.forEach((cell, k) => {
-    cell.style.background = colour(k);
-    cell.setAttribute("aria-label", words(k));
-    cell.setAttribute("aria-selected", String(k === held));
-  });
-  return { table, paint };
-}
-
 const headName = (k, heads) => `${Math.floor(k / heads) + 1}-${(k % heads) + 1}`;
 const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, k) => headName(k, heads));
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
+const sizeOf = (table) => table.dataset.shape.split("x").map(Number);
 
-// A board: choices, a grid of heads, and what is said of the head that is pointed at, or else of the held one, beside it
-// (`card(k)`) and below (`below(k)`). Choices are [name, options, chosen, pick]; whatever is picked, all is drawn anew.
-function board(root, key, state, { shape, name, choices, colour, words, card, below }) {
-  const box = make("div", { class: "board" });
-  root.append(box);
-  function draw(focused) {
-    const [layers, heads] = shape();
-    const beside = make("div", { class: "card", "aria-live": "polite" });
-    const under = make("div", { class: "users" });
-    const show = (k) => {
-      beside.replaceChildren(make("h4", {}, place(k ?? state.held, heads)), ...card(k ?? state.held));
-      under.replaceChildren(...below(k ?? state.held));
-    };
-    const hold = (k) => { state.held = k; grid.paint(k); show(k); remember(key, headName(k, heads)); };
-    const grid = headGrid(layers, heads, name, { colour, words: (k) => `${place(k, heads)}${words(k)}`, show, hold });
-    grid.paint(state.held);
-    show(null);
-    const selects = choices().map(([what, options, chosen, pick], i) =>
-      select(what, options, String(chosen), (picked) => { pick(Number(picked)); draw(i); }));
-    box.replaceChildren(make("div", { class: "controls" }, ...selects), make("div", {}, grid.table, under), beside);
-    selects[focused]?.querySelector("select").focus();
-  }
-  draw();
+// The chosen head is marked in every map of as many layers and heads, in tables of cells and in charts with a cell a
+// head, and whoever listens says what is known of it.
+const listeners = [];
+function choose(k, shape) {
+  const [layers, heads] = shape.split("x").map(Number);
+  document.querySelectorAll(".heads .chosen, svg .chosen").forEach((cell) => cell.classList.remove("chosen"));
+  document.querySelectorAll(`.heads[data-shape="${shape}"] [data-k="${k}"]`).forEach((cell) => cell.classList.add("chosen"));
+  document.querySelectorAll("figure.chart .mark-rect.role-mark").forEach((cells) => {
+    if (cells.children.length === layers * heads) cells.children[k].classList.add("chosen");
+  });
+  listeners.forEach((listen) => listen(k, shape));
 }
+
+// Every map of heads is reached by Tab once, walked through by arrows, and chosen from by Enter or a click.
+function walkable(table) {
+  const [layers, heads] = sizeOf(table);
+  const cells = [...table.querySelectorAll("[data-k]")];
+  const move = (k) => {
+    cells.forEach((cell) => { cell.tabIndex = -1; });
+    cells[k].tabIndex = 0;
+    cells[k].focus();
+  };
+  const pick = (k) => { choose(k, table.dataset.shape); remember("head", headName(k, heads)); };
+  table.setAttribute("role", "grid");
+  cells.forEach((cell, k) => {
+    const [layer, head] = [Math.floor(k / heads), k % heads];
+    cell.setAttribute("role", "gridcell");
+    cell.setAttribute("aria-label", `${place(k, heads)}${cell.title ? `: ${cell.title}` : ""}`);
+    cell.tabIndex = k ? -1 : 0;
+    cell.addEventListener("click", () => { move(k); pick(k); });
+    cell.addEventListener("keydown", (event) => {
+      const to = {
+        ArrowLeft: head > 0 ? k - 1 : k, ArrowRight: head < heads - 1 ? k + 1 : k,
+        ArrowUp: layer > 0 ? k - heads : k, ArrowDown: layer < layers - 1 ? k + heads : k,
+        Home: k - head, End: k - head + heads - 1, Enter: k, " ": k,
+      }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      move(to);
+      if (to === k && ["Enter", " "].includes(event.key)) pick(k);
+    });
+  });
+}
+document.querySelectorAll(".heads[data-shape]").forEach(walkable);
 
 // Which part is being read, in the contents.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));

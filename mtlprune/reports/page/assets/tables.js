@@ -67,5 +67,5 @@ function equip(table, key) {
 }
 
 document.querySelectorAll("section").forEach((section) => {
-  section.querySelectorAll("table").forEach((table, k) => equip(table, `${section.id}.${k + 1}`));
+  section.querySelectorAll("table:not(.heads)").forEach((table, k) => equip(table, `${section.id}.${k + 1}`));
 });

@@ -1,0 +1,222 @@
+"""Verdicts of the first screen: three questions, each with an answer of at most six words and the number behind it.
+
+They are functions of a Result of claims, of differences between joint and single-task training, and of Results of
+treatments and of closed heads; `mtlprune.reports.page.first_screen` collects these from runs and folders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mtlprune.analyses.claims.stability import MODES, OVER_TASKS
+from mtlprune.figures.grid import number, probability
+from mtlprune.runs.groups import is_joint
+from mtlprune.statistics.significance import LEVEL
+
+if TYPE_CHECKING:
+    from mtlprune.runs.results import Result
+
+NOT_ASKED = "Not asked by these runs"
+CLAIMS, SCORES, WHY = "Do tasks claim the same heads?", "Does joint training cost points?", "Because they share heads?"
+FEW, SOME = 1 / 6, 1 / 2
+"""Up to which share of an encoder's heads the heads that several tasks claim are a few, and some."""
+UNSTABLE = 0.5
+"""Φ below which another seed would choose other heads."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer to one of the questions.
+
+    Attributes:
+        answer: at most six words.
+        number: one number with its interval, or p, and what it is of, in a sentence or two.
+        link: the section that has the rest; "" where these runs do not ask the question.
+    """
+
+    question: str
+    answer: str
+    number: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Joint minus single-task training of one task, in points.
+
+    Attributes:
+        name: the task, and the setting where there are several.
+        significant: over seeds and sentences, after Holm's correction.
+        seeds: whether it is tested over seeds, not over sentences alone.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    significant: bool
+    seeds: bool
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The largest joint setting beside single tasks.
+
+    Attributes:
+        title: such as MTL-5 − STL.
+        gaps, where: at as many updates as single tasks (or fewer), as ``where`` says.
+        more, own: with more updates, and how.
+    """
+
+    title: str = ""
+    gaps: Sequence[Gap] = ()
+    where: str = ""
+    more: Sequence[Gap] = ()
+    own: str = ""
+
+
+def several(tasks: int) -> tuple[int, str]:
+    """How many of so many tasks share a head that stands out on the map, and what they are called."""
+    return min(3, tasks), {2: "both tasks", 3: "all three tasks"}.get(tasks, "three tasks or more")
+
+
+def phi_of(result: Result) -> tuple[float, float, float] | None:
+    """Φ of the seeds of a task, the mean over single tasks, and its interval (NaN: not known); None with one seed."""
+    rows = result.frames.get("stability")
+    if rows is None:
+        return None
+    rows = rows[(rows["encoder"] == OVER_TASKS) & (rows["other"] == OVER_TASKS) & (rows["term"] == "within")]
+    rows = rows[(rows["mode"] == MODES[0]) & (rows["measure"] == "phi")]
+    return None if rows.empty or math.isnan(rows.iloc[-1]["value"]) else tuple(rows.iloc[-1][["value", "low", "high"]])
+
+
+def phi_words(result: Result) -> str:
+    """Φ 0.66 [0.55, 0.78]; "" with one seed."""
+    phi = phi_of(result)
+    return f"Φ {number(phi[0])}{between(*phi[1:])}" if phi else ""
+
+
+def on_claims(result: Result | None, tied: bool = False) -> Verdict:
+    """Do tasks claim the same heads? From the claims whose seeds agree most; None: there are none.
+
+    Args:
+        tied: whether gates have not told heads apart.
+    """
+    if result is None or len(result.about["single"]) < 2 or "numbers" not in result.frames:
+        return Verdict(CLAIMS, NOT_ASKED, "They choose no heads for two tasks.")
+    least, who = several(len(result.about["single"]))
+    numbers = result.frames["numbers"].set_index("tasks").loc[least]
+    count, total, p = int(numbers["heads"]), result.about["layers"] * result.about["heads"], numbers["layers_more"]
+    of = f"{count} of {total}"
+    if tied:
+        answer = "Gates tell no heads apart"
+    elif math.isnan(p):
+        answer = f"{of}, not tested"
+    elif p > LEVEL:
+        answer = "Not beyond layer depth"
+    else:
+        answer = f"{'A few' if count <= FEW * total else 'Some' if count <= SOME * total else 'Many'}: {of}"
+    chance = f"layer depth alone gives {number(numbers['layers_expected'], 1)}"
+    chance += "" if math.isnan(p) else f" (p {probability(p)})"
+    phi = phi_words(result)
+    seeds = f"Seeds of a task agree: {phi}." if phi else "With one seed, nothing is known of others."
+    return Verdict(CLAIMS, answer, f"{'' if of in answer else f'{of} '}by {who}; {chance}. {seeds}", "claims")
+
+
+def on_scores(joint: Joint) -> Verdict:
+    """Does joint training cost points? From the largest joint setting."""
+    gaps, more = joint.gaps, joint.more
+    shown, where = (gaps, joint.where) if gaps else (more, joint.own)
+    if not shown:
+        return Verdict(SCORES, NOT_ASKED, "No task is trained both alone and with others.")
+    worse, better = _sure(shown, -1), _sure(shown, 1)
+    if not any(gap.seeds for gap in shown):
+        untested = all(math.isnan(gap.low) for gap in shown)
+        answer = "Not tested" if untested else "One seed cannot say"
+    elif worse:
+        answer = f"Yes, on {len(worse)} of {len(shown)} tasks"
+    else:
+        answer = f"No, better on {len(better)} of {len(shown)}" if better else "Not shown"
+    far = min(worse, key=lambda gap: gap.value) if worse else max(better or shown, key=lambda gap: abs(gap.value))
+    text = f"{'Most on ' if len(shown) > 1 else ''}{far.name}: {signed(far.value)} points"
+    text += f"{between(far.low, far.high, 1)} {where}"
+    if gaps and more:
+        lost = _sure(more, -1)
+        text += f"; {joint.own}, on {len(lost) if lost else 'none'}"
+    return Verdict(SCORES, answer, f"{text}.", "scores")
+
+
+def _sure(gaps: Sequence[Gap], sign: int) -> list[Gap]:
+    return [gap for gap in gaps if gap.significant and sign * gap.value > 0]
+
+
+def because_of_heads(treatments: Result | None, cross: Result | None) -> Verdict:
+    """Because they share heads? From copies of shared heads, else from closing what other tasks claim."""
+    verdict = _by_copies(treatments) if treatments is not None else None
+    if verdict is None and cross is not None:
+        verdict = _by_closing(cross)
+    return verdict or Verdict(WHY, NOT_ASKED, "No run gives a task heads of its own, or closes another's.")
+
+
+def _by_copies(result: Result) -> Verdict | None:
+    """Copies of claimed heads beside copies of other heads of the same layers; None without both."""
+    if "pairs" not in result.frames:
+        return None
+    settings = result.frames["settings"].set_index("term")
+    pairs = result.frames["pairs"]
+    for pair in pairs[pairs["mode"].isin(("primary", "control"))].itertuples():
+        chosen, control = settings.loc[pair.term], settings.loc[pair.other]
+        if "clone of claimed heads" not in chosen["label"]:
+            continue
+        p = pair.p if math.isnan(pair.holm) else pair.holm
+        if math.isnan(chosen["share"]):  # of a gap that is not shown
+            return Verdict(WHY, "No gap to close", _points(pair), "why")
+        answer = "Not shown" if p > LEVEL else "Yes, in part" if pair.delta > 0 else "No"
+        answer = "No" if p > LEVEL and pair.equal < LEVEL else answer
+        kind = control["label"].rpartition("clone of ")[2]
+        text = f"Copies of shared heads close {_share(chosen)} of the gap, copies of {kind} of the same layers"
+        return Verdict(WHY, answer, f"{text} {_share(control)}.", "why")
+    return None
+
+
+def _share(row: Any) -> str:
+    value, low, high = (
+        float(f"{100 * row[name]:.0f}") + 0.0
+        for name in ("share", "share_low", "share_high")  # no −0
+    )
+    return f"{number(value, 0)} %{between(low, high, 0)}"
+
+
+def _points(pair: Any) -> str:
+    return f"Copies of shared heads minus copies of others: {number(pair.delta)} points{between(pair.low, pair.high)}."
+
+
+def _by_closing(result: Result) -> Verdict | None:
+    """Heads that another task claims closed, beside random ones of the same layers; None where no other task's were."""
+    cells = result.frames["cells"]
+    cells = cells[(cells["encoder"] != cells["other"]) & (cells["mode"] == "claimed") & cells["holm"].notna()]
+    cells = cells[~cells["encoder"].map(is_joint)]
+    if cells.empty:
+        return None
+    lower = cells[(cells["holm"] < LEVEL) & (cells["delta"] < 0)]
+    most = cells.loc[cells["delta"].idxmin()]
+    answer = "Possible: tasks need each other's heads" if len(lower) else "Not shown"
+    text = (
+        f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
+        f"{len(lower)} of {len(cells)} cases, most {most['encoder']} without {most['other']}'s: "
+        f"{signed(most['delta'])}{between(most['low'], most['high'], 1)}."
+    )
+    return Verdict(WHY, answer, text, "why")
+
+
+def signed(value: float) -> str:
+    """A number with its sign and one decimal."""
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def between(low: float, high: float, digits: int = 2) -> str:
+    """An interval after a number; "" where it is not known."""
+    return "" if math.isnan(low) else f" [{number(low, digits)}, {number(high, digits)}]"

@@ -1,0 +1,259 @@
+"""The first screen: three verdicts, one map for all tasks, and what joint training costs each task."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mtlprune.figures.charts import task_colours
+from mtlprune.figures.grid import number
+from mtlprune.layers import in_order
+from mtlprune.reports.page import answers
+from mtlprune.reports.page.answers import Gap, Joint, Verdict
+from mtlprune.reports.page.claims import Selection
+from mtlprune.reports.page.scores import Scored
+from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
+from mtlprune.runs.groups import DescribedRun
+from mtlprune.runs.results import Result
+
+QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
+WIDTH, ROW, LEFT, RIGHT = 430, 46, 104, 16
+"""Of the plot of differences: its width, the height of a task's row, and what stands beside its axis."""
+TICKS, ROWS = 5, 12
+"""Steps of its axis at most, and rows."""
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What the template shows; ``map`` and ``plot`` are None where there is nothing to draw."""
+
+    about: str
+    verdicts: Sequence[Verdict]
+    map: Mapping[str, Any] | None
+    plot: Mapping[str, Any] | None
+    following: Sequence[tuple[str, str]]
+    question: str = QUESTION
+
+
+def first_screen(
+    title: str,
+    runs: Sequence[DescribedRun],
+    tables: Sequence[Scored],
+    selections: Sequence[Selection],
+    results: Mapping[str, Sequence[Result]],
+    again: str = "",
+) -> FirstScreen:
+    """The first screen of a page.
+
+    Args:
+        selections: the one whose seeds agree most comes first.
+        results: by analysis.
+        again: a command that repeats everything with three seeds, where whoever makes the page knows it.
+    """
+    ask = again or asking(runs)
+    joint = next(filter(None, map(largest_joint, tables)), Joint())
+    verdicts = [
+        answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
+        answers.on_scores(joint),
+        answers.because_of_heads(*(next(iter(results.get(name, ())), None) for name in ("treatments", "cross"))),
+    ]
+    splits = dict.fromkeys(scored.comparison.split for scored in tables)
+    head_map = claim_map(selections[0]) if selections else None
+    following = list(_following(runs, [one.question for one in verdicts if not one.link], ask))
+    return FirstScreen(_about(title, runs, list(splits)), verdicts, head_map, plot(joint), following)
+
+
+def _about(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
+    """What was run, in one line."""
+    seeds = sorted({run.seed for run in runs})
+    sizes = sorted({run.tree["data"]["train_sentences"] or 0 for run in runs})
+    parts = [title, f"{len(runs)} run{'s' * (len(runs) > 1)}"]
+    parts += [f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}", *splits]
+    if sizes[0]:
+        parts.append(f"{' or '.join(f'{size:,}' for size in sizes)} training sentences")
+    return " · ".join(parts)
+
+
+# -- the map -----------------------------------------------------------------------------------------------------------
+
+
+def claim_map(selection: Selection) -> dict[str, Any]:
+    """Rows of cells, a layer each: the tasks that claim a head in most seeds, and whether as many do as stand out."""
+    groups = selection.alone
+    colours = task_colours([one.label for one in groups])
+    claimed = np.stack([one.claimed for one in groups])  # (T, L, A)
+    least, who = answers.several(len(groups))
+    rows = []
+    for layer in range(claimed.shape[1]):
+        labels = [
+            [g.label for g, mine in zip(groups, claimed, strict=True) if mine[layer, head]]
+            for head in range(claimed.shape[2])
+        ]
+        rows.append([{"tasks": tasks, "outlined": 1 < least <= len(tasks)} for tasks in labels])
+    phi, stable = answers.phi_of(selection.result), answers.phi_words(selection.result)
+    warnings = []
+    if selection.tied:
+        warnings.append("gates have not told heads apart")
+    if phi is None or phi[0] < answers.UNSTABLE:
+        warnings.append("another seed would choose other heads")
+    seeds = "in most seeds" if max(len(one.claims) for one in groups) > 1 else "with one seed"
+    outlined = f"; outlined: {who}" if len(groups) > 1 else ""
+    return {
+        "rows": rows,
+        "colours": colours,
+        "about": "A cell is a head (rows: layers, 1 at the top). Its stripes are the tasks that claim it "
+        f"{seeds}{outlined}.",
+        "selection": ", ".join(filter(None, [selection.title, stable])),
+        "warning": "; ".join(warnings),
+    }
+
+
+# -- joint training beside single tasks --------------------------------------------------------------------------------
+
+
+def largest_joint(scored: Scored) -> Joint | None:
+    """The plain settings of the most tasks in a table; None where no task is trained both alone and jointly."""
+    comparison = scored.comparison
+    plain = {
+        place: column
+        for place in comparison.against
+        if len((column := comparison.columns[place]).runs[0].tasks) > 1 and not _changed(column)
+    }
+    if not plain:
+        return None
+    size = max(len(column.runs[0].tasks) for column in plain.values())
+    sides: dict[bool, dict[tuple[str, ...], int]] = {False: {}, True: {}}
+    for place in sorted(plain, key=lambda place: _distance(scored, place)):
+        column = plain[place]
+        if len(column.runs[0].tasks) == size:
+            sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
+    equal, more = sides[False], sides[True]
+    gaps, theirs = (list(_gaps(scored, list(side.values()))) for side in (equal, more))
+    titles = {plain[place].title.partition(" (")[0] for side in (equal, more) for place in side.values()}
+    single = comparison.columns[comparison.against[next(iter(plain))]].title
+    fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
+    sampled = any(run.settings.get("train.mixing") == "sampled" for place in more.values() for run in plain[place].runs)
+    return Joint(
+        f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
+        gaps[:ROWS],
+        "at fewer updates" if fewer else "at equal updates",
+        theirs[:ROWS],
+        "with batches of its own per task" if sampled else "with more updates",
+    )
+
+
+def _changed(column: ScoreColumn) -> bool:
+    run = column.runs[0]
+    return bool(run.kind or run.pruning or run.treatment or run.help_of_others)
+
+
+def _distance(scored: Scored, place: int) -> int:
+    """In how many settings a column differs from the single tasks that it is compared with."""
+    comparison = scored.comparison
+    return len(unlike(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0]))
+
+
+def _updates(scored: Scored, place: int) -> float:
+    """Updates of the encoder of a column, as a multiple of those of a single task; 0 where they are not known."""
+    comparison = scored.comparison
+    single = [run.updates for run in comparison.columns[comparison.against[place]].runs]
+    return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
+
+
+def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
+    comparison = scored.comparison
+    for place, task in comparison.compared():
+        if place in places:
+            column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
+            name = task.upper() if len(places) == 1 else f"{task.upper()}, {column.title}"
+            if test := comparison.tests.get((place, task)):
+                yield Gap(name, test.difference.delta, *test.interval, test.significant, test.difference.has_seeds)
+            else:
+                delta = float(np.mean(column.values(task)) - np.mean(other.values(task)))
+                yield Gap(name, delta, np.nan, np.nan, significant=False, seeds=False)
+
+
+def plot(joint: Joint) -> dict[str, Any] | None:
+    """Dots with their intervals, in pixels, a row a task: at equal updates above, with more of them below."""
+    names = list(dict.fromkeys(gap.name for gap in (*joint.gaps, *joint.more)))
+    if not names:
+        return None
+    values = [v for gap in (*joint.gaps, *joint.more) for v in (gap.value, gap.low, gap.high) if not np.isnan(v)]
+    low, high = min(0.0, *values), max(0.0, *values)
+    step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / s <= TICKS or s == 50)
+    low, high = min(low, -step), max(high, step)
+
+    def across(value: float) -> float:
+        return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
+
+    both = bool(joint.gaps and joint.more)
+    dots = [
+        {
+            "y": names.index(gap.name) * ROW + ROW // 2 + shift * both,
+            "x": across(gap.value),
+            "line": None if np.isnan(gap.low) else (across(gap.low), across(gap.high)),
+            "full": gap.significant,
+            "kind": kind,
+            "words": f"{gap.name}: {number(gap.value)}{answers.between(gap.low, gap.high)}",
+        }
+        for kind, gaps, shift in (("equal", joint.gaps, -7), ("more", joint.more, 8))
+        for gap in gaps
+    ]
+    marks = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
+    ticks = [(across(mark), f"{mark:+g}".replace("-", "−") if mark else "0") for mark in marks.tolist()]
+    seeds = any(gap.seeds for gap in (*joint.gaps, *joint.more))
+    keys = [("equal", joint.where.removeprefix("at "))] * bool(joint.gaps)
+    keys += [("more", "own batches a task" if "batches" in joint.own else joint.own.removeprefix("with "))] * bool(
+        joint.more
+    )
+    return {
+        "title": f"{joint.title}, points",
+        "legend": keys,
+        "about": f"95 % over {'seeds and sentences; filled: p < 0.05 (Holm)' if seeds else 'sentences, of one seed'}",
+        "rows": list(zip(names, range(ROW // 2, len(names) * ROW, ROW), strict=True)),
+        "dots": dots,
+        "ticks": ticks,
+        "zero": across(0.0),
+        "width": WIDTH,
+        "height": len(names) * ROW,
+    }
+
+
+# -- what to do next ---------------------------------------------------------------------------------------------------
+
+
+def asking(runs: Sequence[DescribedRun], seeds: int = 3) -> str:
+    """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds."""
+    first = runs[0]
+    tasks = in_order({task for run in runs for task in run.tasks})
+    command = ["mtlprune", "compare", _seen(first.tree["data"]["path"])]
+    command += ["--tasks", ",".join(tasks)] if len(tasks) > 1 else []
+    encoder = str(first.tree["encoder"].get("name", ""))
+    command += [f"encoder.name={_seen(encoder)}"] if encoder else []
+    return shlex.join([*command, "--seeds", ",".join(map(str, range(1, seeds + 1))), "--out", "compared"])
+
+
+def _seen(path: str) -> str:
+    """A path as it is typed where the page was made; of one elsewhere the last name, as pages tell of no machine."""
+    if not Path(path).is_absolute():
+        return path
+    here = os.path.relpath(path)
+    return Path(path).name if here.startswith("..") else here
+
+
+def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:
+    """What these runs lack most, and the command that gives it."""
+    seeds = {run.seed for run in runs if not run.tree["train"]["start"]}
+    if 0 < len(seeds) < 3:
+        words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"
+        yield f"{words} tell training's chance from tasks; this repeats everything with three and makes a page", ask
+    elif unasked:
+        yield f"this asks, and makes a page: {' '.join(unasked)}", ask
+    if any(run.corpus == "grammar" for run in runs):
+        yield "this corpus is generated; build one of your own files", "mtlprune data build --help"

@@ -1,0 +1,109 @@
+"""Verdicts of the first screen, as a table of cases."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mtlprune.analyses.claims.measure import overlap
+from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, because_of_heads, on_claims, on_scores, phi_of
+from mtlprune.runs.claims import Claim
+from mtlprune.runs.results import Result
+
+NAN = math.nan
+
+
+def gap(name: str, value: float, sure: bool = True, seeds: bool = True, low: float = -9.0) -> Gap:
+    return Gap(name, value, low, 9.0, sure, seeds)
+
+
+WORSE, BETTER, OPEN = gap("NER", -3.0), gap("SRL", 2.0), gap("POS", -0.5, sure=False)
+EQUAL, OWN = "at equal updates", "with batches of its own per task"
+
+
+@pytest.mark.parametrize(
+    ("gaps", "more", "answer", "words"),
+    [
+        ([], [], NOT_ASKED, "No task"),
+        ([WORSE, gap("DEP", -5.0), OPEN], [], "Yes, on 2 of 3 tasks", "Most on DEP: −5.0 points [−9.0, 9.0] at equal"),
+        ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "with batches of its own per task, on none."),
+        ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "NER: −3.0 points [−9.0, 9.0] at equal updates; "),
+        ([BETTER, OPEN], [], "No, better on 1 of 2", "SRL: +2.0 points"),
+        ([OPEN, gap("NER", 0.1, sure=False)], [], "Not shown", "POS: −0.5 points"),
+        ([gap("NER", -3.0, False, False)], [], "One seed cannot say", "NER: −3.0 points"),
+        ([gap("NER", -3.0, False, False, NAN)], [], "Not tested", "NER: −3.0 points at equal updates."),
+        ([], [WORSE], "Yes, on 1 of 1 tasks", "with batches of its own per task."),
+    ],
+)
+def test_does_joint_training_cost_points(gaps, more, answer, words):
+    verdict = on_scores(Joint("MTL-2 − STL", gaps, EQUAL, more, OWN))
+    assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
+    assert bool(verdict.link) == bool(gaps or more)
+
+
+def claims(heads: dict[str, list[list[int]]], size: int = 24) -> Result:
+    """Claims of tasks, the open heads of each seed, in two layers."""
+    made = []
+    for label, seeds in heads.items():
+        for seed, opened in enumerate(seeds, 1):
+            gates = np.zeros(size)
+            gates[opened] = 1.0
+            made.append(Claim(f"{label}-{seed}", label, seed, "e", gates.reshape(2, -1), []))
+    return overlap(made, 500)
+
+
+SAME, APART = [0, 1, 2], ([3, 4, 5], [6, 7, 8])
+
+
+@pytest.mark.parametrize(
+    ("heads", "tied", "answer", "words"),
+    [
+        (None, False, NOT_ASKED, "choose no heads"),
+        ({"POS": [SAME]}, False, NOT_ASKED, "choose no heads"),
+        ({"POS": [SAME] * 2, "NER": [SAME] * 2}, False, "A few: 3 of 24", "by both tasks; layer depth alone gives 0."),
+        ({"A": [SAME] * 2, "B": [SAME] * 2, "C": [SAME] * 2}, False, "A few: 3 of 24", "by all three tasks"),
+        ({"A": [SAME], "B": [APART[0]]}, False, "Not beyond layer depth", "0 of 24 by both tasks"),
+        ({"A": [SAME], "B": [SAME]}, True, "Gates tell no heads apart", "With one seed, nothing is known of others."),
+    ],
+)
+def test_do_tasks_claim_the_same_heads(heads, tied, answer, words):
+    verdict = on_claims(claims(heads) if heads else None, tied)
+    assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
+
+
+def test_phi_is_that_of_the_seeds_of_a_task():
+    assert phi_of(claims({"A": [SAME], "B": [SAME]})) is None
+    assert phi_of(claims({"A": [SAME] * 2, "B": [SAME] * 2}))[0] == pytest.approx(1.0)
+    assert phi_of(claims({"A": [SAME, APART[0]], "B": [SAME, APART[1]]}))[0] < 0.2
+
+
+def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> Result:
+    rows = {"term": ["clone", "other"], "label": ["MTL-5, clone of claimed heads", "MTL-5, clone of random heads"]}
+    shares = {"share": [share, 0.23], "share_low": [-0.001, 0.01], "share_high": [0.52, 0.46]}
+    pair = {"term": ["clone"], "other": ["other"], "mode": ["primary"], "delta": [delta], "low": [-1.0], "high": [1.0]}
+    pair |= {"p": [p], "holm": [p], "equal": [equal]}
+    return Result("treatments", {}, {"settings": pd.DataFrame(rows | shares), "pairs": pd.DataFrame(pair)})
+
+
+def closed(holm: float, encoder: str = "POS") -> Result:
+    row = {"encoder": [encoder], "other": ["NER"], "mode": ["claimed"], "delta": [-4.0], "low": [-6.0], "high": [-2.0]}
+    return Result("cross", {}, {"cells": pd.DataFrame(row | {"holm": [holm]})})
+
+
+@pytest.mark.parametrize(
+    ("treatments", "cross", "answer", "words"),
+    [
+        (None, None, NOT_ASKED, "No run"),
+        (treated(0.3, 0.5), closed(0.01), "Not shown", "close 33 % [0, 52] of the gap, copies of random heads of the"),
+        (treated(2.0, 0.01), None, "Yes, in part", "23 % [1, 46]"),
+        (treated(0.0, 0.9, 0.01), None, "No", "33 %"),
+        (treated(0.3, 0.5, share=NAN), None, "No gap to close", "0.30 points [−1.00, 1.00]"),
+        (None, closed(0.01), "Possible: tasks need each other's heads", "1 of 1 cases, most POS without NER's: −4.0"),
+        (None, closed(0.5), "Not shown", "0 of 1 cases"),
+        (None, closed(0.01, "MTL-5"), NOT_ASKED, "No run"),
+    ],
+)
+def test_because_they_share_heads(treatments, cross, answer, words):
+    verdict = because_of_heads(treatments, cross)
+    assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
