@@ -147,12 +147,19 @@ GROUPED = _BY_HEAD | {"num_key_value_heads": HEADS // 2}
 _TEXT_TO_TEXT = {"d_kv": HIDDEN // HEADS, "d_ff": INNER, "relative_attention_num_buckets": 8}
 _PRONOUNCED = {"pronunciation_vocab_size": 20, "shape_vocab_size": 20}
 _PRONOUNCED |= {"pronunciation_embed_dim": 8, "shape_embed_dim": 8}
+
+
+def _newer(config: str) -> Any:
+    """A config that the lowest version of transformers does not have; None there, where the family is left out."""
+    return getattr(hf, config, None)
+
+
 _T5_TOKENIZER = _decoder_tokenizer("", "</s>", eos="</s>", unk="<unk>", pad="<pad>")
-_MAKERS |= {
+_FURTHER: dict[str, tuple[_Tokenizer, Any, dict[str, Any]]] = {
     "ernie": (_WORDS, hf.ErnieConfig, {}),
     "llama": (_BOS, hf.LlamaConfig, GROUPED),
     "luke": (_ROBERTA, hf.LukeConfig, LIKE_ROBERTA | {"entity_vocab_size": 5, "entity_emb_size": 8}),
-    "nomic_bert": (_WORDS, hf.NomicBertConfig, _BY_HEAD),
+    "nomic_bert": (_WORDS, _newer("NomicBertConfig"), _BY_HEAD),
     "gpt2": (_NO_FRAME, hf.GPT2Config, {}),
     "gpt_neox": (_NO_FRAME, hf.GPTNeoXConfig, {}),
     "opt": (_decoder_tokenizer("</s>", bos="</s>", pad="<pad>"), hf.OPTConfig, {"ffn_dim": INNER, "init_std": 0.2}),
@@ -169,9 +176,9 @@ _MAKERS |= {
     "megatron-bert": (_WORDS, hf.MegatronBertConfig, {}),
     "rembert": (_sentencepiece(hf.AlbertTokenizer, _ALBERT), hf.RemBertConfig, {"input_embedding_size": HIDDEN // 2}),
     "splinter": (_WORDS, hf.SplinterConfig, {}),
-    "gte": (_XLM, hf.GteConfig, {"type_vocab_size": 1}),
-    "jina_embeddings_v3": (_XLM, hf.JinaEmbeddingsV3Config, {"type_vocab_size": 1}),
-    "ultrabert": (_modernbert_tokenizer, hf.UltrabertConfig, GROUPED),
+    "gte": (_XLM, _newer("GteConfig"), {"type_vocab_size": 1}),
+    "jina_embeddings_v3": (_XLM, _newer("JinaEmbeddingsV3Config"), {"type_vocab_size": 1}),
+    "ultrabert": (_modernbert_tokenizer, _newer("UltrabertConfig"), GROUPED),
     "mistral": (_BOS, hf.MistralConfig, GROUPED),
     "qwen2": (_NO_FRAME, hf.Qwen2Config, GROUPED),
     "qwen3": (_NO_FRAME, hf.Qwen3Config, GROUPED),
@@ -180,6 +187,7 @@ _MAKERS |= {
     "granite": (_NO_FRAME, hf.GraniteConfig, GROUPED),
     "mt5": (_T5_TOKENIZER, hf.MT5Config, _TEXT_TO_TEXT),
 }
+_MAKERS |= {family: row for family, row in _FURTHER.items() if row[1] is not None}
 FURTHER = list(_MAKERS)[len(HEAD_FAMILIES) :]  # those that tests/encoder/test_families.py goes through
 LONG_TAIL = FURTHER[FURTHER.index("t5") + 1 :]
 # RoFormer's fixed table of positions asks for a gradient that never comes (transformers 5.23)

@@ -13,6 +13,8 @@ def encoders(
     name: Annotated[str | None, typer.Argument(metavar="[ENCODER]", help="A hub name, a folder, or minilm.")] = None,
 ) -> None:
     """List the families of encoders and what each supports; with ENCODER, say what that one is."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
     from mtlprune.encoder.abilities import Abilities, abilities, table
 
     grid = new_table(None, *Abilities._fields)
@@ -20,6 +22,8 @@ def encoders(
         for row in table():
             grid.add_row(*row)
         console().print(grid)
+        if lacking := [row.family for row in table() if row.family not in CONFIG_MAPPING_NAMES]:
+            typer.echo(f"The transformers installed here do not have {', '.join(lacking)}.")
         typer.echo("Other encoders of transformers can be trained, without gates and analyses of heads.")
         return
 

@@ -18,7 +18,7 @@ The halves are a first axis of 2. All scores are percent.
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -44,15 +44,15 @@ LEAST = 100
 UNLISTED = ("root", "punct")
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best head (or offset) for some tokens.
+class Best(NamedTuple):
+    """The best head, or the best offset, for some tokens.
 
     Attributes:
         value: chosen and scored on all of them; NaN where there is nothing to choose or to score.
         held_out: chosen on one half, scored on the other, both ways round; never more than ``value``. NaN where a half
             has no such token.
-        layer, head, direction: of the choice on all, from 0; −1 where there is none.
+        layer, head, direction: of a head that is chosen on all, from 0; −1 where there is none.
+        offset: of the best offset.
     """
 
     value: float
@@ -60,15 +60,7 @@ class Best:
     layer: int = -1
     head: int = -1
     direction: int = -1
-
-
-@dataclass(frozen=True)
-class BestOffset:
-    """The best offset for some tokens; ``held_out`` as in :class:`Best`."""
-
-    value: float
-    held_out: float
-    offset: int
+    offset: int = 0
 
 
 @dataclass(eq=False)
@@ -82,7 +74,7 @@ class ArcCounts:
         hits: (2, D, K, L, A), words whose head is found.
         mass: (2, D, K, L, A), attention weights between words and their heads, summed.
         offsets: (2, O, K), words whose head an offset finds.
-        there: (L, A), heads that are neither removed nor closed; the others count nothing.
+        present: (L, A), heads that are neither removed nor closed; the others count nothing.
     """
 
     relations: tuple[str, ...]
@@ -91,15 +83,15 @@ class ArcCounts:
     hits: Numbers
     mass: Numbers
     offsets: Counts
-    there: NDArray[np.bool_]
+    present: NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, relations: Sequence[str], there: NDArray[np.bool_]) -> "ArcCounts":
+    def empty(cls, relations: Sequence[str], present: NDArray[np.bool_]) -> "ArcCounts":
         """Nothing counted yet."""
-        size, shape = len(relations), (2, len(DIRECTIONS), len(relations), *there.shape)
+        size, shape = len(relations), (2, len(DIRECTIONS), len(relations), *present.shape)
         tokens, arcs = np.zeros((2, size), np.int64), np.zeros((2, size), np.int64)
         offsets = np.zeros((2, len(OFFSETS), size), np.int64)
-        return cls(tuple(relations), tokens, arcs, np.zeros(shape), np.zeros(shape), offsets, there)
+        return cls(tuple(relations), tokens, arcs, np.zeros(shape), np.zeros(shape), offsets, present)
 
     def listed(self, least: int = LEAST) -> list[str]:
         """Relations that have at least so many tokens, but ``root`` and ``punct``; most frequent first."""
@@ -131,19 +123,19 @@ class ArcCounts:
         """
         rows = self._rows(relations)
         values, sizes = (self.mass, self.arcs) if weight else (self.hits, self.tokens)
-        sums = np.where(self.there, values[:, :, rows].sum(2), -1.0)  # (2, D, L, A)
-        if not self.there.any():
+        sums = np.where(self.present, values[:, :, rows].sum(2), -1.0)  # (2, D, L, A)
+        if not self.present.any():
             return Best(float("nan"), float("nan"))
         place, value, held_out = _choose(sums.reshape(2, -1), sizes[:, rows].sum(1))
         direction, layer, head = np.unravel_index(place, sums.shape[1:])
         return Best(value, held_out, int(layer), int(head), int(direction))
 
-    def best_offset(self, relations: Sequence[str] | None = None) -> BestOffset:
+    def best_offset(self, relations: Sequence[str] | None = None) -> Best:
         """One offset for all words with these relations."""
         rows = self._rows(relations)
         sums = self.offsets[:, :, rows].sum(2).astype(float)
         place, value, held_out = _choose(sums, self.tokens[:, rows].sum(1))
-        return BestOffset(value, held_out, OFFSETS[place])
+        return Best(value, held_out, offset=OFFSETS[place])
 
     def mean_best(self, relations: Sequence[str], weight: bool = False) -> Best:
         """``UAS_best``: the best head of each relation, averaged with the relations' counts as weights.
@@ -152,23 +144,22 @@ class ArcCounts:
             relations: as from :meth:`listed`.
             weight: of attention weights instead.
         """
-        each = [self.best([name], weight) for name in relations]
-        return Best(*self._averaged(relations, each))
+        return self._averaged(relations, [self.best([name], weight) for name in relations])
 
-    def mean_best_offset(self, relations: Sequence[str]) -> tuple[float, float]:
-        """The same of the best offset a relation: on all, held out."""
+    def mean_best_offset(self, relations: Sequence[str]) -> Best:
+        """The same of the best offset a relation."""
         return self._averaged(relations, [self.best_offset([name]) for name in relations])
 
     def by_head(self) -> Numbers:
         """(L, A): UAS of each head in its better direction."""
         return self.uas().max(0)
 
-    def _averaged(self, relations: Sequence[str], each: Sequence[Any]) -> tuple[float, float]:
+    def _averaged(self, relations: Sequence[str], each: Sequence[Best]) -> Best:
         if not each:
-            return float("nan"), float("nan")
-        sizes = [self.size([name]) for name in relations]
-        value = np.average([best.value for best in each], weights=sizes)
-        return float(value), float(np.average([best.held_out for best in each], weights=sizes))
+            return Best(float("nan"), float("nan"))
+        shares = [[best.value, best.held_out] for best in each]
+        value, held_out = np.average(shares, axis=0, weights=[self.size([name]) for name in relations])
+        return Best(float(value), float(held_out))
 
     def _rows(self, relations: Sequence[str] | None) -> list[int]:
         if relations is None:
@@ -177,7 +168,7 @@ class ArcCounts:
 
     def _shares(self, sums: Numbers, size: int) -> Numbers:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(self.there, 100 * sums / size, np.nan)
+            return np.where(self.present, 100 * sums / size, np.nan)
 
 
 def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
@@ -193,58 +184,50 @@ def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
     return place, value, crossed
 
 
-# -- attention along arcs ----------------------------------------------------------------------------------------------
-
-
 class ArcError(MtlpruneError):
     """Syntactic attention cannot be measured as asked; the message says why."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trees:
-    """Gold trees of a batch.
+class Trees(NamedTuple):
+    """Gold trees of a batch."""
 
-    Attributes:
-        there: (B, T) bool, which words exist.
-        heads: (B, T) int64, 1 for the first word, 0 for the root and where nothing is known.
-        labels: (B, T) int64, which relation; −1 where nothing is known.
-    """
-
-    there: Tensor
+    real: Tensor
+    """(B, T) bool, which words exist."""
     heads: Tensor
+    """(B, T) int64, 1 for the first word, 0 for the root and where nothing is known."""
     labels: Tensor
+    """(B, T) int64, which relation; −1 where nothing is known."""
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> "Trees":
         """Lay them out; of a sentence without a tree nothing is known."""
         lengths = np.array([len(sentence) for sentence in sentences])
-        side = int(lengths.max())
-        heads = np.zeros((len(sentences), side), np.int64)
-        labels = np.full((len(sentences), side), -1, np.int64)
+        heads = np.zeros((len(sentences), lengths.max()), np.int64)
+        labels = np.full_like(heads, -1)
         for row, sentence in enumerate(sentences):
             if sentence.dep is not None:
                 heads[row, : len(sentence)] = sentence.dep.heads
                 labels[row, : len(sentence)] = [relations[name] for name in sentence.dep.relations]
-        there = np.arange(side) < lengths[:, None]
-        return cls(*(torch.from_numpy(part).to(device) for part in (there, heads, labels)))
+        real = np.arange(heads.shape[1]) < lengths[:, None]
+        return cls(*(torch.from_numpy(part).to(device) for part in (real, heads, labels)))
 
 
-def guesses(attention: Tensor, there: Tensor) -> Tensor:
+def guesses(attention: Tensor, real: Tensor) -> Tensor:
     """The word each word is thought to hang on, by every head and in both directions.
 
     Args:
         attention: (B, n, T, T) between words, rows attend.
-        there: (B, T) bool, which words exist.
+        real: (B, T) bool, which words exist.
 
     Returns:
         (2, B, n, T) int64, 1 for the first word; 0 where no other word exists.
     """
     side = attention.shape[-1]
     other = ~torch.eye(side, dtype=torch.bool, device=attention.device)
-    pair = (there[:, :, None] & there[:, None, :] & other)[:, None]  # (B, 1, T, T)
+    pair = (real[:, :, None] & real[:, None, :] & other)[:, None]  # (B, 1, T, T)
     shown = attention.masked_fill(~pair, -1.0)
     best = torch.stack([shown.argmax(-1), shown.argmax(-2)]) + 1
-    return best * (there.sum(1) > 1)[:, None, None]
+    return best * (real.sum(1) > 1)[:, None, None]
 
 
 def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
@@ -262,10 +245,10 @@ def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
     return both.squeeze(-1) * (heads > 0)[:, None]
 
 
-def offset_guesses(there: Tensor) -> Tensor:
+def offset_guesses(real: Tensor) -> Tensor:
     """(O, B, T): word i is thought to hang on i + k, held within 0 (the root) and the sentence's last word."""
-    place = torch.arange(1, there.shape[1] + 1, device=there.device)
-    last = there.sum(1)
+    place = torch.arange(1, real.shape[1] + 1, device=real.device)
+    last = real.sum(1)
     return torch.stack([(place + k).clamp(min=0).minimum(last[:, None]) for k in OFFSETS])
 
 
@@ -287,14 +270,14 @@ class ArcCounter:
     counts: ArcCounts = field(init=False)
 
     def __post_init__(self) -> None:
-        there = np.zeros((len(self.kept), self.heads), bool)
+        present = np.zeros((len(self.kept), self.heads), bool)
         for layer, kept in enumerate(self.kept):
-            there[layer, list(kept)] = True
-        self._present = np.flatnonzero(there)
+            present[layer, list(kept)] = True
+        self._computed = np.flatnonzero(present)
         if self.gates is not None:
-            there &= self.gates.detach().cpu().numpy() > OPEN
+            present &= self.gates.detach().cpu().numpy() > OPEN
         self._rows = {name: row for row, name in enumerate(self.relations)}
-        self.counts = ArcCounts.empty(self.relations, there)
+        self.counts = ArcCounts.empty(self.relations, present)
 
     def add(self, seen: Observation, sentences: Sequence[Sentence], half: Sequence[int]) -> None:
         """Count a batch.
@@ -311,13 +294,13 @@ class ArcCounter:
         group = (trees.labels + size * side[:, None])[known]  # (N,), half and relation of each word
         self.counts.tokens += _counted(group, size)
         self.counts.arcs += _counted(group[gold[known] > 0], size)
-        offsets = (offset_guesses(trees.there) == gold)[:, known]  # (O, N)
+        offsets = (offset_guesses(trees.real) == gold)[:, known]  # (O, N)
         self.counts.offsets += _summed(offsets.T, group, size).transpose(0, 2, 1).astype(np.int64)
         hits, mass = [], []
         for layer in range(len(self.kept)):
             attention = seen.word_attention(layer, "dropped")
             if attention.shape[1]:
-                hits.append((guesses(attention, trees.there) == gold[:, None]) & (gold > 0)[:, None])
+                hits.append((guesses(attention, trees.real) == gold[:, None]) & (gold > 0)[:, None])
                 mass.append(arc_weights(attention, gold))
         if hits:
             self._spread(self.counts.hits, torch.cat(hits, 2), known, group)
@@ -327,7 +310,7 @@ class ArcCounter:
         """Add (2, B, H, T) to (2, D, K, L, A)."""
         flat = values.permute(1, 3, 0, 2)[known].flatten(1)  # (N, D · H)
         sums = _summed(flat, group, len(self.relations)).reshape(2, len(self.relations), len(DIRECTIONS), -1)
-        into.reshape(*into.shape[:3], -1)[..., self._present] += sums.transpose(0, 2, 1, 3)
+        into.reshape(*into.shape[:3], -1)[..., self._computed] += sums.transpose(0, 2, 1, 3)
 
 
 def _summed(values: Tensor, group: Tensor, size: int) -> NDArray[np.float64]:

@@ -75,11 +75,11 @@ def test_the_order_of_the_measures(bert, seed):
         assert single.value == pytest.approx(each[single.direction, single.layer, single.head])
         assert best.held_out <= best.value + 1e-9 and single.held_out <= single.value + 1e-9
     best = counts.best()
-    counts.there[best.layer, best.head] = False
+    counts.present[best.layer, best.head] = False
     other = counts.best()
     assert other.value <= best.value and (other.layer, other.head) != (best.layer, best.head)
     assert np.isnan(counts.by_head()[best.layer, best.head])
-    counts.there[:] = False
+    counts.present[:] = False
     assert np.isnan(counts.best().value) and counts.best().layer == -1
 
 
@@ -106,9 +106,9 @@ def test_choosing_on_one_half_and_scoring_on_the_other_by_hand():
 def test_gated_and_removed_heads_count_nothing(bert):
     gated, scale = uas_of(bert, SENTENCES, GATES), (GATES > 0).float()
     removed, closed = uas_of(use_eager(without_heads(bert, scale)), SENTENCES), uas_of(bert, SENTENCES, scale)
-    assert np.array_equal(gated.there, GATES.numpy() > 0) and np.array_equal(removed.there, gated.there)
+    assert np.array_equal(gated.present, GATES.numpy() > 0) and np.array_equal(removed.present, gated.present)
     assert np.array_equal(np.isnan(removed.uas()), np.broadcast_to(GATES.numpy() == 0, (2, 2, 4)))
-    there = removed.there
+    there = removed.present
     assert np.array_equal(removed.hits[..., there], closed.hits[..., there])
     assert np.allclose(removed.mass[..., there], closed.mass[..., there], atol=1e-5)
 

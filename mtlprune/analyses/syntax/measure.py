@@ -107,7 +107,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
-    grids["twonn"] = _by_head(cloud["heads"], places.kept, counts.there)
+    grids["twonn"] = _by_head(cloud["heads"], places.kept, counts.present)
     relations = [
         {"label": name, **row}
         for name in listed
@@ -136,7 +136,7 @@ def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
     other = counts.by_head()
     if first.shape == other.shape and not np.isnan(value := spearman(first, other)):
         yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other)).sum())}
-    yield {"measure": "heads_there", "value": float(counts.there.sum())}
+    yield {"measure": "heads_there", "value": float(counts.present.sum())}
     if subject.gates is not None and subject.gates.shape == first.shape:
         gates = subject.gates.detach().cpu().double().numpy()
         ranks = layered_rank_test(first, gates, PERMUTATIONS, (subject.seed, 26))
@@ -145,14 +145,14 @@ def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
 
 def _arcs(counts: ArcCounts) -> pd.DataFrame:
     """One row a relation, direction and head that is there."""
-    layers, heads = (range(1, size + 1) for size in counts.there.shape)
+    layers, heads = (range(1, size + 1) for size in counts.present.shape)
     names = ["label", "direction", "layer", "head"]
     frame = pd.MultiIndex.from_product([counts.relations, DIRECTIONS, layers, heads], names=names).to_frame(index=False)
     frame["tokens"] = counts.tokens.sum(0).repeat(len(frame) // len(counts.relations))
     for half in (0, 1):
         frame[f"hits_{half + 1}"] = counts.hits[half].swapaxes(0, 1).ravel().astype(np.int64)
         frame[f"weight_{half + 1}"] = counts.mass[half].swapaxes(0, 1).ravel()
-    return frame[np.resize(counts.there.ravel(), len(frame))]
+    return frame[np.resize(counts.present.ravel(), len(frame))]
 
 
 def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
