@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -220,6 +221,8 @@ def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
+        except BrokenProcessPool:
+            raise RunError("an analysis was killed; is there enough memory? --jobs 1 needs less") from None
     return notes
 
 
