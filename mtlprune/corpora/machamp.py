@@ -24,7 +24,7 @@ KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
 """MaChAmp's type of task → the kind of its layer."""
 PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
 READ = {*PATHS.values(), "word_idx", "tasks"}
-UNLABELLED = "-"
+UNLABELLED = "__"
 """The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
 
 

@@ -52,7 +52,7 @@ def test_data_sets_are_read_and_the_rest_is_named(config: Path) -> None:
     splits, _, about = build_machamp(config, False, lines.append)
     first, second, third = splits["dev"]
     assert first.words == ("Dogs", "do", "n't") and first.dep == Dependencies((3, 3, 0), ("nsubj", "aux", "root"))
-    assert first.get("feats") == ("Number=Plur", "-", "-") and second.get("feats") == ("-",)
+    assert first.get("feats") == ("Number=Plur", "__", "__") and second.get("feats") == ("__",)
     assert first.get("upos") == ("NOUN", "AUX", "PART") and first.ner is None
     assert third.ner == (Span(0, 2, "PER"),) and third.dep is None
     assert len(about["sources"]) == 3
