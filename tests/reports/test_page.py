@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from gated_runs import claim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markup import Markup
@@ -23,7 +23,7 @@ from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
 from mtlprune.runs.claims import group, load_claims
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.results import Result, write_result
+from mtlprune.runs.results import Result, head_rows, write_result
 from mtlprune.sentence import Sentence
 
 QUICK = Choices(resamples=200, permutations=50)
@@ -203,13 +203,17 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
 def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
-        claims = [claim(f"task of {folder.name} {EVIL}", seed, np.eye(3) * seed / 2) for seed in (1, 2)]
-        result = overlap(claims, permutations=0)
-        about = {**result.about, "notes": [EVIL], "corpus": "elsewhere", "fingerprint": "0" * 64}
-        write_result(folder, Result("claims", about, result.frames))
+        label = f"heads of {folder.name} {EVIL}"
+        numbers = {"open": 90.0, "closed": 80.0, "random": 85.0, "delta": -5.0, "low": -7.0, "high": -3.0, "p": 0.01}
+        cell = {"encoder": "POS", "task": "pos", "other": label, "mode": "claimed", **numbers}
+        claimed = head_rows({"claimed": np.eye(3)}).assign(other=label)
+        about = {"encoders": [], "notes": [EVIL], "corpus": "elsewhere", "fingerprint": "0" * 64, "split": "dev"}
+        about |= {"sentences": 9, "too_long": 0, "seed": 0, "settings": {"draws": 5, "resamples": 9, "margin": 1.0}}
+        frames = {"cells": pd.DataFrame([{**cell, "n": 2, "equal": 0.5, "holm": 0.01}]), "claimed": claimed}
+        write_result(folder, Result("cross", about, frames))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections
-    assert "curve of one" in sections["other"] and "curve of two" in sections["other"] and EVIL not in text
+    assert "heads of one" in sections["why"] and "heads of two" in sections["why"] and EVIL not in text
     assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
 
 
