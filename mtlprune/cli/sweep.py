@@ -285,8 +285,9 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             raise typer.Exit(INTERRUPTED) from None
     for name, end in outcome.items():
         if end.kind in ("failed", "blocked"):
-            log = f" (log: {cells[name].place.beside('log')})" if end.kind == "failed" else ""
-            terminal.print(f"{end.kind}: {name}: {end.note}{log}")
+            log = cells[name].place.beside("log")  # one that follows another has none of its own
+            where = f" (log: {log})" if end.kind == "failed" and log.is_file() else ""
+            terminal.print(f"{end.kind}: {name}: {end.note}{where}")
     terminal.print(f"{len(outcome)} cells: {_counted(outcome.values())}")
     if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
         terminal.print(f"stopped; checkpoints are written; {hint}")

@@ -97,8 +97,8 @@ def shape_of(name: str) -> Shape:
     """The size of an encoder that is at hand; of a name on the hub, which is not asked, that of BERT-base."""
     file = Path(name) / "config.json"
     tree = read_json(file) if file.is_file() else {}
-    known = [tree.get(key) for key in ("num_hidden_layers", "hidden_size", "vocab_size")]
-    if all(isinstance(value, int) for value in known):
+    known = [n for key in ("num_hidden_layers", "hidden_size", "vocab_size") if isinstance(n := tree.get(key), int)]
+    if len(known) == 3:
         return Shape(*known)
     return MINILM if name == "minilm" else BASE
 

@@ -67,6 +67,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert (out / "report.html").resolve().as_uri() in answer.out and "What heads know" in page
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
+    assert len(list((out / "runs/cells").glob("*.log"))) == 7  # heads are selected by the process that trained
     for claim in load_claims(found_runs(out / "runs", "heads-*")):
         assert claim.open.sum() <= HEADS * LAYERS and claim.frequencies is not None
     assert {path.name for path in out.iterdir()} == {
