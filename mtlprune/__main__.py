@@ -1,4 +1,4 @@
-"""Run mtlprune as a module: python -m mtlprune."""
+"""What `python -m mtlprune` starts."""
 
 from mtlprune.cli import main
 

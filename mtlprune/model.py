@@ -27,7 +27,7 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
-from mtlprune.tasks.base import Target
+from mtlprune.tasks.base import Steps, Target, read_together
 from mtlprune.tasks.con import LONGEST
 
 log = logging.getLogger(__name__)
@@ -234,7 +234,8 @@ class MultiTaskModel(nn.Module):
 
         def decode(rows: Sequence[int], encodings: Mapping[str, Encoded]) -> None:
             with torch.no_grad(), autocast(self.device, precision):  # which each thread has its own of
-                values = {name: self._decode(name, encoded, longest_con) for name, encoded in encodings.items()}
+                steps = [self._steps(name, encoded, longest_con) for name, encoded in encodings.items()]
+                values = dict(zip(encodings, read_together(steps), strict=True))
             for place, row in enumerate(rows):
                 layers = {name: Layer(kinds[name], column[place]) for name, column in values.items()}
                 done[row] = sentences[row].bare().with_layers(**layers)
@@ -257,15 +258,14 @@ class MultiTaskModel(nn.Module):
                 before.result()
         return (done[row] for row in range(len(sentences)))
 
-    def _decode(self, name: str, encoded: Encoded, longest: int | None) -> list[Any]:
-        """A task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
+    def _steps(self, name: str, encoded: Encoded, longest: int | None) -> Steps:
+        """To a task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
         task: Any = self.tasks[name]
         fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
         if not task.cubic or len(fits) == len(encoded.sizes):
-            values: list[Any] = task.decode(encoded)
-            return values
+            return (yield from task.steps(encoded))
         values = [None] * len(encoded.sizes)
-        for place, value in zip(fits, task.decode(encoded.select(fits)) if fits else (), strict=True):
+        for place, value in zip(fits, (yield from task.steps(encoded.select(fits))) if fits else (), strict=True):
             values[place] = value
         return values
 

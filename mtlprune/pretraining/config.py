@@ -35,11 +35,10 @@ class ModelConfig(Block):
     """The model. With `start`, the sizes below are the started one's and may not be given."""
 
     start: str | None = None
-    """A name or folder to go on from, its tokenizer with it (from scratch, if not given)."""
-    tokenizer: str = "learn"
-    """learn: word pieces learnt from the training sentences. Else the name or folder of an encoder whose is taken."""
+    """A name or folder to go on from, its tokenizer with it; if not given, from scratch, with word pieces learnt from
+    the training sentences."""
     vocabulary: int = Field(default=4000, ge=100, le=10_000_000)
-    """Pieces at most, for tokenizer: learn."""
+    """Pieces at most."""
     layers: int = Field(default=4, ge=1, le=1000)
     """Layers."""
     heads: int = Field(default=4, ge=1, le=1000)
@@ -65,27 +64,8 @@ class ModelConfig(Block):
                 f"model.{given[0]} has no effect with model.start, whose own it is; leave it out (if a base file "
                 "has it, begin from one that has not)"
             )
-        if self.tokenizer != "learn" and self.vocabulary != type(self).model_fields["vocabulary"].default:
-            raise ValueError("model.vocabulary has an effect only with tokenizer: learn; leave it out")
         if self.hidden % self.heads:
             raise ValueError(f"model: hidden {self.hidden} cannot be shared out among {self.heads} heads")
-        return self
-
-
-class MaskConfig(Block):
-    """The pieces to be predicted (Devlin et al. 2019)."""
-
-    share: float = Field(default=0.15, gt=0, lt=1)
-    """Of the pieces, chosen one by one."""
-    hidden: float = Field(default=0.8, ge=0, le=1)
-    """Of these, shown as the mask token."""
-    random: float = Field(default=0.1, ge=0, le=1)
-    """Of these, shown as any other piece; the rest is shown as it is."""
-
-    @model_validator(mode="after")
-    def _leaves_something(self) -> "MaskConfig":
-        if self.hidden + self.random > 1 + 1e-9:
-            raise ValueError(f"mask: hidden {self.hidden} and random {self.random} are more than all")
         return self
 
 
@@ -127,20 +107,8 @@ class WatchConfig(Block):
     """Evaluations and checkpoints, on a log schedule from `first` to the last update; one before the first beside."""
     first: int = Field(default=10, ge=1)
     """Update after which the log schedule begins."""
-    every: int | None = Field(default=None, ge=1)
-    """Also evaluate (without a checkpoint) after every so many updates, for breaks on even steps."""
     models: bool = True
     """Write each checkpoint as a model folder; false writes the last one only."""
-    blimp: str | None = None
-    """Folder of BLiMP, as data_scripts/blimp.py makes it: then minimal pairs are judged too."""
-    blimp_pairs: int | None = Field(default=None, ge=1)
-    """Of each paradigm, the first so many (all, if not given)."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "WatchConfig":
-        if self.blimp_pairs is not None and self.blimp is None:
-            raise ValueError("watch.blimp_pairs has an effect only with watch.blimp; leave it out, or set it to null")
-        return self
 
 
 class PretrainConfig(Block):
@@ -152,8 +120,6 @@ class PretrainConfig(Block):
     """The sentences."""
     model: ModelConfig = ModelConfig()
     """The model."""
-    mask: MaskConfig = MaskConfig()
-    """The pieces to be predicted."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     train: StepsConfig = StepsConfig()
@@ -177,11 +143,6 @@ class PretrainConfig(Block):
         first, last, points = self.watch.first, self.train.steps, self.watch.points
         ratio = (last / first) ** (1 / (points - 1))
         return sorted({0, *(round(first * ratio**place) for place in range(points)), last})
-
-    def watched_steps(self) -> list[int]:
-        """Updates after which all is measured."""
-        even = range(0, self.train.steps + 1, self.watch.every) if self.watch.every else ()
-        return sorted({*self.log_steps(), *even})
 
 
 def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:

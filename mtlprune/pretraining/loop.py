@@ -12,9 +12,8 @@ import torch
 from transformers import PreTrainedModel
 
 from mtlprune.analyses.degeneration.maths import mean_cosine
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, evaluating, judge
+from mtlprune.analyses.syntax.pseudo_likelihood import evaluating
 from mtlprune.config.config import ConfigError
-from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.arcs import ArcCounts, uas_of
 from mtlprune.encoder.batch import EncoderBatch, by_length
@@ -49,7 +48,6 @@ class Pretraining:
     Attributes:
         pieces, trees, lengths: of each training sentence; lengths with special tokens.
         dev: by name of corpus, sentences short enough.
-        paradigms: of BLiMP; none where it is not asked for.
         callbacks: penalties on attention along arcs and on the embeddings.
     """
 
@@ -59,7 +57,6 @@ class Pretraining:
     trees: list[Dependencies | None]
     lengths: list[int]
     dev: dict[str, list[Sentence]]
-    paradigms: list[Paradigm]
     callbacks: list[Callback]
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
@@ -119,7 +116,7 @@ class Pretrainer(Updates):
             remove_halves(place)
         super().__init__(data.model, (TASK,), data.batch, config.train, folder, optimizer, progress)
         self.data, self.config, self.total, self.callbacks = data, config, config.train.steps, data.callbacks
-        self.checkpoints, self.watched = set(config.log_steps()), set(config.watched_steps())
+        self.watched = set(config.log_steps())
 
     def plan(self, epoch: int) -> list[list[MiniBatch]]:
         settings = self.config.train
@@ -132,9 +129,9 @@ class Pretrainer(Updates):
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
     def evaluation(self, updates: int) -> None:
-        """Measure, log, and write a model folder where the log schedule says so."""
+        """Measure, log, and write a model folder."""
         progress, step = self.progress, self.progress.step
-        if step in self.checkpoints and (self.config.watch.models or step == self.total):
+        if self.config.watch.models or step == self.total:
             self.write_model(step)
         losses = progress.take_losses()
         line = {"step": step, "epoch": progress.epoch, "train": losses, **measure(self.data)}
@@ -197,19 +194,17 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     settle(config.train.threads)
     train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
     dev = _splits(config, corpora, "dev")
-    watch, begun = config.watch, folder.config_path.exists()
-    paradigms = read_blimp(Path(watch.blimp), watch.blimp_pairs) if watch.blimp is not None else []
-    if begun:
+    if begun := folder.config_path.exists():
         folder.verify()
     tokenizer = load_tokenizer(str(folder.encoder_path)) if begun else make_tokenizer(config.model, train)
-    model = MaskedWords(build_model(config, tokenizer), tokenizer, config.mask)
+    model = MaskedWords(build_model(config, tokenizer), tokenizer)
     train = _short(model.encoder, train)
     dev = {name: _short(model.encoder, sentences) for name, sentences in dev.items()}
     _check_trees(config, train, dev)
     pieces, trees = model.encoder.tokenize_all([sentence.words for sentence in train]), [s.dep for s in train]
     lengths = [len(p.ids) + model.encoder.frame.size for p in pieces]
     callbacks = make_callbacks(config, model, trees)
-    run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, paradigms, callbacks)
+    run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, callbacks)
     if not begun:
         data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
         begin_folder(config, folder, model.encoder, {"data": data, "parameters": model.sizes()})
@@ -277,9 +272,6 @@ def measure(run: Pretraining) -> dict[str, Any]:
         line = {**_losses(run, everything), **_syntax(uas_of(encoder, everything)), **_dimensions(run, everything)}
         if len(run.dev) > 1:
             line["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
-        if run.paradigms:
-            judged = judge(MaskedLanguageModel.of(run.model.whole, encoder.tokenizer), run.paradigms)
-            line |= {"blimp": judged.overall, "blimp_phenomena": judged.phenomena}
     line["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model.whole).weight.detach()))
     return line
 

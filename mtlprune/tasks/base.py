@@ -6,14 +6,15 @@ Letters: B sentences, N = all their words one after another, T the longest sente
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded
+from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.io.block import Block
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
@@ -28,6 +29,26 @@ class LabelRows(NamedTuple):
     """K labels; "" is the class of items that carry none."""
     rows: Tensor
     """(K, D): weights of a linear layer without its bias, or whole biaffine forms one after another."""
+
+
+Steps = Generator[list[Tensor], list[Tensor], list[Any]]
+"""Decoding that yields tensors of the device, is sent them on the host, and returns a value for each sentence."""
+
+
+def read_together(steps: Sequence[Steps]) -> list[list[Any]]:
+    """The values of several decodings side by side: what all of them ask for in a round, the host waits for once."""
+    values: list[Any] = [None] * len(steps)
+    answers: dict[int, Any] = dict.fromkeys(range(len(steps)))
+    while answers:
+        asked = {}
+        for place, answer in answers.items():
+            try:
+                asked[place] = steps[place].send(answer)
+            except StopIteration as end:
+                values[place] = end.value
+        host = iter(moved([tensor for tensors in asked.values() for tensor in tensors], HOST))
+        answers = {place: list(islice(host, len(tensors))) for place, tensors in asked.items()}
+    return values
 
 
 class Options(Block):
@@ -67,6 +88,11 @@ class Task(nn.Module, ABC):
     def decode(self, encoded: Encoded) -> list[Any]:
         """One value of the layer for each sentence."""
 
+    def steps(self, encoded: Encoded) -> Steps:
+        """`decode` in steps, none by itself: see `SteppedTask`."""
+        yield []
+        return self.decode(encoded)
+
     @classmethod
     @abstractmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
@@ -96,7 +122,18 @@ class Task(nn.Module, ABC):
         return sentence.get(self.layer) is not None
 
 
-class WordLabels(Task):
+class SteppedTask(Task):
+    """A decoder with a ``yield`` wherever the host has to read the device: it then waits once for all decoders."""
+
+    @abstractmethod
+    def steps(self, encoded: Encoded) -> Steps:
+        """Yield tensors, be sent them on the host, return one value of the layer for each sentence."""
+
+    def decode(self, encoded: Encoded) -> list[Any]:
+        return read_together([self.steps(encoded)])[0]
+
+
+class WordLabels(SteppedTask):
     """One label a word out of ``labels["tags"]``, by a linear layer and argmax; loss: mean token cross-entropy."""
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -106,8 +143,8 @@ class WordLabels(Task):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
 
-    def decode(self, encoded: Encoded) -> list[Any]:
-        best = self.scores(encoded.words).argmax(-1).cpu()
+    def steps(self, encoded: Encoded) -> Steps:
+        [best] = yield [self.scores(encoded.words).argmax(-1)]
         tags = self.labels["tags"]
         return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import Encoded, moved, slots
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets, owners
+from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets, owners
 from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
@@ -34,7 +34,7 @@ class CONOptions(base.Options):
     """Dropout in the MLPs, shared across a sentence."""
 
 
-class CON(Task):
+class CON(SteppedTask):
     """A tree CRF over unlabelled binary spans, and a label for each span of the tree.
 
     Loss: (log partition − gold score) / words of the batch, plus the mean label cross-entropy over gold spans.
@@ -60,15 +60,15 @@ class CON(Task):
         labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         return crf + nn.functional.cross_entropy(labels, target["labels"])
 
-    def decode(self, encoded: Encoded) -> list[Any]:
+    def steps(self, encoded: Encoded) -> Steps:
         scores, vectors = self.features(encoded)
         marginals = inference.constituency_marginals(scores, encoded.lengths)
-        splits = inference.best_splits(marginals, encoded.lengths).cpu()
+        [splits] = yield [inference.best_splits(marginals, encoded.lengths)]
         trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
         ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
         of_span, left, right = moved([sentence, ends[:, 0], ends[:, 1]], scores.device)
-        best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1)
+        [best] = yield [self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1)]
         names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 

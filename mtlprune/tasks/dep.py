@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import Encoded, moved, placed, slots
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets
+from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets
 from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
@@ -33,7 +33,7 @@ class DEPOptions(base.Options):
     """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
 
 
-class DEP(Task):
+class DEP(SteppedTask):
     """Heads by a biaffine form with a bias on the dependent's side, relations by one with both biases.
 
     Loss: mean cross-entropy of heads plus that of relations at the gold head, punctuation included.
@@ -58,13 +58,14 @@ class DEP(Task):
         heads = cross_entropy(self.real(encoded, arcs), target["heads"])
         return heads + cross_entropy(relations, target["relations"])
 
-    def decode(self, encoded: Encoded) -> list[Any]:
+    def steps(self, encoded: Encoded) -> Steps:
         arcs, vectors = self.features(encoded)
-        square = nn.functional.pad(arcs.cpu(), (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
+        [arcs] = yield [arcs]
+        square = nn.functional.pad(arcs, (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
         (rows,) = moved([head_rows(flat, encoded.sizes)], encoded.words.device)
-        relations = self.relation_scores(encoded, vectors, rows).argmax(-1).cpu()
+        [relations] = yield [self.relation_scores(encoded, vectors, rows).argmax(-1)]
         names = self.labels["relations"]
         return [
             Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))

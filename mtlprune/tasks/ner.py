@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import HOST, Encoded, moved
+from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, Target, Task, joined, owners, vocabulary
+from mtlprune.tasks.base import LabelRows, SteppedTask, Steps, Target, joined, owners, vocabulary
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -28,7 +28,7 @@ class NEROptions(base.Options):
     the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
 
 
-class NER(Task):
+class NER(SteppedTask):
     """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
 
     Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best
@@ -50,10 +50,10 @@ class NER(Task):
         total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
         return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
 
-    def decode(self, encoded: Encoded) -> list[Any]:
+    def steps(self, encoded: Encoded) -> Steps:
         scores = self.span_scores(encoded)
         best, label = scores.max(2)  # (B, T, T)
-        best, label = moved([best, label * self.candidates(encoded.lengths, scores.shape[1])], HOST)
+        best, label = yield [best, label * self.candidates(encoded.lengths, scores.shape[1])]
         named = label > 0
         sentence, start, end = named.nonzero(as_tuple=True)
         rows = zip(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, joined, owners
+from mtlprune.tasks.base import Dropout, LabelRows, SteppedTask, Steps, Target, joined, owners
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -63,7 +63,7 @@ class Ranked(NamedTuple):
     predicate: Tensor  # (N,)
 
 
-class SRL(Task):
+class SRL(SteppedTask):
     """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; arguments of a predicate do not overlap.
 
     Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
@@ -124,9 +124,10 @@ class SRL(Task):
         pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
         return words + pairs_and_spans
 
-    def decode(self, encoded: Encoded) -> list[Any]:
+    def steps(self, encoded: Encoded) -> Steps:
         ranked = self.rank(encoded)
-        rows, total = self.selected(encoded, *moved(self.keep(encoded, ranked), HOST))
+        kept, chosen = yield [*self.keep(encoded, ranked)]
+        rows, total = self.selected(encoded, kept, chosen)
         chosen = rows[1]
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
         if not len(chosen):
@@ -135,7 +136,7 @@ class SRL(Task):
         if not self.labels["roles"]:  # no predicate of the training sentences has arguments
             scores = scores.new_zeros(len(scores), 1)
         spans = ranked.spans.take(span)
-        best, *others = moved([*scores.max(1), word, spans.start, spans.end], HOST)
+        best, *others = yield [*scores.max(1), word, spans.start, spans.end]
         positive = best > 0
         role, word, start, end = (column[positive] for column in others)
         columns = (word, start, end, best[positive], role)

@@ -17,7 +17,7 @@ from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import HeadHooks, by_layer, head_mask
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.groups import encoder_name
 from mtlprune.runs.results import read_result
@@ -49,7 +49,7 @@ def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: 
             raise ConfigError(
                 f"{key}.rule: permuted keeps what tasks share, and here is one set of heads for all tasks; take random"
             )
-        return _drawn(wanted, choose(wanted.like, config, model, one_set, f"{key}.like"), config)
+        return drawn_heads(wanted, choose(wanted.like, config, model, one_set, f"{key}.like"), config)
     claimed = _claimed(Path(cast(str, wanted.claims)), config, places, key)
     if not one_set:
         if wanted.least != 3:
@@ -69,22 +69,23 @@ def _named(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
     return head_mask(heads, places.layers, places.heads)
 
 
-def _drawn(control: HeadsConfig, like: Sets, config: Config) -> Sets:
+def drawn_heads(control: HeadsConfig, like: Sets, config: Config) -> Sets:
     """Draw as many heads of each layer as each set of ``like`` has, by the rule of a control."""
-    seed = config.train.seed if control.seed is None else control.seed
-    masks = {}
+    seed, masks = config.train.seed if control.seed is None else control.seed, {}
     for task, mask in like.items():
         stream = b"" if control.rule == "permuted" else task.encode()  # one permutation for all tasks
         generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(stream), 8]))
-        masks[task] = torch.zeros_like(mask)
-        for layer, chosen in enumerate(mask.numpy()):
-            if control.rule == "unclaimed":
-                others, own = np.flatnonzero(~chosen), np.flatnonzero(chosen)
-                order = [*generator.permutation(others), *generator.permutation(own)]
-            else:
-                order = generator.permutation(len(chosen)).tolist()
-            taken = np.flatnonzero(chosen) if control.rule == "permuted" else range(int(chosen.sum()))
-            masks[task][layer, [order[place] for place in taken]] = True
+        rows = mask.numpy()
+        if control.rule == "random":
+            drawn = random_heads(rows.sum(1).tolist(), rows.shape[1], generator)
+        elif control.rule == "permuted":
+            drawn = np.stack([row[generator.permutation(len(row))] for row in rows])
+        else:
+            drawn = np.zeros_like(rows)
+            for own, row in zip(drawn, rows, strict=True):  # others first
+                order = [*generator.permutation(np.flatnonzero(~row)), *generator.permutation(np.flatnonzero(row))]
+                own[order[: row.sum()]] = True
+        masks[task] = torch.from_numpy(drawn)
     return masks
 
 
@@ -112,11 +113,6 @@ def _claimed(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
             )
         claimed[task] = torch.from_numpy(2 * (np.stack(grids) > OPEN_ABOVE).sum(0) > len(grids))
     return claimed
-
-
-def names(sets: Sets) -> dict[str, list[str]]:
-    """Names of heads in treatment.json: 3-7 is layer 3, head 7, counted from 1."""
-    return {task: [f"{layer + 1}-{head + 1}" for layer, head in mask.nonzero().tolist()] for task, mask in sets.items()}
 
 
 def check_own_weights(encoder: Encoder) -> None:

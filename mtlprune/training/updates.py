@@ -185,12 +185,15 @@ class Updates(ABC):
         losses = self.losses(mini_batch)
         for callback in self.callbacks:
             callback.terms(losses)
-        parts = [*losses.tasks.values(), *losses.penalties.values()]
+        if number > 1:
+            losses.tasks, losses.penalties = (
+                {name: loss / number for name, loss in some.items()} for some in (losses.tasks, losses.penalties)
+            )
+        loss = torch.stack([*losses.tasks.values(), *losses.penalties.values()]).sum()
         with ExitStack() as around:
             for callback in self.callbacks:
-                around.enter_context(callback.backward({task: loss / number for task, loss in losses.tasks.items()}))
-            # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
-            if (loss := torch.stack(parts).sum() / number).requires_grad:
+                around.enter_context(callback.backward(losses.tasks))
+            if loss.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
                 loss.backward()
         return losses.logged
 

@@ -18,12 +18,12 @@ from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.packing import pack
 from mtlprune.training.pruning import selectors
+from mtlprune.training.pruning.penalty import largest
 from mtlprune.training.pruning.selectors import (
     SELECTORS,
     Finished,
     fisher_mask,
     halves,
-    largest,
     rearranged,
     selections,
 )
@@ -68,7 +68,7 @@ def test_fisher_in_closed_form_on_a_model_with_one_layer() -> None:
     slopes = torch.randn(200, 1, generator=generator, dtype=torch.float64) * x
     for keep in range(1, 5):
         best = min(all_masks(5, keep), key=lambda mask: removed(mask, slopes.T @ slopes))
-        assert fisher_mask(slopes[:, None], keep)[0].tolist() == best.tolist()
+        assert fisher_mask(slopes[:, None], keep, np.random.default_rng(0))[0].tolist() == best.tolist()
 
 
 # -- halves of the data ------------------------------------------------------------------------------------------------
@@ -178,11 +178,25 @@ def test_gates_of_a_selector_move_farther_than_chance_sets_them_apart(asks: Sett
         prepared(asks("stable", selector="fischer"), tmp_path)
 
 
+def test_gates_that_are_alike_are_told_where_their_logits_choose(caplog) -> None:
+    logits = torch.tensor([[5.0, 4.0, 3.0, -9.0]])
+    found = largest(logits, 1, np.random.default_rng(0), "gates pos have", torch.tensor([[1.0, 1.0, 1.0, 0.0]]))
+    assert found.tolist() == [[1, 0, 0, 0]] and "gates pos have not told heads apart: 3 are alike" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("values", "keep", "tied"),
     [([3, 2, 2, 2], 2, 2), ([3, 2, 2, 1], 3, 0), ([0, 0, 0, 0], 1, 3), ([1, 0, 0, 0], 4, 0), ([1, 0, 0, 0], 0, 0)],
 )
-def test_ties_at_the_last_head_that_stays_open_are_told(values, keep, tied, caplog):
-    mask = largest(torch.tensor([values], dtype=torch.float32), keep)
-    assert int(mask.sum()) == keep
-    assert [f"{tied} of the same value are closed" in text for text in caplog.messages] == [True] * bool(tied)
+def test_ties_at_the_border_are_drawn_and_told(values, keep, tied, caplog):
+    """Each of the equal heads is as often open as the others, whatever its place; one seed, one choice."""
+    rows, opened = torch.tensor([values], dtype=torch.float32), torch.zeros(1, 4)
+    for seed in range(200):
+        mask, again = (largest(rows, keep, np.random.default_rng(seed)) for _ in range(2))
+        assert int(mask.sum()) == keep and torch.equal(mask, again)
+        assert keep in (0, 4) or rows[mask == 1].min() >= rows[mask == 0].max()
+        opened += mask / 200
+    assert len(caplog.messages) == (400 if tied else 0)
+    if tied:
+        equal = opened[rows == rows[mask == 1].min()]
+        assert f"{len(equal)} are alike" in caplog.text and float(equal.max() - equal.min()) < 0.2

@@ -18,8 +18,8 @@ from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.heads import choose as named_heads
-from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty
-from mtlprune.training.pruning.selectors import SELECTORS, choose, expected_false, gates_config, seeded
+from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty, seeded
+from mtlprune.training.pruning.selectors import SELECTORS, choose, expected_false, gates_config
 from mtlprune.training.run import NewRun, Run, gate_sets
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
 
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import overlap
@@ -65,7 +68,9 @@ def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
     """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
     settings = config.pruning
     heads = model.encoder.places.layers * model.encoder.places.heads
-    given = {name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None}
+    given: dict[str, Any] = {
+        name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None
+    }
     if settings.method == "topk":
         return Annealing(settings.anneal_from, settings.temperature, total, **given)
     if settings.noise:
@@ -74,10 +79,18 @@ def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
     if settings.penalty == "lambda":
         return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
     assert settings.keep is not None  # the configuration was checked
+    if settings.penalty == "target":
+        return TargetPenalty(settings.keep, heads, total, **given)
+    given["generator"] = lambda: seeded(config, 9)
     if settings.penalty == "lagrangian":
         return LagrangianPenalty(settings.keep, heads, total, settings.multiplier_rate, **given)
-    kind = ExactPenalty if settings.penalty == "exact" else TargetPenalty
-    return kind(settings.keep, heads, total, **given)
+    return ExactPenalty(settings.keep, heads, total, **given)
+
+
+def seeded(config: Config, purpose: int) -> np.random.Generator:
+    """Chance must not give two tasks the same heads: of the seed, the tasks, and what it is for."""
+    salt = zlib.crc32(",".join(config.tasks).encode())
+    return np.random.default_rng(np.random.SeedSequence([config.train.seed, salt, purpose]))
 
 
 def claim_like(config: Config, model: MultiTaskModel) -> Claim:

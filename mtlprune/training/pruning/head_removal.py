@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 from mtlprune import __version__
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
-from mtlprune.encoder.gates import OPEN, Gates, top_mask
+from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.errors import out_of_memory
@@ -28,6 +29,8 @@ from mtlprune.sentence import Sentence
 from mtlprune.training import hardware
 from mtlprune.training.checkpoint import save_weights
 from mtlprune.training.evaluation import Evaluation, evaluate
+from mtlprune.training.pruning.gate_penalty import seeded
+from mtlprune.training.pruning.penalty import largest
 
 CHECKED_SENTENCES = 64
 TOLERANCE = 1e-5
@@ -135,7 +138,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     config = build_config(asked.source.read_config(), str(asked.source.config_path))
     hardware.settle(config.train.threads)
     model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(config.train.device))
-    gates = chosen_gates(model, asked)
+    gates = chosen_gates(model, asked, seeded(config, 9))
     encoder = model.encoder
     sentences = list(asked.corpus[config.data.dev])[:CHECKED_SENTENCES]
     masked = word_vectors(model, sentences, gates, asked.task)
@@ -161,11 +164,11 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     return Pruned(gates, reloaded, encoder.head_map, sizes, difference)
 
 
-def chosen_gates(model: MultiTaskModel, asked: RemovalRequest) -> Tensor:
-    """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go."""
+def chosen_gates(model: MultiTaskModel, asked: RemovalRequest, generator: np.random.Generator) -> Tensor:
+    """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go; of equal ones, by chance."""
     gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
     gates = gates * (gates > OPEN)
-    return gates if asked.most_open is None else gates * top_mask(gates, asked.most_open)
+    return gates if asked.most_open is None else gates * largest(gates, asked.most_open, generator, "gates have")
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -183,18 +183,32 @@ class ExactPenalty(TargetPenalty):
     """A `TargetPenalty` after whose settling share every set is fixed to its ``keep`` heads of the largest logits.
 
     The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
+
+    Args:
+        generator: makes the one that draws among equal gates, the same whenever it is asked.
     """
 
-    def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = SETTLE) -> None:
+    def __init__(
+        self,
+        keep: int,
+        heads: int,
+        total: int,
+        warmup: float = 0.4,
+        settle: float = SETTLE,
+        generator: Callable[[], np.random.Generator] = lambda: np.random.default_rng(0),
+    ) -> None:
         super().__init__(keep, heads, total, warmup, settle)
+        self.generator = generator
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
         if not self.settled(step + 1):
             return
+        generator = self.generator()
         for name, gates in sets.items():
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
-                gates.fix(top_mask(gates.logits, self.keep))
+                logits, shown = gates.logits.detach(), gates.evaluated().detach()
+                gates.fix(largest(logits, self.keep, generator, f"gates {name} have", shown))
 
 
 @dataclass
@@ -237,8 +251,8 @@ class LagrangianPenalty(ExactPenalty):
 
     remembered = _Ascent
 
-    def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **shares: float) -> None:
-        super().__init__(keep, heads, total, **shares)
+    def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **more: Any) -> None:
+        super().__init__(keep, heads, total, **more)
         self.multiplier_rate = multiplier_rate
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
@@ -263,8 +277,8 @@ class ClosingSchedule(ExactPenalty):
         like: that run's gates; it has as many heads of each layer as the mask.
     """
 
-    def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: float) -> None:
-        super().__init__(0, heads, total, **({} if like is None else {"warmup": 0.0}), **shares)
+    def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: Any) -> None:
+        super().__init__(0, heads, total, **(shares if like is None else {"warmup": 0.0, **shares}))
         self.like = like
         if like is None:
             return
@@ -308,6 +322,35 @@ class Annealing(Penalty):
         for gates in sets.values():
             if isinstance(gates, TopKGates):
                 gates.temperature.fill_(self.first ** (1 - share) * self.last**share)
+
+
+def largest(
+    values: Tensor,
+    keep: int,
+    generator: np.random.Generator,
+    what: str = "the selector has",
+    shown: Tensor | None = None,
+) -> Tensor:
+    """A mask of the ``keep`` largest values, (L, A) of 0 and 1 as `top_mask` gives it; equal ones are drawn at random,
+    not by layer and head. A warning tells where heads on both sides of the border are alike.
+
+    Args:
+        what: "the gates have", for the warning.
+        shown: (L, A), in which heads may be alike whose values still differ, as gates that are wide open; values, if
+            not given.
+    """
+    flat, seen = values.flatten(), (values if shown is None else shown).flatten()
+    order = torch.from_numpy(generator.permutation(len(flat))).to(flat.device)
+    mask = torch.zeros_like(flat, dtype=torch.float32)
+    mask[order] = top_mask(flat[order][None], keep)[0]
+    border = seen[mask == 1].min() if keep else seen.new_tensor(torch.inf)
+    if int((seen[mask == 0] >= border).sum()):
+        alike = int((seen == border).sum())
+        log.warning(
+            "%s not told heads apart: %d are alike at the border of the %d that stay; chance decides among equal ones",
+            *(what, alike, keep),
+        )
+    return mask.view_as(values)
 
 
 def _done(updates: float, step: int) -> float:

@@ -10,7 +10,6 @@ data.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import cast
@@ -20,13 +19,14 @@ import torch
 from torch import Tensor
 
 from mtlprune.config.config import Config
-from mtlprune.encoder.gates import Gates, top_mask
+from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import measure_means
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.mixing import MiniBatch, batches
-from mtlprune.training.pruning.gate_penalty import GatePenalty
+from mtlprune.training.pruning.gate_penalty import GatePenalty, seeded
+from mtlprune.training.pruning.penalty import largest
 from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
@@ -104,31 +104,20 @@ def importance(slopes: Tensor) -> Tensor:
     return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
 
 
-def largest(values: Tensor, keep: int) -> Tensor:
-    """`top_mask`; a warning tells where heads that stay closed weigh as much as one that stays open."""
-    mask = top_mask(values, keep)
-    if tied := int((values[mask == 0] == values[mask == 1].min()).sum()) if keep else 0:
-        log.warning(
-            "heads tie at the last of %d that stay open: %d of the same value are closed, because those of lower "
-            "layers, then those of lower numbers, come first",
-            *(keep, tied),
-        )
-    return mask
-
-
-def fisher_mask(slopes: Tensor, keep: int) -> Tensor:
+def fisher_mask(slopes: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
     """The heads whose closing raises the loss least by its second-order expansion at ξ = 1, with the empirical Fisher
     matrix F = Σ_x ∂L(x) ∂L(x)ᵀ for its curvature (Kwon et al. 2022, sections 4.2 and 4.3): the ``keep`` heads with the
     largest F_hh stay open, then each layer exchanges heads by its whole block of F (`rearranged`).
 
     Args:
         slopes: (S, L, A), ∂L(x) / ∂ξ.
+        generator: draws among equal heads.
 
     Returns:
         (L, A) of 0 and 1, float32.
     """
     slopes = slopes.double()
-    mask = largest(slopes.square().sum(0), keep)
+    mask = largest(slopes.square().sum(0), keep, generator)
     return torch.stack([rearranged(heads, g.T @ g) for heads, g in zip(mask, slopes.unbind(1), strict=True)])
 
 
@@ -205,9 +194,13 @@ def gates_config(config: Config, seed: int) -> Config:
 Selector = Callable[[Finished, Sequence[int], int], Tensor]
 """A finished run, rows of training sentences, a seed → mask (L, A) of 0 and 1."""
 
-SELECTORS: dict[str, Selector] = {  # the first two have no noise, so the seed changes nothing
-    "importance": lambda finished, rows, seed: largest(importance(finished.derivatives(rows)), finished.keep),
-    "fisher": lambda finished, rows, seed: fisher_mask(finished.derivatives(rows), finished.keep),
+SELECTORS: dict[str, Selector] = {  # the first two have no noise: their seed draws among equal heads
+    "importance": lambda finished, rows, seed: largest(
+        importance(finished.derivatives(rows)), finished.keep, np.random.default_rng(seed)
+    ),
+    "fisher": lambda finished, rows, seed: fisher_mask(
+        finished.derivatives(rows), finished.keep, np.random.default_rng(seed)
+    ),
     "gates": train_gates,
     "topk": train_gates,
 }
@@ -271,9 +264,3 @@ def expected_false(keep: int, threshold: float, heads: int) -> float:
         heads: p.
     """
     return keep**2 / ((2 * threshold - 1) * heads)
-
-
-def seeded(config: Config, purpose: int) -> np.random.Generator:
-    """Chance must not give two tasks the same heads: of the seed, the tasks, and what it is for."""
-    salt = zlib.crc32(",".join(config.tasks).encode())
-    return np.random.default_rng(np.random.SeedSequence([config.train.seed, salt, purpose]))

@@ -11,11 +11,12 @@ import torch
 from mtlprune.config.blocks import ADDED_TREATMENTS
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import head_mask
+from mtlprune.evaluation.head_masks import head_names
 from mtlprune.io.files import RunError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunFolder
 from mtlprune.training.callbacks import Callback
-from mtlprune.training.heads import Sets, choose, names
+from mtlprune.training.heads import Sets, choose
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.treatments.allocation import Clone, Dispatch, Project, Protect
 from mtlprune.training.treatments.base import HeadGradients, Treatment, TreatmentContext
@@ -50,9 +51,12 @@ def check_treatments(run: NewRun) -> None:
             kind.check_model(model)
             if begun is None:
                 key = f"treatment.{name}.heads"
-                entry = {"heads": names(choose(wanted, config, model, kind.one_set, key))}
+                sets = {"heads": choose(wanted, config, model, kind.one_set, key)}
                 if wanted.like is not None:
-                    entry["like"] = names(choose(wanted.like, config, model, kind.one_set, f"{key}.like"))
+                    sets["like"] = choose(wanted.like, config, model, kind.one_set, f"{key}.like")
+                entry = {
+                    what: {task: head_names(mask.numpy()) for task, mask in of.items()} for what, of in sets.items()
+                }
             elif "heads" not in begun.get(name, {}):
                 assert run.folder is not None
                 raise RunError(f"{run.folder.path / TREATED}: expected the heads of {name}; train the run anew")
