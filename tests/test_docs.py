@@ -114,7 +114,7 @@ def test_every_training_command_is_a_run_that_can_be_asked_for(monkeypatch: pyte
         for line in re.findall(r"^    mtlprune train (.*)$", page.read_text("utf-8"), re.MULTILINE):
             config, *words = shlex.split(line)
             if (PRESETS / f"{config}.yaml").is_file() or Path(config).is_file():
-                load = load_pretraining if "syntax/" in config else load_config
+                load: Any = load_pretraining if "syntax/" in config else load_config
                 runs.append(load(config, [word for word in words[: words.index("--out")] if "[" not in word]))
             else:
                 own.add(config)

@@ -187,10 +187,10 @@ class RunFolder:
 
     def drop_weights(self) -> None:
         """Remove the weights of a finished run, of which all stays that tables, claims and pages read."""
-        with files.one_writer(self.path):
+        with one_writer(self.path):
             if self.keeps_weights():
                 self.write_json("manifest.json", {**self.read_manifest(), "weights": "removed"})
-            files.remove(*(self.path / "weights").glob("epoch-*.safetensors"))
+            remove(*(self.path / "weights").glob("epoch-*.safetensors"))
 
     def keeps_weights(self) -> bool:
         """False after `drop_weights`."""

@@ -127,7 +127,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze probes encoder roberta --corpus corpus --out new", "could not be told apart"),
     ("analyze probes roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
     ("analyze show run --out new", "run holds no Result"),
-    ("train small.yaml model.tokenizer=/no/such/folder model.vocabulary=4000 --out new", "/no/such/folder"),
     ("train small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("report pretraining --out new", "damaged: pretraining/config.yaml"),
     ("train small.yaml model.positions=8 --out new", "fits into 8 tokens"),
