@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -266,6 +267,16 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
     return f"{find(name).title}: {len(request['names'])} encoders, {time.monotonic() - began:.0f} s"
 
 
+def _again(wanted: Wanted, tasks: Sequence[str]) -> str:
+    """The command that compares the same with three seeds, into a folder of its own; "" where there are three."""
+    if len(wanted.seeds) > 2:
+        return ""
+    options = ["--tasks", ",".join(tasks), "--seeds", "1,2,3", *(["--pairs"] if wanted.pairs else [])]
+    return shlex.join(
+        ["mtlprune", "compare", str(wanted.corpus), *wanted.overrides, *options, "--out", f"{wanted.out}-seeds"]
+    )
+
+
 def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[str]) -> str:
     """Write table and page, where they are not there; returns the table."""
     from mtlprune.cli.show import gold_of, majority_scores
@@ -282,7 +293,7 @@ def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[st
         known = majority_scores(wanted.corpus, trained[0], "test")
         baselines = {"majority": {task: known[task] for task in tasks}}
         write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
-        made = {"probes": [wanted.out / PROBES], "analyses": [wanted.out / ANALYSES]}
-        sources = Sources(list(runs.values()), baselines=baselines, notes=notes, **made)
+        folders, made = list(runs.values()), ([wanted.out / PROBES], [wanted.out / ANALYSES])
+        sources = Sources(folders, *made, notes=notes, baselines=baselines, again=_again(wanted, tasks))
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
     return table.read_text(encoding="utf-8")

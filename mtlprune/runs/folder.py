@@ -23,7 +23,6 @@ from mtlprune.config.blocks import filled
 from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import INFO, read_info
 from mtlprune.evaluation.scores import main_score
-from mtlprune.io import files
 from mtlprune.io.files import (
     RunError,
     file_sha256,
