@@ -1,4 +1,4 @@
-"""Result folders of probes as `mtlprune probe` writes them, with plausible numbers that a formula makes."""
+"""Result folders of probes as `mtlprune analyze probes` writes them, with plausible numbers that a formula makes."""
 
 import math
 from collections.abc import Mapping, Sequence
