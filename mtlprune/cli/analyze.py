@@ -65,9 +65,10 @@ def analyze(
         given = {"corpus": corpus, "split": split, "sentences": sentences, "claims": claims, "device": device}
         analysis, settings = _found(name), [word for word in words if SETTING.match(word) and not Path(word).exists()]
         names, options = [word for word in words if word not in settings], _options(analysis, settings)
-        run(analysis, names, options, {key: value for key, value in given.items() if value is not None}, out, seed)
+        given = {key: value for key, value in given.items() if value is not None}
+        result = run(analysis, names, options, given, out, seed)
         if out is not None:
-            _show({name: read(out, name)}, out, formats, style)
+            _show({name: result}, out, formats, style)
 
 
 def _listed() -> str:
@@ -138,7 +139,7 @@ def _options(analysis: Analysis, settings: Sequence[str]) -> Block:
 
 def run(
     analysis: Analysis, names: Sequence[str], options: Block, given: dict[str, Any], out: Path | None, seed: int = 0
-) -> None:
+) -> Result:
     """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
 
     Args:
@@ -168,10 +169,12 @@ def run(
         result = analysis.measure(request)
     if out is None:
         say(markdown(analysis, result), nl=False)
-        return
+        return result
     write_result(out, result)
-    result = read(out, analysis.name)  # with the digits that are stored
+    if not gated:
+        result = read(out, analysis.name)  # with the digits that are stored
     console().print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)
+    return result
 
 
 def _folder(words: Sequence[str]) -> Path:
