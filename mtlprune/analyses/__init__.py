@@ -10,6 +10,7 @@ _OURS = {
     "degeneration": "degeneration",
     "breaks": "breaks",
     "cross": "cross",
+    "roles": "roles",
     "treatments": "treatments",
     "claims": "claims",
     "probe": "probes",
