@@ -11,6 +11,7 @@ _OURS = {
     "breaks": "breaks",
     "cross": "cross",
     "roles": "roles",
+    "exchange": "exchange",
     "treatments": "treatments",
     "claims": "claims",
     "probe": "probes",
