@@ -24,7 +24,7 @@ from mtlprune.tasks import TASKS
 def model(tiny_encoder: Callable[[str], Path]) -> MultiTaskModel:
     sentences = [
         *build_grammar(200, 1, 1, seed=9)["train"],
-        *(s for pair in draw_pairs(5, 2, ("pos",)) for s in pair[1:]),
+        *(s for pair in draw_pairs(60, 2, ("pos",)) for s in pair[1:]),
     ]
     tree = {"data": {"path": "nowhere"}, "tasks": ["pos"], "encoder": {"name": str(tiny_encoder("bert"))}}
     config = build_config(tree, "test")
@@ -35,7 +35,7 @@ def model(tiny_encoder: Callable[[str], Path]) -> MultiTaskModel:
 
 
 def margins(model: MultiTaskModel) -> tuple[_Margins, Any]:
-    pairs, targets = usable_pairs(model, "pos", 5, 1)
+    pairs, targets = usable_pairs(model, "pos", 60, 1)
     assert len(pairs) > 2
     return _Margins(model, "pos", pairs, targets), pairs
 

@@ -1,7 +1,7 @@
 """Shares of the change of a task's decision that pass through sets of heads, and through each head.
 
-The decision of task t on sentence x of a pair (a, b) is m(x) = L(x, gold of b) − L(x, gold of a), in nats: L is t's loss
-of the sentence. With the outputs of heads S taken from b, m(a) becomes m(a; S), and the share that passes through S is
+The decision of task t on sentence x of a pair (a, b) is m(x) = L(x, gold of b) − L(x, gold of a), in nats, with
+L the loss of t on the sentence. With the outputs of heads S taken from b, m(a) becomes m(a; S), and the share that passes through S is
 
     Σ over pairs of m(a) − m(a; S)   /   Σ over pairs of m(a) − m(b)
 
@@ -62,8 +62,8 @@ def measure(request: Request) -> Result:
 
     - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
       STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
-      with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many ``pairs``,
-      and which part of them is ``decided`` as gold has both sentences.
+      with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
+      ``pairs``, and which part of them is ``decided`` as gold has both sentences.
     - ``heads``: ``share`` of each head by ``task``.
 
     Raises:
@@ -163,7 +163,7 @@ def usable_pairs(
 
 
 class _Margins:
-    """Decisions (P,) of one task on pairs: how much better it fits the gold of the first sentence than of the second."""
+    """Decisions (P,) of one task on pairs: how much better the gold of the first sentence fits than the other."""
 
     def __init__(
         self, model: MultiTaskModel, name: str, pairs: Sequence[Pair], targets: Sequence[tuple[Target, Target]]
@@ -205,7 +205,7 @@ class _Margins:
         return np.asarray(second - first)
 
 
-# -- shares, over seeds and pairs ----------------------------------------------------------------------------------------
+# -- shares, over seeds and pairs ---------------------------------------------------------------------------------
 
 
 def _cells(changes: Mapping[tuple[str, str], _Changes], request: Request) -> pd.DataFrame:

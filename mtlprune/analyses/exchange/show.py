@@ -14,10 +14,9 @@ def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
     settings = result.about["settings"]
     return (
-        f"Up to {settings['pairs']} pairs of generated sentences for each layer, which differ in the gold of this layer "
-        "only; seed "
-        f"{result.about['seed']}. Outputs of heads are taken from the second sentence of a pair and put into the first. "
-        "Share: of the change of the task's loss margin between the two golds that passes through these heads; 0: they "
+        f"Up to {settings['pairs']} pairs of generated sentences for each layer, which differ in its gold only; seed "
+        f"{result.about['seed']}. Outputs of heads of the second sentence of a pair are put into the first. "
+        "Share: of the change of the task's loss margin between the two golds that passes through them; 0: they "
         "carry nothing, 1: they alone make the first sentence decide as the second. Beside it "
         f"{settings['draws']} draws of as many random heads of the same layers; intervals and p over seeds and pairs."
     )
@@ -31,10 +30,11 @@ def findings(result: Result) -> list[str]:
     sentences = []
     if own.any() and (~own).any():
         sentences.append(
-            f"Of the change of a task's decision {_percent(claimed[own]['share'].mean())} passes through the heads that "
-            f"the task itself claims ({_percent(claimed[own]['random'].mean())} through random ones of the same layers), "
-            f"{_percent(claimed[~own]['share'].mean())} ({_percent(claimed[~own]['random'].mean())}) through those that "
-            "another task claims, means of cells."
+            "Of the change of a task's decision, means of cells, "
+            f"{_percent(claimed[own]['share'].mean())} passes through the heads that the task itself claims "
+            f"({_percent(claimed[own]['random'].mean())} through random ones of the same layers), "
+            f"{_percent(claimed[~own]['share'].mean())} through those that another task claims "
+            f"({_percent(claimed[~own]['random'].mean())})."
         )
     shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
     sentences.append(
@@ -65,8 +65,8 @@ def _table(result: Result) -> Grid:
         "Share of a change that passes through claimed heads",
         rows,
         {**columns, "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)},
-        "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of the "
-        "pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
+        "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
+        "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
         "minus random heads of the same layers, with 95 % interval.",
         texts=3,
     )
