@@ -1,7 +1,8 @@
 """Shares of the change of a task's decision that pass through sets of heads, and through each head.
 
 The decision of task t on sentence x of a pair (a, b) is m(x) = L(x, gold of b) − L(x, gold of a), in nats, with
-L the loss of t on the sentence. With the outputs of heads S taken from b, m(a) becomes m(a; S), and the share that passes through S is
+L the loss of t on the sentence. With the outputs of heads S taken from b, m(a) becomes m(a; S); the share that passes
+through S is
 
     Σ over pairs of m(a) − m(a; S)   /   Σ over pairs of m(a) − m(b)
 
