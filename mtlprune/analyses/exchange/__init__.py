@@ -1,0 +1,33 @@
+"""Counterfactual exchange: through whose heads does a change of one layer of annotation reach a task's decision?"""
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis, Column
+from mtlprune.io.block import Block
+
+STEM = "three or more"
+"""In the place of a label: the heads that at least three labels claim."""
+
+
+class ExchangeOptions(Block):
+    """Pairs of generated sentences, and random heads beside the claimed ones."""
+
+    pairs: int = Field(default=200, ge=2, description="Of sentences that differ in one layer, for each layer.")
+    draws: int = Field(default=5, ge=1, description="Random sets of as many heads of the same layers.")
+    resamples: int = Field(default=10_000, ge=1, description="Of pairs.")
+
+
+ANALYSIS = Analysis(
+    name="exchange",
+    title="Exchange of heads' outputs between paired sentences",
+    key="exchange",
+    question="Through whose heads does a task's decision change?",
+    help="""Pairs of generated sentences differ in one layer of annotation only. The outputs of the heads that each task
+    claims (--claims), or of one head, are taken from one sentence and put into the other: which share of the change of
+    the task's decision passes through them?
+
+    Beside it as many random heads of the same layers. Nothing is trained; the corpus only names the runs' data.""",
+    needs=frozenset({"encoders", "decoders", "claims"}),
+    options=ExchangeOptions,
+    columns=(Column("share", "share of change", "of a decision's change that passes through it, mean of tasks"),),
+)

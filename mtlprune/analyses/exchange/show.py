@@ -1,0 +1,109 @@
+"""Shares of changes that pass through heads: tables, sentences and figures of a Result."""
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.exchange import STEM
+from mtlprune.figures.charts import Chart, Spec, cells, figure, head_map
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    settings = result.about["settings"]
+    return (
+        f"Up to {settings['pairs']} pairs of generated sentences for each layer, which differ in its gold only; seed "
+        f"{result.about['seed']}. Outputs of heads of the second sentence of a pair are put into the first. "
+        "Share: of the change of the task's loss margin between the two golds that passes through them; 0: they "
+        "carry nothing, 1: they alone make the first sentence decide as the second. Beside it "
+        f"{settings['draws']} draws of as many random heads of the same layers; intervals and p over seeds and pairs."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """Sentences: does a change pass through the task's own heads rather than those of others?"""
+    rows = result.frames["cells"]
+    claimed = rows[rows["other"] != STEM]
+    own = claimed["other"].str.upper() == claimed["task"].str.upper()
+    sentences = []
+    if own.any() and (~own).any():
+        sentences.append(
+            "Of the change of a task's decision, means of cells, "
+            f"{_percent(claimed[own]['share'].mean())} passes through the heads that the task itself claims "
+            f"({_percent(claimed[own]['random'].mean())} through random ones of the same layers), "
+            f"{_percent(claimed[~own]['share'].mean())} through those that another task claims "
+            f"({_percent(claimed[~own]['random'].mean())})."
+        )
+    shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
+    sentences.append(
+        f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL})."
+    )
+    if len(stem := rows[rows["other"] == STEM]):
+        words = ", ".join(f"{one.task.upper()} {_percent(one.share)}" for one in stem.itertuples())
+        sentences.append(f"Heads that three tasks or more claim carry: {words}.")
+    return sentences
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _table(result: Result) -> Grid:
+    rows = result.frames["cells"].assign(task=lambda frame: frame["task"].str.upper())
+    columns = {
+        "run": "encoder",
+        "changed": "task",
+        "heads of": "other",
+        "pairs": ("pairs", 0),
+        "decided": ("decided", 2),
+        "runs": ("n", 0),
+    }
+    columns |= {"share": ("share", 2), "random": ("random", 2), "difference": ("delta", 2), "low": ("low", 2)}
+    return Grid.of(
+        "Share of a change that passes through claimed heads",
+        rows,
+        {**columns, "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)},
+        "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
+        "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
+        "minus random heads of the same layers, with 95 % interval.",
+        texts=3,
+    )
+
+
+TABLES = (_table,)
+
+
+def _matrix(result: Result) -> Spec:
+    """Matrix of sets of heads by changed layer."""
+    rows = result.frames["cells"]
+    names = [
+        task.upper() if task.upper() == label else f"{label}: {task.upper()}"
+        for label, task in zip(rows["encoder"], rows["task"], strict=True)
+    ]
+    table = rows.assign(changed=names, heads_of=rows["other"], value=rows["share"])
+    table["words"] = [
+        number(row.share) + ("*" if row.holm < LEVEL and row.delta > 0 else "") for row in table.itertuples()
+    ]
+    bound = float(np.abs(table["value"]).max())
+    return figure(
+        cells(table, "changed", "heads_of", (-bound, bound), size=(60, 30)),
+        "Through whose heads does a decision change?",
+        ["Share of the change; * more than random heads of the same layers (Holm, p < 0.05)."],
+    )
+
+
+def _heads(result: Result) -> Spec:
+    """Share of the change that passes through each head."""
+    heads = result.named("heads").rename(columns={"value": "share"})
+    names = [f"{name}: {task.upper()}" for name, task in zip(heads["name"], heads["task"], strict=True)]
+    heads = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+    return figure(
+        head_map(heads, "share", diverging=True, across=3, axes=True, heading="share of the change"),
+        "What passes through each head",
+        ["Each head by itself; shares of heads need not add up."],
+    )
+
+
+FIGURES = {"matrix": Chart.of(_matrix), "heads": Chart.of(_heads)}

@@ -1,0 +1,40 @@
+"""Roles of heads by two-sided gates (Nam et al. 2025, arXiv 2505.13737), and heads that tasks of one run fight over."""
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.io.block import Block
+
+STL = "single tasks"
+"""In the place of an encoder: the single-task runs of one seed together."""
+ROLES = ("facilitating", "interfering", "irrelevant")
+
+
+class RoleOptions(Block):
+    """How gates are fitted, and what their conflicts are compared with."""
+
+    updates: int = Field(default=60, ge=1, description="Of each of the three fits.")
+    rate: float = Field(default=0.3, gt=0, description="Of Adam.")
+    strength: float = Field(default=0.5, gt=0, description="λ: how hard gates are pushed open, then closed.")
+    batch: int = Field(default=32, ge=1, description="Sentences of an update.")
+    train_sentences: int = Field(default=1000, ge=2, description="Of the training split, which gates are fitted to.")
+    selections: int = Field(default=2, ge=1, description="Fits with other batches; a role counts where all agree.")
+    draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
+    permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
+    resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
+
+
+ANALYSIS = Analysis(
+    name="roles",
+    title="Roles of heads",
+    key="roles",
+    question="Does a head that helps one task get in the way of another?",
+    help="""Soft gates on a finished run say for each of its tasks which heads help it (kept when pushed closed), get in
+    its way (closed when pushed open) or do not matter.
+
+    A conflict head helps one task and interferes with another. Beside their number: heads permuted within layers, and
+    single-task runs. Closing a task's conflict heads for it alone must gain it something, or there is no fight.""",
+    needs=frozenset({"encoders", "decoders"}),
+    options=RoleOptions,
+    columns=None,
+)

@@ -1,0 +1,149 @@
+"""Roles of heads: tables, sentences and figures of a Result."""
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.roles import ROLES, STL
+from mtlprune.figures.charts import Chart, Spec, figure, head_map
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    info, settings = result.about, result.about["settings"]
+    return (
+        f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
+        "One soft gate a head on the finished run, whose weights stay as they are, fitted to a task's loss on "
+        f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, then pushed open and "
+        f"pushed closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
+        "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
+        f"score is above 0.5 in each of {settings['selections']} selections. A conflict head facilitates one task and "
+        "interferes with another."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """Sentences: are there conflict heads beyond chance, and does closing them gain a task anything?"""
+    sentences = []
+    if "conflicts" in result.frames:
+        for label, rows in result.frames["conflicts"].groupby("encoder", sort=False):
+            counts = ", ".join(map(str, rows["conflict"]))
+            where = "In single-task runs of one seed" if label == STL else f"In {label}"
+            sentences.append(
+                f"{where} {counts} heads facilitate one task and interfere with another, where permuting heads within "
+                f"layers gives {number(rows['expected'].mean(), 1)} (p {', '.join(map(probability, rows['p']))})."
+            )
+    for row in result.frames.get("gains", pd.DataFrame()).itertuples():
+        shown = "gains" if row.delta > 0 else "costs"
+        sure = "" if row.holm < LEVEL else "; not shown after correction"
+        sentences.append(
+            f"Closing the conflict heads that interfere with {row.task.upper()} for it alone, instead of random heads "
+            f"of the same layers, {shown} {row.encoder} {number(abs(row.delta))} points, 95 % [{number(row.low)}, "
+            f"{number(row.high)}] (Holm p {probability(row.holm)}{sure})."
+        )
+    return sentences
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """Which tasks each head facilitates, and which it interferes with, in the first seed of every encoder."""
+    columns, taken = [], set()
+    for encoder in result.about["encoders"]:
+        label = encoder["encoder"]
+        if label in taken:
+            continue
+        taken.add(label)
+        rows = _agreed(result)
+        rows = rows[(rows["encoder"] == label) & (rows["seed"] == encoder["seed"]) & rows["agreed"]]
+        for role in ROLES[:2]:
+            words = np.full((encoder["layers"], encoder["heads"]), "", dtype=object)
+            for row in rows[rows["measure"] == role].itertuples():
+                words[row.layer - 1, row.head - 1] = f"{words[row.layer - 1, row.head - 1]} {row.task.upper()}".strip()
+            columns.append(
+                HeadColumn(f"{role} {label}", "roles", words.astype(str), False, f"tasks, {about_role(role)}")
+            )
+    return columns, []
+
+
+def about_role(role: str) -> str:
+    """What a role means, in a few words."""
+    return {"facilitating": "open even when pushed closed", "interfering": "closed even when pushed open"}[role]
+
+
+def _agreed(result: Result) -> pd.DataFrame:
+    """Scores of roles with the least over selections, and whether the head has the role in all of them."""
+    keys = ["encoder", "run", "seed", "layer", "head", "task", "measure"]
+    least = result.frames["heads"].groupby(keys, sort=False, observed=True)["value"].min().reset_index()
+    return least.assign(agreed=least["value"] > 0.5)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _counts(result: Result) -> Grid:
+    counts = result.named("roles").assign(task=lambda frame: frame["task"].str.upper())
+    wide = counts.pivot_table(index=["name", "task"], columns="mode", values="value", sort=False, observed=True)
+    return Grid.of(
+        "How many heads have each role",
+        wide.reset_index(),
+        {"run": "name", "task": "task", **{role: (role, 0) for role in ROLES}},
+        "Heads with the role in every selection.",
+        texts=2,
+    )
+
+
+def _conflicts(result: Result) -> Grid | None:
+    if "conflicts" not in result.frames:
+        return None
+    columns = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0), "conflict heads": ("conflict", 0)}
+    return Grid.of(
+        "Heads that facilitate one task and interfere with another",
+        result.frames["conflicts"],
+        {**columns, "by chance": ("expected", 1), "p": ("p", probability)},
+        "By chance: mean with the heads of each task permuted within layers; p of so many or more. Single tasks: the "
+        "runs of one seed together.",
+    )
+
+
+def _gains(result: Result) -> Grid | None:
+    if "gains" not in result.frames:
+        return None
+    columns = {"run": "encoder", "task": "task", "runs": ("n", 0), "all open": ("open", 2), "closed": ("closed", 2)}
+    columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
+    return Grid.of(
+        "What closing conflict heads gains the task they interfere with",
+        result.frames["gains"].assign(task=lambda frame: frame["task"].str.upper()),
+        {**columns, "p": ("p", probability), "Holm": ("holm", probability)},
+        "Main score with the conflict heads closed that interfere with the task, for this task alone; gain: beyond as "
+        "many random heads of the same layers, with 95 % interval over seeds and sentences. A fight predicts gains.",
+        texts=2,
+    )
+
+
+TABLES = (_conflicts, _gains, _counts)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _maps(result: Result) -> Spec:
+    """Facilitating minus interfering score of every head for each task, mean of selections."""
+    heads = result.named("heads")
+    wide = heads[heads["measure"] != "irrelevant"].assign(
+        value=lambda frame: frame["value"].where(frame["measure"] == "facilitating", -frame["value"])
+    )
+    keys = ["name", "task", "layer", "head"]
+    role = wide.groupby(keys, sort=False, observed=True)["value"].sum().reset_index()
+    role["value"] /= max(1, result.about["settings"]["selections"])
+    names = [f"{name}: {task.upper()}" for name, task in zip(role["name"], role["task"], strict=True)]
+    role = role.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+    return figure(
+        head_map(role.rename(columns={"value": "role"}), "role", diverging=True, across=3, axes=True, heading="role"),
+        "Which heads help a task, and which get in its way",
+        ["+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."],
+    )
+
+
+FIGURES = {"maps": Chart.of(_maps)}

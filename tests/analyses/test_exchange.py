@@ -1,0 +1,92 @@
+"""Exchanged outputs of heads: nothing exchanged changes nothing, what is exchanged is what the other sentence gives."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.exchange import STEM, ExchangeOptions
+from mtlprune.analyses.exchange.measure import _cells, _Changes, _Margins, claimed_sets, usable_pairs
+from mtlprune.config.config import build_config
+from mtlprune.corpora.grammar import build_grammar, draw_pairs
+from mtlprune.encoder.interventions import head_outputs
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs.claims import ClaimError
+from mtlprune.tasks import TASKS
+
+
+@pytest.fixture(scope="module")
+def model(tiny_encoder: Callable[[str], Path]) -> MultiTaskModel:
+    sentences = [
+        *build_grammar(200, 1, 1, seed=9)["train"],
+        *(s for pair in draw_pairs(60, 2, ("pos",)) for s in pair[1:]),
+    ]
+    tree = {"data": {"path": "nowhere"}, "tasks": ["pos"], "encoder": {"name": str(tiny_encoder("bert"))}}
+    config = build_config(tree, "test")
+    made = MultiTaskModel.build(config, {"pos": TASKS["pos"].collect(sentences)}).eval()
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.3)
+    return made
+
+
+def margins(model: MultiTaskModel) -> tuple[_Margins, Any]:
+    pairs, targets = usable_pairs(model, "pos", 60, 1)
+    assert len(pairs) > 2
+    return _Margins(model, "pos", pairs, targets), pairs
+
+
+def test_nothing_exchanged_changes_nothing_and_something_does(model: MultiTaskModel) -> None:
+    reads, _ = margins(model)
+    size = model.encoder.places.layers, model.encoder.places.heads
+    assert (reads.exchanged(np.zeros(size, bool)) == reads.of("first")).all()
+    assert (reads.exchanged(np.ones(size, bool)) != reads.of("first")).any()
+
+
+def test_all_heads_and_the_words_of_the_other_sentence_are_the_other_sentence(model: MultiTaskModel) -> None:
+    reads, _ = margins(model)
+    size = model.encoder.places.layers, model.encoder.places.heads
+    reads.batches = [(rows, {**both, "first": both["second"]}) for rows, both in reads.batches]
+    assert reads.exchanged(np.ones(size, bool)) == pytest.approx(reads.of("second"), abs=1e-5)
+
+
+def test_the_exchanged_output_is_that_of_the_other_sentence(model: MultiTaskModel) -> None:
+    reads, _ = margins(model)
+    [(_, both)] = reads.batches
+    with model.encoder.places.cache_outputs() as outputs, torch.no_grad():
+        model.encoder(both["second"])
+    for given, cached in zip(reads.given[0], outputs, strict=True):
+        assert torch.equal(given, cached)
+    assert not torch.equal(head_outputs(model.encoder, both["first"])[0], reads.given[0][0])
+
+
+def test_sets_are_those_of_labels_and_what_three_claim() -> None:
+    heads = np.zeros((2, 3), bool)
+    heads[0, 1] = True
+    other = np.zeros((2, 3), bool)
+    other[1, 2] = True
+    sets = claimed_sets({"POS": heads, "NER": heads | other, "DEP": heads, "MTL-3": other})
+    assert set(sets) == {"POS", "NER", "DEP", "MTL-3", STEM} and (sets[STEM] == heads).all()
+    assert STEM not in claimed_sets({"POS": heads, "NER": heads})
+    with pytest.raises(ClaimError, match="POS claims no head"):
+        claimed_sets({"POS": np.zeros((2, 3), bool)})
+
+
+def test_planted_shares_are_found() -> None:
+    """Three runs, whose own heads carry half of the change and random ones a tenth, with noise over pairs."""
+    generator = np.random.default_rng(0)
+    change = _Changes()
+    for seed in (1, 2, 3):
+        change.whole[seed], change.decided[seed] = generator.uniform(1, 3, 100), 1.0
+        noise = generator.normal(0, 0.05, (2, 100))
+        change.through.setdefault(("POS", ""), {})[seed] = (0.5 * change.whole[seed] + noise[0])[None]
+        change.through.setdefault(("POS", "random"), {})[seed] = (0.1 * change.whole[seed] + noise[1])[None]
+    request = Request([], Path(), ExchangeOptions(resamples=500))
+    cells: pd.DataFrame = _cells({("POS", "pos"): change}, request)
+    [row] = cells.to_dict("records")
+    assert row["share"] == pytest.approx(0.5, abs=0.02) and row["random"] == pytest.approx(0.1, abs=0.02)
+    assert row["low"] < row["delta"] < row["high"] and row["p"] < 0.01 and row["decided"] == 1
