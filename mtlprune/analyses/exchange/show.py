@@ -1,5 +1,7 @@
 """Shares of changes that pass through heads: tables, sentences and figures of a Result."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -52,7 +54,7 @@ def _percent(share: float) -> str:
 
 def _table(result: Result) -> Grid:
     rows = result.frames["cells"].assign(task=lambda frame: frame["task"].str.upper())
-    columns = {
+    columns: dict[str, Any] = {
         "run": "encoder",
         "changed": "task",
         "heads of": "other",

@@ -54,7 +54,7 @@ def role_scores(opened: NDArray[np.float64], closed: NDArray[np.float64]) -> dic
 
 def agreed(scores: NDArray[np.float64]) -> Mask:
     """Heads that have a role in every selection: (V, L, A) scores → (L, A)."""
-    return (scores > 0.5).all(0)
+    return np.asarray((scores > 0.5).all(0))
 
 
 def conflict_heads(facilitating: Mask, interfering: Mask) -> Mask:

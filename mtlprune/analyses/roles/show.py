@@ -1,5 +1,7 @@
 """Roles of heads: tables, sentences and figures of a Result."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -97,7 +99,12 @@ def _counts(result: Result) -> Grid:
 def _conflicts(result: Result) -> Grid | None:
     if "conflicts" not in result.frames:
         return None
-    columns = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0), "conflict heads": ("conflict", 0)}
+    columns: dict[str, Any] = {
+        "run": "encoder",
+        "seed": ("seed", 0),
+        "tasks": ("n", 0),
+        "conflict heads": ("conflict", 0),
+    }
     return Grid.of(
         "Heads that facilitate one task and interfere with another",
         result.frames["conflicts"],
@@ -110,7 +117,13 @@ def _conflicts(result: Result) -> Grid | None:
 def _gains(result: Result) -> Grid | None:
     if "gains" not in result.frames:
         return None
-    columns = {"run": "encoder", "task": "task", "runs": ("n", 0), "all open": ("open", 2), "closed": ("closed", 2)}
+    columns: dict[str, Any] = {
+        "run": "encoder",
+        "task": "task",
+        "runs": ("n", 0),
+        "all open": ("open", 2),
+        "closed": ("closed", 2),
+    }
     columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
     return Grid.of(
         "What closing conflict heads gains the task they interfere with",
