@@ -90,6 +90,8 @@ def predict(
 
     terminal, bar = console(), console(stderr=True)
     folder = RunFolder.with_weights(run)
+    if columns is not None and (format_ or input_ or skip_bad):
+        raise RunError("--columns says what is read and written; leave out --format, --input and --skip-bad beside it")
     in_place = _column_file(folder, file, columns) if columns is not None else None
     kind = _kind_of_output(out, "columns" if in_place else format_, terminal.is_terminal)
     left_out = _without_column(folder, kind)

@@ -151,7 +151,7 @@ class ColumnFile:
                 f"--columns: expected a column of {', '.join(layers)}, which the run predicts, found none"
             )
         self._table = ColumnTable(path, self._columns)
-        self._rows = iter(list(self._table.sentences(None)))
+        self._rows = self._table.sentences(None)
         self._lines = read_lines(path)
 
     def sentences(self) -> Iterator[tuple[int, Sentence]]:

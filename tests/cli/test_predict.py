@@ -272,3 +272,14 @@ def test_results_are_of_the_weights_that_best_names(moment, trained, tmp_path, m
     repeated, _, _ = scoring.evaluate_run(RunFolder(shutil.copytree(folder.path, tmp_path / "copy")), "test")
     assert folder.read_scores("test") == RunFolder(tmp_path / "copy").read_scores("test")
     assert result.scores == repeated.scores != RunFolder(trained).read_scores("test")
+
+
+def test_columns_are_written_in_place(mtlprune, trained, tmp_path):
+    file, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_text("# a comment of several words\n1 The x\n2 dog y\n\n1 No z\n")
+    words = "predict", trained, file, "--columns", "_,word,pos", "--out", out
+    assert "left out: ner, dep, con, srl" in mtlprune(*words).done().err
+    before, after = ([line.split(" ") for line in path.read_text().splitlines()] for path in (file, out))
+    assert [row[:2] for row in after] == [row[:2] for row in before] and after[0] == before[0]
+    assert not {"x", "y", "z"} & {row[2] for row in after[1:] if len(row) == 3}
+    mtlprune(*words, "--skip-bad").refuses("leave out --format, --input and --skip-bad")
