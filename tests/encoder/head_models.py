@@ -1,13 +1,16 @@
 """Tiny models of every family whose heads are known, and what they say of two rows, one of them padded."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_config
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
 from mtlprune.encoder.heads import HeadHooks
+from mtlprune.encoder.sources import quiet
 
 WIDTH = HIDDEN // HEADS
 WITH_SDPA = [name for name in HEAD_FAMILIES if name not in ("deberta", "deberta-v2", "mpnet", "roformer")]
@@ -49,3 +52,14 @@ def gated(model: PreTrainedModel, gates: Tensor, kept: Any = None) -> Tensor:
 def drawn(layers: int) -> Tensor:
     """Gates strictly between 0 and 1, all different."""
     return torch.linspace(0.2, 0.9, layers * HEADS).view(layers, HEADS)
+
+
+def by_onnx(model: PreTrainedModel, ids: Tensor, mask: Tensor, file: Path) -> Tensor:
+    """Last hidden states as ONNX's runtime computes them from an export."""
+    runtime = pytest.importorskip("onnxruntime", reason="pip install onnx onnxscript onnxruntime")
+    pytest.importorskip("onnxscript")
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    with quiet():
+        torch.onnx.export(model, (), file, kwargs=inputs, dynamo=True, verbose=False)
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {name: value.numpy() for name, value in inputs.items()})[0])

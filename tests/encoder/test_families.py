@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from head_models import by_onnx
 from tiny import FURTHER, HEAD_FAMILIES, HEADS, LAYERS, LONG_TAIL
 from torch import Tensor
 from transformers import AutoModel, AutoModelForTextEncoding
@@ -128,6 +129,16 @@ def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path:
         near(states(auto.from_pretrained(tmp_path).eval()), wanted)
     smaller = without(encoder, gates)
     near(states(with_all_heads(smaller.transformer, smaller.head_map)), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in FURTHER if name not in (*LONG_TAIL, "t5")])
+def test_a_layer_without_heads_is_exported_to_onnx(family: str, tiny_encoder, tmp_path: Path) -> None:
+    """But for T5, which torch cannot export whole either."""
+    encoder = without(Encoder.load(str(tiny_encoder(family))), GATES[1])
+    batch = encoder.collate(encoder.tokenize_all(SENTENCES))
+    states = by_onnx(encoder.transformer, batch.input_ids, batch.attention_mask, tmp_path / "model.onnx")
+    near(encoder._pool(states.flatten(0, 1), batch), words(encoder))
 
 
 @table([name for name in FURTHER if name not in GROUPED])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from head_models import CASES, IDS, MASK, WIDTH, WITH_SDPA, build, drawn, gated, run
+from head_models import CASES, IDS, MASK, WIDTH, WITH_SDPA, build, by_onnx, drawn, gated, run
 from safetensors.torch import load_file, save_file
 from tiny import FAMILIES, HEAD_FAMILIES, HEADS, LAYERS
 from torch import Tensor
@@ -258,12 +258,6 @@ BY_CLASS = ["bert", "deberta-v2", "distilbert", "modernbert", "albert", "mpnet",
 )
 def test_a_layer_without_heads_is_exported_to_onnx(family, tmp_path):
     """And is computed there: products of width 0 can be written, but no runtime reads them."""
-    runtime = pytest.importorskip("onnxruntime", reason="pip install onnx onnxscript onnxruntime")
-    pytest.importorskip("onnxscript")
     model = headless(family, "sdpa" if family in WITH_SDPA else "eager")
-    inputs = {"input_ids": IDS, "attention_mask": MASK}
-    with quiet():
-        torch.onnx.export(model, (), tmp_path / "model.onnx", kwargs=inputs, dynamo=True, verbose=False)
-    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    found = session.run(None, {name: value.numpy() for name, value in inputs.items()})[0]
-    torch.testing.assert_close(torch.from_numpy(found)[MASK.bool()], run(model).detach())
+    found = by_onnx(model, IDS, MASK, tmp_path / "model.onnx")
+    torch.testing.assert_close(found[MASK.bool()], run(model).detach())

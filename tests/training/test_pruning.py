@@ -541,6 +541,7 @@ def test_other_substitutes_are_trained_read_back_and_scored(
     assert (constants is None) == (closed == "resample") == (model.encoder.resample is not None)
     predicted = [sentence.pos for sentence in model.annotate(list(corpus_of(settings)["dev"]))]
     assert predicted == [sentence.pos for sentence in folder.read_predictions("dev")]
+    check_resumes(settings, 3, tmp_path / "resumed")
 
 
 def test_what_is_resampled_goes_into_no_weights_and_ranks_no_heads(gated: Settings, ungated: RunFolder, tmp_path):
