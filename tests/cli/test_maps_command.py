@@ -1,6 +1,5 @@
-"""mtlprune claims, maps and heads: what they print and write for run folders with gates."""
+"""mtlprune claims and maps: what they print and write for run folders with gates."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gated_runs import scattered, write_run, write_selection
-from mtlprune.reports.heads import read_heads, section
 
 from mtlprune import read_results
-from mtlprune.figures.grid import Grid
 from mtlprune.reports.page.gates import ClaimSet, part
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
-from mtlprune.runs.results import Result, head_rows, write_result
 
 
 @pytest.fixture
@@ -109,31 +105,3 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
     assert "frequency-POS-seed1.svg" not in entries
     parts = [part([ClaimSet("", tuple(load_claims(some)))], []) for some in (runs, runs[:1])]
     assert [len(one.holds["sets"][0][1]) for one in parts if one] == [2, 1]
-
-
-@pytest.fixture
-def analyses(tmp_path: Path) -> Path:
-    """UAS and λ of 2 × 3 heads; the rows of λ in an order of their own."""
-    folder = tmp_path / "analyses"
-    folder.mkdir()
-    uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
-    about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
-    write_result(folder, Result("syntax", about, {"heads": uas}))
-    mixing = head_rows({"mixing": np.array([[11.0, 12, 13], [21, 22, 23]])}).iloc[[5, 3, 4, 2, 0, 1]]
-    frame = mixing.reset_index(drop=True).assign(encoder="pretrained", seed=0)
-    write_result(folder, Result("smoothing", about, {"heads": frame}))
-    return folder
-
-
-def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
-    mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out").done()
-    with (tmp_path / "out" / "heads.csv").open() as handle:
-        rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
-    assert len(rows) == 6
-    assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
-    assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
-    assert any("claims (RUNS)" in note for note in read_heads(tmp_path / "out")["notes"])
-    blocks = section(tmp_path / "out").blocks
-    assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
-    other = ("--of", "POS", "--out", tmp_path / "none")
-    mtlprune("heads", "--analyses", analyses, *other).refuses("expected --of pretrained")
