@@ -10,7 +10,6 @@ from gated_runs import scattered, write_run, write_selection
 
 from mtlprune import read_results
 from mtlprune.runs.folder import RunFolder
-from mtlprune.runs.results import Result, head_rows, write_result
 
 
 @pytest.fixture
@@ -105,28 +104,3 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
     entries = {entry["files"][0]: entry for entry in json.loads((tmp_path / "maps" / "maps.json").read_text())["maps"]}
     assert entries["frequency-POS-seed2.svg"]["numbers"] == {"frequency": shares}
     assert "frequency-POS-seed1.svg" not in entries
-
-
-@pytest.fixture
-def analyses(tmp_path: Path) -> Path:
-    """UAS and λ of 2 × 3 heads; the rows of λ in an order of their own."""
-    folder = tmp_path / "analyses"
-    folder.mkdir()
-    uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
-    about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
-    write_result(folder, Result("syntax", about, {"heads": uas}))
-    mixing = head_rows({"mixing": np.array([[11.0, 12, 13], [21, 22, 23]])}).iloc[[5, 3, 4, 2, 0, 1]]
-    frame = mixing.reset_index(drop=True).assign(encoder="pretrained", seed=0)
-    write_result(folder, Result("smoothing", about, {"heads": frame}))
-    return folder
-
-
-def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
-    mtlprune("analyze", "heads", analyses, "--out", tmp_path / "out").done()
-    result = read_results(tmp_path / "out")["heads"]
-    heads = result.wide("heads").set_index(["layer", "head"])
-    assert len(heads) == 6 and all(value == 10 * layer + head for (layer, head), value in heads["λ"].items())
-    assert (heads.loc[(1, 2), "UAS"], heads.loc[(2, 1), "UAS"]) == (2, 6) and np.isnan(heads.loc[(2, 3), "UAS"])
-    assert any("claims" in note for note in result.about["notes"])
-    other = ("of=POS", "--out", tmp_path / "none")
-    mtlprune("analyze", "heads", analyses, *other).refuses("expected of=pretrained")

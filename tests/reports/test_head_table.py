@@ -1,11 +1,14 @@
 """The table of heads, joined by layer and head; tables of overlap hold what the frames hold."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gated_runs import claim, scattered
 from probe_results import write_probes
 
-from mtlprune.analyses.analysis import HeadColumn
+from mtlprune import read_results
+from mtlprune.analyses.analysis import HeadColumn, find
 from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
@@ -13,7 +16,7 @@ from mtlprune.analyses.heads.measure import HeadTable, correlations
 from mtlprune.figures.grid import number, probability
 from mtlprune.io.files import RunError
 from mtlprune.reports.analyses import tables
-from mtlprune.runs.results import write_result
+from mtlprune.runs.results import Result, head_rows, write_result
 
 
 def columns(*values: np.ndarray) -> list[HeadColumn]:
@@ -88,3 +91,28 @@ def test_tables_hold_what_the_frames_hold():
         for p in pairs.itertuples()
     ]
     assert sum(float(row[2]) for row in made["Variance of gates"].rows) == pytest.approx(100, abs=0.3)
+
+
+@pytest.fixture
+def analyses(tmp_path: Path) -> Path:
+    """UAS and λ of 2 × 3 heads; the rows of λ in an order of their own."""
+    folder = tmp_path / "analyses"
+    folder.mkdir()
+    uas = head_rows({"uas": np.array([[1.0, 2, 3], [6, 5, np.nan]])}).assign(encoder="pretrained", seed=0)
+    about = {"encoders": [{"encoder": "pretrained", "seed": 0, "layers": 2, "heads": 3, "open": 6}], "notes": []}
+    write_result(folder, Result("syntax", about, {"heads": uas}))
+    mixing = head_rows({"mixing": np.array([[11.0, 12, 13], [21, 22, 23]])}).iloc[[5, 3, 4, 2, 0, 1]]
+    frame = mixing.reset_index(drop=True).assign(encoder="pretrained", seed=0)
+    write_result(folder, Result("smoothing", about, {"heads": frame}))
+    return folder
+
+
+def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
+    mtlprune("analyze", "heads", analyses, "--out", tmp_path / "out").done()
+    result = read_results(tmp_path / "out")["heads"]
+    rows = result.frames["heads"].pivot(index=["layer", "head"], columns="measure", values="value")
+    assert len(rows) == 6 and all(value == 10 * layer + head for (layer, head), value in rows["λ"].items())
+    assert (rows["UAS"][1, 2], rows["UAS"][2, 1]) == (2, 6) and np.isnan(rows["UAS"][2, 3])
+    assert any("claims" in note for note in result.about["notes"])
+    assert len(tables(find("heads"), result)[-1].rows) == 6
+    mtlprune("analyze", "heads", analyses, "of=POS", "--out", tmp_path / "none").refuses("expected of=pretrained")
