@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_free(options.out, options.overwrite)
         download(options.downloads, options.uner_train, options.raw_base_url, options.archive_base_url)
-        data.ewt5(options.out, options.downloads, options.overwrite)
+        data.build(["ewt5", str(options.downloads)], options.out, overwrite=options.overwrite)
     except MtlpruneError as error:
         print(f"ewt5: {error}", file=sys.stderr)
         return 2

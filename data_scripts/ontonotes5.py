@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the script; the exit code is 2 after a message in words."""
     options = _parse(arguments)
     try:
-        data.ontonotes5(options.out, options.folder, options.overwrite, options.dep, options.converter)
+        dep = options.dep or options.converter
+        data.build(["ontonotes5", str(options.folder)], options.out, dep=dep, overwrite=options.overwrite)
     except MtlpruneError as error:
         print(f"ontonotes5: {error}", file=sys.stderr)
         return 2

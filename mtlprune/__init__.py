@@ -30,6 +30,11 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
 __version__ = "0.1.0"
 
 
+def __dir__() -> list[str]:
+    """The public interface."""
+    return [*__all__, "__version__"]
+
+
 if not TYPE_CHECKING:  # a type checker knows what is imported above, and refuses what is not there
 
     def __getattr__(name: str) -> Any:
@@ -101,7 +106,7 @@ def table(
 
 
 def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] = "colourblind") -> GateMaps:
-    """Which heads runs claim, as ``mtlprune maps`` draws them: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
+    """Which heads runs claim, as ``mtlprune claims`` draws them: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
 
     A function of runs and not of one run, since seeds, means, all tasks and differences are of several.
 
@@ -141,17 +146,9 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
     return {name: ShownResult(one.analysis, one.about, one.frames) for name, one in results.items()}
 
 
-def _found(runs: Iterable[str | Path | RunFolder], having: str = "config.yaml") -> list[RunFolder]:
+def _found(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[RunFolder]:
     """Runs that are named or match a pattern; of those that match, with a file in them."""
-    from glob import glob
-
-    from mtlprune.runs.folder import RunError, RunFolder
+    from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 
-    named = [os.fspath(run) for run in runs]
-    paths = dict.fromkeys(path for name in named for path in (sorted(glob(name)) or [name]))  # noqa: PTH207 (whole paths too)
-    files = (having, f"seed-*/{having}")
-    matching = [path for path in paths if path in named or any(any(Path(path).glob(file)) for file in files)]
-    if not matching:
-        raise RunError(f"no run is found at {', '.join(named)}; `mtlprune train` makes one")
-    return [RunFolder.existing(path) for path in expanded(matching, having)]
+    return [RunFolder.existing(path) for path in expanded([os.fspath(run) for run in runs], having)]

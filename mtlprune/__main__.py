@@ -1,4 +1,4 @@
-"""python -m mtlprune, and what `torchrun -m mtlprune` starts."""
+"""Run mtlprune as a module: python -m mtlprune."""
 
 from mtlprune.cli import main
 

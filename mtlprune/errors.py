@@ -10,30 +10,6 @@ class MtlpruneError(ValueError):
 
     exit_code = 2
     """2: the user can mend it; 3: a run broke."""
-    spoken_by: int | None = None
-    """Of several processes of a run, so many, the first ones, say it; None: each one that meets it."""
-
-
-def launched() -> tuple[int, int, int]:
-    """Which of the processes that torchrun (or another launcher) started for a run this one is: its rank, how many they
-    are, and its rank on its machine; (0, 1, 0) where none did.
-
-    Raises:
-        MtlpruneError: environment variables that contradict each other, or do not say where the others are.
-    """
-    numbers = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": 0}
-    how = "torchrun sets it: begin the run by torchrun, or unset RANK and WORLD_SIZE to train with one process"
-    for name in numbers.keys() & os.environ.keys():
-        if not re.fullmatch("[0-9]{1,9}", os.environ[name]):
-            raise MtlpruneError(f"{name}: expected a whole number, found {os.environ[name]!r}; {how}")
-        numbers[name] = int(os.environ[name])
-    rank, size = numbers["RANK"], numbers["WORLD_SIZE"]
-    if rank >= size:
-        raise MtlpruneError(f"RANK: expected a number below WORLD_SIZE, which is {size}, found {rank}; {how}")
-    needed = ("RANK", "MASTER_ADDR", "MASTER_PORT") if size > 1 else ()
-    if missing := next((name for name in needed if not os.environ.get(name)), ""):
-        raise MtlpruneError(f"{missing}: expected one, as WORLD_SIZE is {size}, found none; {how}")
-    return rank, size, numbers["LOCAL_RANK"] if "LOCAL_RANK" in os.environ else rank
 
 
 def out_of_memory(error: BaseException) -> bool:

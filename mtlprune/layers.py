@@ -1,4 +1,4 @@
-"""The kinds of layers: what a value is, how it is checked, laid out in columns, and written as JSON.
+"""The kinds of layers: what a value is, how it is checked, and written as JSON.
 
 kind       a value                                                          such as
 tags       one label a word: tuple[str, ...]                                pos
@@ -13,7 +13,7 @@ A kind may name another layer: ``brackets:pos`` are brackets whose score leaves 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from mtlprune.errors import MtlpruneError
 
@@ -59,23 +59,12 @@ class Layer(NamedTuple):
 class Kind:
     """The interface of a kind of layer; as it stands, a layer of one label a word."""
 
-    columns: ClassVar[dict[str, str]] = {"tag": "text[]"}
-    """The columns a value is stored in: part → text or int, with one [] for each level of lists."""
-
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         """Yield contradictions in a value for a sentence of so many words; after the first, nothing may be asked."""
         if len(value) != words:
             yield f"expected one tag a word, found {len(value)} for {words} words"
         for place, tag in enumerate(value):
             yield from _wrong_label(tag, f"word {place}")
-
-    def to_columns(self, value: Any) -> tuple[Any, ...]:
-        """A cell for each of ``columns``."""
-        return (value,)
-
-    def from_columns(self, *cells: Any) -> Any:
-        """The reverse of to_columns; lists in the cells are tuples."""
-        return cells[0]
 
     def to_json(self, value: Any) -> Any:
         """Lists, numbers and strings."""
@@ -93,8 +82,6 @@ class Kind:
 class SpansKind(Kind):
     """Flat spans; brackets share all but the check."""
 
-    columns = {"start": "int[]", "end": "int[]", "label": "text[]"}
-
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         before = None
         for span in value:
@@ -105,12 +92,6 @@ class SpansKind(Kind):
                     f"{before.end}; entities are flat and in order"
                 )
             before = span
-
-    def to_columns(self, value: Any) -> tuple[Any, ...]:
-        return [span.start for span in value], [span.end for span in value], [span.label for span in value]
-
-    def from_columns(self, *cells: Any) -> Any:
-        return tuple(map(Span, *cells))
 
     def to_json(self, value: Any) -> Any:
         return [list(span) for span in value]
@@ -126,8 +107,6 @@ class SpansKind(Kind):
 class TreeKind(Kind):
     """Heads and relations."""
 
-    columns = {"head": "int[]", "relation": "text[]"}
-
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         heads, relations = value
         if len(heads) != words or len(relations) != words:
@@ -141,12 +120,6 @@ class TreeKind(Kind):
             yield "no word has head 0; a tree needs a root"
         if cycle := find_cycle(heads):
             yield "the heads run in a circle: " + " → ".join(map(str, [*cycle, cycle[0]]))
-
-    def to_columns(self, value: Any) -> tuple[Any, ...]:
-        return tuple(value)
-
-    def from_columns(self, *cells: Any) -> Any:
-        return Dependencies(*cells)
 
     def to_json(self, value: Any) -> Any:
         return {"heads": list(value.heads), "relations": list(value.relations)}
@@ -185,11 +158,6 @@ class BracketsKind(SpansKind):
 class FramesKind(Kind):
     """Predicates with their arguments."""
 
-    columns = {
-        "index": "int[]", "roleset": "text[]", "lemma": "text[]", "start": "int[][]", "end": "int[][]",
-        "label": "text[][]",
-    }  # fmt: skip
-
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         before = -1
         for predicate in value:
@@ -203,15 +171,6 @@ class FramesKind(Kind):
             before = predicate.index
             for span in predicate.arguments:
                 yield from _wrong_span(span, words)
-
-    def to_columns(self, value: Any) -> tuple[Any, ...]:
-        names = ([p.index for p in value], [p.roleset for p in value], [p.lemma for p in value])
-        return *names, *([[span[part] for span in p.arguments] for p in value] for part in range(3))
-
-    def from_columns(self, *cells: Any) -> Any:
-        indices, rolesets, lemmas, *spans = cells
-        arguments = (tuple(map(Span, *cut)) for cut in zip(*spans, strict=True))
-        return tuple(map(Predicate, indices, rolesets, arguments, lemmas))
 
     def to_json(self, value: Any) -> Any:
         return [{**p._asdict(), "arguments": [list(span) for span in p.arguments]} for p in value]

@@ -27,7 +27,7 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
-from mtlprune.tasks.base import Target, Term, summed
+from mtlprune.tasks.base import Target
 from mtlprune.tasks.con import LONGEST
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ EVALUATION_SENTENCES = 128
 EVALUATION_PIECES = 8192
 
 
-Decode = Callable[[str, Encoded, "list[int] | None", "dict[str, Tensor]"], list[Term]]
-"""A task's name, a batch, the sentences that have its layer (None: all) and their targets → terms of its loss."""
+Decode = Callable[[str, Encoded, "list[int] | None", "dict[str, Tensor]"], Tensor]
+"""A task's name, a batch, the sentences that have its layer (None: all) and their targets → its loss."""
 
 
 @dataclass
@@ -70,6 +70,11 @@ class MultiTaskModel(nn.Module):
         vars(encoder.transformer).pop("save_pretrained", None)
         if gates:
             vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
+
+    def __repr__(self) -> str:
+        places = self.encoder.places
+        size = f"{places.layers} layers of {places.heads} heads"
+        return f"MultiTaskModel({', '.join(self.tasks)}; {self.encoder.transformer.config.model_type}, {size})"
 
     @classmethod
     def build(
@@ -177,28 +182,22 @@ class MultiTaskModel(nn.Module):
         there_too = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
         return Batch(there_too, joined, len(pieces), sum(batch.sizes))
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss of every task that has targets in the batch."""
-        return {name: summed(terms) for name, terms in self.terms(batch).items()}
-
-    def terms(self, batch: Batch, decode: Decode | None = None) -> dict[str, list[Term]]:
-        """One encoding, the terms of the loss of every task that has targets in the batch.
+    def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
+        """One encoding, the loss of every task that has targets in the batch.
 
         Args:
-            decode: computes them; `decode_terms`, if not given.
+            decode: computes a task's loss; `decoder_loss`, if not given.
         """
-        predictions = {}
+        losses = {}
         for encoded, names in self.encodings(batch.pieces, list(batch.targets)):
             for name in names:
-                predictions[name] = (decode or self.decode_terms)(name, encoded, *batch.targets[name])
-        return {name: predictions[name] for name in batch.targets}
+                losses[name] = (decode or self.decoder_loss)(name, encoded, *batch.targets[name])
+        return {name: losses[name] for name in batch.targets}
 
-    def decode_terms(
-        self, name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]
-    ) -> list[Term]:
-        """The terms of one task's loss, as its decoder has them."""
-        terms: list[Term] = self.tasks[name].terms(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
-        return terms
+    def decoder_loss(self, name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Tensor:
+        """The loss of one task, as its decoder has it."""
+        loss: Tensor = self.tasks[name].loss(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+        return loss
 
     def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:
         """Encode a batch once for all tasks named, or once for each where each has its own gates."""

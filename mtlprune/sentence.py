@@ -54,6 +54,10 @@ class Sentence:
     def __len__(self) -> int:
         return len(self.words)
 
+    def __repr__(self) -> str:
+        text = " ".join(self.words)
+        return f"Sentence({self.id!r}, {text if len(text) <= 60 else text[:59] + '…'!r}, {', '.join(self.layers())})"
+
     def _repr_html_(self) -> str:
         """A table for notebooks: a row a word, a column for each layer that is known."""
         kinds = self.kinds()

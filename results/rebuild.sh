@@ -14,15 +14,15 @@ mtlprune table "$records:none-???-?,none-mtl5-?" --split test --margin 1.0 --out
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,random-*" --out "$out/ewt5-minilm/pruning.md"
 
 # Which heads do tasks claim
-mtlprune claims "$records:gates-*" --out "$out/gates/overlap" > /dev/null
+mtlprune claims "$records:gates-*" --palette rgb --format png --out "$out/gates/overlap" > /dev/null
 for kind in frozen stable; do # studies of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
+    rm -r "$out/claims/$kind/maps" # one a run
 done
 if [ -d results/claims/cross ]; then # its runs are gone, so it is shown again from its tables (see results/claims/cross.py)
     mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png,svg
 fi
-mtlprune maps "$records:gates-*" --out "$out/gates/maps" --format png --palette rgb
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
         --format "$(test $format = md && echo markdown || echo json)" --out "$out/gates/scores.$format"
@@ -126,5 +126,5 @@ set --
 for folder in claims/stable claims/cross claims/gradients treatments/test smoothing dissection/tasks syntax/runs degeneration heads; do
     if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
 done
-if [ -f "$out/probes/probes.json" ]; then set -- "$@" --probes "$out/probes"; fi
+if [ -f "$out/probes/probes.json" ]; then set -- "$@" --analyses "$out/probes"; fi
 mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"

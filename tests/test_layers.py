@@ -17,9 +17,7 @@ from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
 from mtlprune.corpora.tables import fingerprint
 from mtlprune.evaluation.baselines import Majority
 from mtlprune.evaluation.scores import count, score
-from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS, Layer
-from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence, SentenceError, Span, declared
 from mtlprune.statistics.significance import count_labels
 
@@ -113,14 +111,6 @@ def test_json_writes_the_five_as_ever_and_others_with_their_kind(sentence: Sente
     check_sentence(tree)
     assert from_json(tree) == doubled(sentence)
     assert from_json(tree | {"comment": "of another tool", "odd": {"kind": 1}}) == doubled(sentence)
-
-
-@pytest.mark.parametrize("layer", [{"kind": "span", "value": []}, {"kind": "spans", "value": [[0, 9, "X"]]}])
-def test_json_that_is_wrong(tmp_path: Path, layer: object) -> None:
-    (tmp_path / "predictions").mkdir()
-    (tmp_path / "predictions" / "dev.jsonl").write_text(json.dumps(to_json(two()) | {"chunk": layer}) + "\n")
-    with pytest.raises(RunError, match=r"line 1: .*in chunk: "):
-        RunFolder(tmp_path).read_predictions("dev")
 
 
 @given(corpora())

@@ -40,6 +40,7 @@ def test_the_notebook_runs_and_shows_what_is_committed() -> None:
 
 def test_every_public_name_is_there_and_no_other() -> None:
     assert {name for name in mtlprune.__all__ if getattr(mtlprune, name) is not None} == set(mtlprune.__all__)
+    assert set(dir(mtlprune)) == {*mtlprune.__all__, "__version__"}
     with pytest.raises(AttributeError, match="no attribute 'tables'"):
         mtlprune.tables  # noqa: B018
 

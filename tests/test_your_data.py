@@ -94,7 +94,7 @@ def test_a_treebank_of_another_language(place: Path, mtlprune: Call, follow: Cal
 
 
 def test_names_then_both_then_layers_of_ones_own(place: Path, mtlprune: Call, follow: Callable[[str], str]) -> None:
-    [build] = re.findall(r"^    mtlprune (data build conllu .*)$", PAGE, re.M)
+    [build] = re.findall(r"^    mtlprune (data build --train .*)$", PAGE, re.M)
     mtlprune(*build.split(), "--overwrite").done()
     assert "eng.train: column ner is written in IOB1 and was converted" in follow("A CoNLL-2003-like file: NER")
     names = load_corpus(place / "data/names")["dev"]

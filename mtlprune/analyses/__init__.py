@@ -2,21 +2,10 @@
 
 from mtlprune.io.plugins import Registry
 
-_OURS = {
-    "gradients": "gradients",
-    "smoothing": "smoothing",
-    "dissect": "dissection",
-    "syntax": "syntax",
-    "degeneration": "degeneration",
-    "breaks": "breaks",
-    "cross": "cross",
-    "treatments": "treatments",
-    "claims": "claims",
-    "probe": "probes",
-}
-"""Command of ``mtlprune analyze`` → package here whose ANALYSIS is a record, in the order of display."""
-ANALYSES = Registry(_OURS, "mtlprune.analyses", lambda point: point.name)
-"""The same with those of installed packages, whose entry point is a package such as those here; command and name are
-the entry point's."""
-COMMANDS = {"claims", "probe"}
-"""Those of them that are no command of ``mtlprune analyze`` but one by itself: ``mtlprune claims``."""
+_OURS = (
+    *("probes", "gradients", "cross", "treatments", "claims", "head", "heads"),
+    *("smoothing", "dissection", "syntax", "degeneration"),
+)
+ANALYSES = Registry({name: name for name in _OURS}, "mtlprune.analyses", lambda point: point.name)
+"""Names of the packages here whose ANALYSIS is a record, in the order of display, and of those of installed packages,
+whose entry point is a package such as those here."""

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.analyses import ANALYSES, COMMANDS
+from mtlprune.analyses import ANALYSES
 from mtlprune.io.block import Block
 from mtlprune.io.plugins import PluginError, described
 
@@ -62,13 +62,14 @@ class Request:
     """A request to an analysis.
 
     Attributes:
-        names: run folders and encoders; or logs.
-        corpus, split, sentences: what encoders read; ``sentences`` None for all.
+        names: run folders and encoders.
+        corpus, split, sentences: what encoders read; Path() where no corpus is named, ``sentences`` None for all.
         claims: runs with gates, for groups of heads.
         options: of the analysis.
         seed: of samples and permutations.
         device: where encoders run.
-        on_status, on_batch: told of each encoder, called after each batch.
+        on_status: called with what is under way, and with how many steps it has, where that is known.
+        on_batch: called after each batch with the number of steps, if it is not 1.
     """
 
     names: Sequence[str]
@@ -79,8 +80,8 @@ class Request:
     claims: Sequence[Path] = ()
     seed: int = 0
     device: str = "cpu"
-    on_status: Callable[[str], None] = lambda words: None
-    on_batch: Callable[[], None] = lambda: None
+    on_status: Callable[..., None] = lambda words, total=None: None
+    on_batch: Callable[..., None] = lambda steps=1: None
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "decoders" (of runs only, each for its own tasks), "claims" (also runs with gates),
-            "runs" (runs with gates only), "scores" (scored runs or records of them), "logs" (files of JSON lines with a
-            step, or folders of them).
+            splits, not of one), "sentences" (a few of a corpus, which need not be named), "decoders" (of runs only,
+            each for its own tasks), "claims" (also runs with gates), "runs" (runs with gates only), "results" (also
+            folders of other analyses), "scores" (scored runs or records of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.
@@ -124,9 +125,8 @@ class Analysis:
 
 def find(name: str) -> Analysis:
     """The record of an analysis, by its name."""
-    package = _package(name)
     try:
-        analysis: Analysis = import_module(package).ANALYSIS
+        analysis: Analysis = import_module(_package(name)).ANALYSIS
     except BaseException as error:  # also sys.exit
         if name not in ANALYSES.added or isinstance(error, KeyboardInterrupt):
             raise
@@ -138,7 +138,7 @@ def find(name: str) -> Analysis:
 def usable() -> list[Analysis]:
     """The records of all analyses but those of installed packages that cannot be imported, of which a warning tells."""
     records = []
-    for name in ANALYSES.values():
+    for name in ANALYSES:
         try:
             records.append(find(name))
         except PluginError as error:
@@ -148,8 +148,7 @@ def usable() -> list[Analysis]:
 
 def _package(name: str) -> str:
     """Where the package of an analysis is."""
-    ours = name in ANALYSES.ours.values()
-    return f"mtlprune.analyses.{name}" if ours else ANALYSES.added[name].value
+    return f"mtlprune.analyses.{name}" if name in ANALYSES.ours else ANALYSES.added[name].value
 
 
 def read(folder: Path, name: str) -> Result:
@@ -163,8 +162,7 @@ def read(folder: Path, name: str) -> Result:
     path = Path(folder) / f"{name}.json"
     if path.is_file():
         return read_result(path)
-    command = next(command for command, package in ANALYSES.items() if package == name)
-    command = command if command in COMMANDS else f"analyze {command}"
+    command = name if name == "claims" else f"analyze {name}"
     if (path.parent / "config.yaml").is_file():
         raise ResultError(f"{folder} is a run; name the folder of its results, that `mtlprune {command}` made (--out)")
     raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
@@ -174,7 +172,7 @@ def results_in(folder: Path) -> dict[str, Result]:
     """Every Result in a folder, by the name of its analysis. Raises ResultError: a damaged one, or none."""
     from mtlprune.runs.results import ResultError
 
-    results = {name: read(folder, name) for name in ANALYSES.values() if (Path(folder) / f"{name}.json").is_file()}
+    results = {name: read(folder, name) for name in ANALYSES if (Path(folder) / f"{name}.json").is_file()}
     if not results:
         raise ResultError(
             f"{folder} holds no Result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "

@@ -293,7 +293,8 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     refused: list[str] = []
     parts: list[Part] = []
     for subject in reading.subjects(request.device):
-        request.on_status(f"{subject.label}, seed {subject.seed}")
+        number = 1 + [source.name for source in reading.sources].index(subject.name)
+        request.on_status(f"{subject.label}, seed {subject.seed} ({number} of {len(reading.sources)}), batch")
         measured = one(subject)
         if isinstance(measured, str):
             refused.append(f"{subject.name}: {measured}")

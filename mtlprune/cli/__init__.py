@@ -6,49 +6,51 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from mtlprune.cli.console import exit_code, is_spoken, sentence
+from mtlprune.cli.console import exit_code, sentence
 
-ADVANCED = "Advanced"
+ADVANCED = "Further commands"
 COMMANDS = {
     "Commands": {
-        "quickstart": "The main job on generated sentences; ends with a page.",
+        "quickstart": "A comparison on generated sentences, in a few minutes.",
+        "compare": "Tasks alone and together, and the heads they claim; ends with a page.",
         "data": "Bring your own files; build, check, show and export corpora.",
-        "check": "What a run would need, and whether all fits.",
-        "train": "Train a run, or go on with it.",
+        "train": "Train a run, or go on with it; --dry-run says what it costs.",
         "sweep": "Run what is missing of many runs, or show where they stand.",
-        "evaluate": "Score a run on a split.",
+        "evaluate": "Score runs on a split.",
         "predict": "Annotate sentences with every task of a run.",
-        "runs": "Studies: many runs in two files, without weights.",
         "table": "Compare runs, with tests over sentences.",
-        "report": "One HTML page of everything.",
-        "maps": "Pictures of the heads that runs claim.",
         "claims": "Do tasks claim the same heads, and would other seeds?",
-        "probe": "What every head knows, without training.",
-        "heads": "A table of all heads.",
-        "head": "One head, and its attention in sentences.",
-        "analyze": "Further analyses on the same heads.",
-        "prune": "Take closed heads out of a run's encoder.",
-        "export": "A run's encoder for plain Hugging Face transformers.",
+        "report": "One HTML page of everything.",
+        "analyze": "What heads know and do: probes, gradients, cross, ...; one head, or all.",
+        "export": "For plain Hugging Face transformers, or without closed heads.",
     },
-    ADVANCED: {"pretrain": "Pretrain a masked language model, watched.", "bench": "Speed and memory on this machine."},
+    ADVANCED: {
+        "runs": "Studies: many runs in a few files, without weights.",
+        "bench": "Speed and memory on this machine.",
+    },
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
-that in FILES; claims follows from the record of its analysis alone."""
-FILES = {
-    "table": "show",
-    "maps": "show",
-    "report": "show",
-    "runs": "show",
-    "evaluate": "predict",
-    "export": "predict",
-    "heads": "head",
-    "prune": "head",
-    "pretrain": "train",
-}
+that in FILES."""
+FILES = {"table": "show", "report": "show", "runs": "show"}
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 """Whole names of options at any width, and paragraphs wrapped as one."""
+
+
+class FoldedCommand(TyperCommand):
+    """A command whose help lists arguments, options, and options that few need apart from each other."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for part in self.get_params(ctx):
+            usual = "Arguments" if part.param_type_name == "argument" else "Options"
+            if (record := part.get_help_record(ctx)) is not None:
+                panels.setdefault(getattr(part, "rich_help_panel", None) or usual, []).append(record)
+        for title, records in panels.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 class CommandGroup(TyperGroup):
@@ -64,8 +66,6 @@ class CommandGroup(TyperGroup):
 
     def load(self, name: str) -> Any:
         """The function of a command, or the app of several."""
-        if name == "claims":
-            return import_module("mtlprune.cli.analyze").of_record(name)
         module = import_module(f"mtlprune.cli.{FILES.get(name, name)}")
         return getattr(module, "app", None) or getattr(module, name)
 
@@ -73,9 +73,10 @@ class CommandGroup(TyperGroup):
         if cmd_name in self.commands and self.commands[cmd_name] is None:
             command, holder = self.load(cmd_name), typer.Typer(**PLAIN)
             if isinstance(command, typer.Typer):
-                holder.add_typer(command, name=cmd_name, help=COMMANDS["Commands"][cmd_name])
+                line = next(lines[cmd_name] for lines in self.panels().values() if cmd_name in lines)
+                holder.add_typer(command, name=cmd_name, help=line)
             else:
-                holder.command(cmd_name)(command)
+                holder.command(cmd_name, cls=FoldedCommand)(command)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
 
@@ -85,7 +86,8 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(list(commands.items()))
 
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Which attention heads does each task claim?", **PLAIN)
+QUESTION = "Which attention heads does each task claim?"
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PLAIN, "add_completion": True})
 
 
 def _show_version(wanted: bool) -> None:
@@ -116,6 +118,5 @@ def main() -> None:
         code = exit_code(error)
         if code is None:
             raise
-        if is_spoken(error):
-            print(f"mtlprune: {sentence(error)}", file=sys.stderr)
+        print(f"mtlprune: {sentence(error)}", file=sys.stderr)
         sys.exit(code)

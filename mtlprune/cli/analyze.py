@@ -1,179 +1,190 @@
-"""mtlprune analyze: analyses of the same heads. A command follows from the record of its analysis."""
+"""mtlprune analyze: analyses of the same heads, each by its record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.analyses import ANALYSES, COMMANDS
-from mtlprune.analyses.analysis import Analysis, Request, find, results_in
-from mtlprune.cli import ADVANCED, PLAIN, CommandGroup
+from mtlprune.analyses import ANALYSES
+from mtlprune.analyses.analysis import Analysis, Request, find, read, results_in
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import FontSize, Title, Width, chosen_formats, console, say, seen_from_here, with_parameters
-from mtlprune.io.files import make_room
+from mtlprune.cli.console import ADVANCED, Device, Width, chosen_formats, console, paper_style, say, seen_from_here
+from mtlprune.io.block import Block, explanations
+from mtlprune.io.files import RunError, make_room
 from mtlprune.io.plugins import PluginError
 
-Names = Annotated[list[str], typer.Argument(metavar="RUN_OR_ENCODER", help="Run folders, encoder names or folders.")]
-Logs = Annotated[list[str], typer.Argument(metavar="FILE", help="Logs (*.jsonl with step), or folders of them.")]
-Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Run folders with gates, or sweeps.")]
-Scored = Annotated[list[str], typer.Argument(metavar="RUN", help="Scored runs, sweeps or studies.")]
-ScoredOn = Annotated[str, typer.Option(help="That runs are scored on.")]
-Corpus = Annotated[Path, typer.Option(help="Folder of a corpus.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="For json, Markdown, parquet and figures.")]
-AlsoOut = Annotated[Path | None, typer.Option(metavar="DIR", help="Also write json, Markdown, tables, figures.")]
-Split = Annotated[str, typer.Option(help="Of the corpus.")]
-Sentences = Annotated[int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")]
-Claims = Annotated[
-    list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates, for groups of heads. Repeatable.")
+if TYPE_CHECKING:
+    from mtlprune.figures.charts import Style
+    from mtlprune.runs.results import Result
+
+FORMATS = ("png", "svg", "pdf", "tex")
+SETTING = re.compile(r"[a-z_]+=")
+
+Formats = Annotated[
+    str,
+    typer.Option(
+        "--format", help="Of figures png, svg, pdf, of tables tex, with commas between.", rich_help_panel=ADVANCED
+    ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
-SEED = Annotated[int, typer.Option(min=0, help="Of samples and permutations.")]
-NEEDED: dict[str, dict[str, tuple[Any, Any]]] = {
-    "encoders": {
-        "names": (Names, ...),
-        "corpus": (Corpus, ...),
-        "out": (Out, ...),
-        "split": (Split, "dev"),
-        "sentences": (Sentences, None),
-    },
-    "claims": {"claims": (Claims, None)},
-    "runs": {"names": (Runs, ...), "out": (AlsoOut, None)},
-    "scores": {"names": (Scored, ...), "out": (AlsoOut, None), "split": (ScoredOn, "test")},
-    "logs": {"names": (Logs, ...), "out": (AlsoOut, None)},
-}
-"""Need of an analysis → parameters, their types and defaults."""
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="For json, Markdown, tables and figures.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of samples and permutations.", rich_help_panel=ADVANCED)]
 
 
-class Analyses(CommandGroup):
-    """Those of ANALYSES that are no command by themselves, and ``show``."""
-
-    def panels(self) -> dict[str, dict[str, str]]:
-
-        def question(package: str) -> str:
-            try:
-                return find(package).question
-            except PluginError as error:
-                return str(error)
-
-        lines = {name: question(package) for name, package in ANALYSES.items() if name not in COMMANDS}
-        further = {name: lines.pop(name) for name in ("dissect", "breaks")}
-        return {"Commands": lines | {"show": "Draw what an analysis found once more, for a paper."}, ADVANCED: further}
-
-    def load(self, name: str) -> Any:
-        return show if name == "show" else of_record(name)
-
-
-app = typer.Typer(cls=Analyses, no_args_is_help=True, **PLAIN)
-
-
-@app.callback()
-def analyze() -> None:
-    """Gradients on heads, other tasks' heads closed, treatments, over-smoothing, syntactic attention, degeneration."""
-
-
-def of_record(name: str) -> Callable[..., None]:
-    """The function of a command that follows from the record of an analysis."""
-    analysis = find(ANALYSES[name])
-    return with_parameters(partial(run, analysis), parameters_of(name), analysis.help)
-
-
-def parameters_of(name: str) -> dict[str, tuple[Any, Any]]:
-    """Its options → their types and defaults (...: none)."""
-    analysis = find(ANALYSES[name])
-    parameters = {key: kind for need, kinds in NEEDED.items() if need in analysis.needs for key, kind in kinds.items()}
-    if "splits" in analysis.needs:
-        del parameters["split"], parameters["sentences"]
-    parameters |= {key: (_option(field), field.default) for key, field in analysis.options.model_fields.items()}
-    return parameters | {"seed": (SEED, 0)} | ({"device": (Device, "cpu")} if "encoders" in analysis.needs else {})
+def analyze(
+    name: Annotated[str | None, typer.Argument(help="Of an analysis below, or show.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN_OR_ENCODER|KEY=VALUE", help="What is read, and settings of the analysis."),
+    ] = None,
+    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a corpus.")] = None,
+    out: Out = None,
+    split: Annotated[str | None, typer.Option(help="Of the corpus (dev), or that runs are scored on (test).")] = None,
+    sentences: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")
+    ] = None,
+    claims: Annotated[
+        list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates, for groups of heads. Repeatable.")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = None,
+    format_: Formats = "png,svg,tex",
+    width: Width = None,
+) -> None:
+    style, formats = paper_style(width), chosen_formats(format_, FORMATS)
+    if name is None:
+        say(_listed())
+    elif not words:
+        say(described(_found(name)))
+    elif name == "show":
+        _show(results_in(_folder(words)), out or _folder(words), formats, style)
+    else:
+        given = {"corpus": corpus, "split": split, "sentences": sentences, "claims": claims, "device": device}
+        analysis, settings = _found(name), [word for word in words if SETTING.match(word) and not Path(word).exists()]
+        names, options = [word for word in words if word not in settings], _options(analysis, settings)
+        run(analysis, names, options, {key: value for key, value in given.items() if value is not None}, out, seed)
+        if out is not None:
+            _show({name: read(out, name)}, out, formats, style)
 
 
-def _option(field: Any) -> Any:
-    """A field of an analysis's own settings as an option."""
-    bounds = {
-        bound: getattr(limit, key)
-        for limit in field.metadata
-        for key, bound in (("ge", "min"), ("le", "max"))
-        if hasattr(limit, key)
+def _listed() -> str:
+    """A line for each analysis."""
+    lines = []
+    for name in ANALYSES:
+        try:
+            lines.append(f"{name:<14}{find(name).question}")
+        except PluginError as error:
+            lines.append(f"{name:<14}{error}")
+    return "\n".join([*lines, f"{'show':<14}Draw what an analysis wrote once more, for a paper: analyze show DIR."])
+
+
+analyze.__doc__ = f"""Measure heads, encoders and runs, write tables and figures into --out, and say what they show.
+
+`mtlprune analyze NAME` alone describes an analysis and lists its settings, which are given as KEY=VALUE.
+
+\b
+{_listed()}
+"""
+
+
+def described(analysis: Analysis) -> str:
+    """The help of an analysis: what it does, the options that it takes, and its settings with their defaults."""
+    lines = [re.sub(r"\n +", "\n", analysis.help), "", "Options: " + ", ".join(f"--{one}" for one in taken(analysis))]
+    about, fields = explanations(analysis.options), analysis.options.model_fields
+    lines += ["", "Settings:"] if fields else []
+    for name, field in fields.items():
+        usual = "needed" if field.is_required() else "" if field.default in (None, []) else f"{field.default}"
+        lines.append(f"  {name}={usual.lower() if isinstance(field.default, bool) else usual}\n      {about[name]}")
+    return "\n".join(lines)
+
+
+def taken(analysis: Analysis) -> list[str]:
+    """The options that have an effect on what an analysis measures."""
+    needs = analysis.needs
+    one_split = needs & {"sentences", "scores"} or ("encoders" in needs and "splits" not in needs)
+    options = {
+        "corpus": needs & {"encoders", "sentences"},
+        "split": one_split,
+        "sentences": one_split and "scores" not in needs,
+        "claims": "claims" in needs,
+        "device": "encoders" in needs,
+        "seed": "sentences" not in needs,
     }
-    option: Any = typer.Option
-    return Annotated[field.annotation, option(help=field.description, **bounds)]
+    return [name for name, has_effect in options.items() if has_effect]
+
+
+def _found(name: str) -> Analysis:
+    if name not in ANALYSES:
+        raise RunError(f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}")
+    return find(name)
+
+
+def _options(analysis: Analysis, settings: Sequence[str]) -> Block:
+    """The settings of an analysis from KEY=VALUE. Raises ConfigError."""
+    if not settings and not any(field.is_required() for field in analysis.options.model_fields.values()):
+        return analysis.options()
+
+    from mtlprune.config import apply_override
+    from mtlprune.config.config import validated  # loads torch
+
+    tree: dict[str, Any] = {}
+    for setting in settings:
+        apply_override(tree, setting)
+    return validated(analysis.options, tree, f"analyze {analysis.name}", settings)
 
 
 def run(
-    analysis: Analysis,
-    *,
-    names: list[str],
-    out: Path | None,
-    corpus: Path | None = None,
-    claims: list[Path] | None = None,
-    **values: Any,
+    analysis: Analysis, names: Sequence[str], options: Block, given: dict[str, Any], out: Path | None, seed: int = 0
 ) -> None:
-    """Measure, write the Result, its Markdown and figures into ``out``, and say what was found; without ``out`` say
-    all of the Markdown. Of runs with gates all of it is said anyway, and the tables are written as LaTeX too.
+    """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
 
     Args:
-        values: the rest of a Request, and the analysis's own settings.
+        names: runs and encoders.
+        given: options that were given, of those that a Request has.
     """
-    check_corpora(corpus)
+    if without := [option for option in given if option not in taken(analysis)]:
+        raise RunError(f"analyze {analysis.name}: --{without[0]} has no effect; leave it out")
+    corpus = given.setdefault("corpus", Path())
+    if corpus == Path() and "encoders" in analysis.needs:
+        raise RunError(f"analyze {analysis.name}: expected --corpus DIR, whose sentences are read")
+    check_corpora(None if corpus == Path() else corpus)
 
     from mtlprune.cli.display import counted
-    from mtlprune.reports.analyses import markdown, write_shown
-    from mtlprune.runs.results import read_result, write_result
+    from mtlprune.reports.analyses import markdown
+    from mtlprune.runs.results import write_result
     from mtlprune.sweeps.folder import expanded
 
+    gated = "gates.jsonl" if "runs" in analysis.needs else ""
     if out is not None:
         make_room(out)
-    own = {key: values.pop(key) for key in analysis.options.model_fields if key in values}
-    terminal = console()
-    gated = "runs" in analysis.needs
-    if "logs" not in analysis.needs:
-        names = [str(name) for name in expanded(seen_from_here(names), having="gates.jsonl" if gated else "")]
     with counted() as (on_status, on_batch):
-        request = Request(
-            names,
-            corpus or Path(),
-            analysis.options(**own),
-            claims=[Path(one) for one in expanded(seen_from_here(claims), having="gates.jsonl")],
-            on_status=on_status,
-            on_batch=on_batch,
-            **values,
-        )
+        given["claims"] = [Path(one) for one in expanded(seen_from_here(given.get("claims")), having="gates.jsonl")]
+        given.setdefault("split", "test" if "scores" in analysis.needs else "dev")
+        names = [str(name) for name in expanded(seen_from_here(names), having=gated)]
+        request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given)
         result = analysis.measure(request)
-        if out is not None:
-            write_result(out, result)
-    if out is not None:
-        if not gated:
-            result = read_result(out / f"{analysis.name}.json")  # with the digits that are stored
-        write_shown(analysis, result, out, ("png", "svg", *(("tex",) if gated else ())))
-    if out is None or gated:
+    if out is None:
         say(markdown(analysis, result), nl=False)
         return
-    terminal.print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)
-    terminal.print(f"written: {out}", soft_wrap=True)
+    write_result(out, result)
+    result = read(out, analysis.name)  # with the digits that are stored
+    console().print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)
 
 
-def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="That an analysis wrote.")],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For the figures (DIR itself, if not given).")] = None,
-    formats: Annotated[str, typer.Option("--format", help="png, svg, pdf, with commas between.")] = "pdf",
-    width: Width = None,
-    font_size: FontSize = 11,
-    title: Title = True,
-) -> None:
-    """Figures ANALYSIS-FIGURE and ANALYSIS.md of every Result in a folder, without measuring anything again.
+def _folder(words: Sequence[str]) -> Path:
+    if len(words) != 1:
+        raise RunError(f"analyze show: expected one folder that an analysis wrote, found {len(words)}")
+    return Path(words[0])
 
-    With --width and --font-size words keep their size and panels give way, so that a figure fits the column of a paper.
-    """
-    from mtlprune.figures.charts import FORMATS, Style
+
+def _show(results: dict[str, Result], out: Path, formats: Sequence[str], style: Style) -> None:
+    """Write figures and Markdown of Results, without measuring anything again."""
     from mtlprune.reports.analyses import write_shown
 
-    asked = chosen_formats(formats, FORMATS)
-    results = results_in(folder)
-    make_room(out or folder)
+    make_room(out)
     for name, result in results.items():
-        write_shown(find(name), result, out or folder, asked, Style(width, font_size, title))
-    say(f"written: {out or folder}")
+        write_shown(find(name), result, out, formats, style)
+    say(f"written: {out}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.check import check_settings
+from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import Overrides, console, new_table
 from mtlprune.cli.display import counted
 from mtlprune.io.files import write_json
@@ -33,12 +33,11 @@ def bench(
     """
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"
-    check_settings(source, overrides or ())
-
     from mtlprune.config.config import load_config
     from mtlprune.training.benchmark import measure
 
     settings = load_config(source, overrides or [])
+    check_corpora(Path(settings.data.path))
     with counted(rounds * (batches + 1)) as (_, on_batch):
         result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
     console().print(_table(result, f"{settings.encoder.name} on {settings.data.path}"))

@@ -5,46 +5,57 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from inspect import Parameter, Signature
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.errors import MtlpruneError, launched, out_of_memory, printable, printable_lines, system_refusal
+from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines, system_refusal
 from mtlprune.io.files import from_here
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from mtlprune.figures.charts import Style
     from mtlprune.runs.folder import RunFolder
 
+PAPER_POINTS = 8
+"""Size of words in figures of a paper."""
+ADVANCED = "Further options"
+"""Panel of the help for options that few need."""
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
 ]
-RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder.")]
-Analyses = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="What mtlprune analyze wrote. Repeatable.")]
-Device = Annotated[str | None, typer.Option(help="Another device than the run's own.")]
-Width = Annotated[float | None, typer.Option(metavar="CM", min=1, help="Of each figure (as it comes, if not given).")]
-FontSize = Annotated[float, typer.Option(metavar="PT", min=4, help="Of words in figures.")]
-Title = Annotated[bool, typer.Option("--title/--no-title", help="Title and explanation above figures.")]
-Scale = Annotated[int, typer.Option(min=1, max=8, help="Pixels a unit of 1/96 inch, in PNG.")]
+Runs = Annotated[
+    list[str],
+    typer.Argument(metavar="RUNS", help="Runs, folders of seeds, sweeps (or SWEEP:CELLS), studies, or patterns."),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="The corpus with the gold labels, if not where the runs say.", rich_help_panel=ADVANCED
+    ),
+]
+Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, ...; the run's own, if not given.", rich_help_panel=ADVANCED)
+]
+Width = Annotated[
+    float | None,
+    typer.Option(
+        metavar="CM", min=1, help="For a column of a paper: so wide, without titles.", rich_help_panel=ADVANCED
+    ),
+]
 
 
-def with_parameters(call: Any, parameters: Mapping[str, tuple[Any, Any]], words: str) -> Any:
-    """A function with the signature and the help that make a command of it."""
-    call.__doc__, call.__annotations__ = words, {key: kind for key, (kind, _) in parameters.items()}
-    call.__signature__ = Signature(
-        [
-            Parameter(
-                key, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is ... else default, annotation=kind
-            )
-            for key, (kind, default) in parameters.items()
-        ]
-    )
-    return call
+def paper_style(width: float | None) -> Style:
+    """How figures look: as they come; or so many centimetres wide, words of 8 points, no titles, for a paper."""
+    from mtlprune.figures.charts import PLAIN, Style
+
+    return PLAIN if width is None else Style(width, PAPER_POINTS, title=False)
 
 
 def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
@@ -60,17 +71,31 @@ def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
     return [Path(from_here(str(run))) for run in runs or ()]
 
 
-def rank() -> int:
-    """Which of the processes that torchrun started this is; 0 where it started none. Raises MtlpruneError."""
-    return launched()[0]
+def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str] | None = None) -> list[RunFolder]:
+    """The runs that a command is given, as they were written: the one way in which commands read such an argument.
+
+    Args:
+        having: as of ``sweeps.folder.expanded``, as is ``left_out``.
+
+    Raises:
+        RunError: nothing is there, or something damaged.
+    """
+    from mtlprune.runs.folder import RunFolder
+    from mtlprune.sweeps.folder import expanded
+
+    return [RunFolder.existing(run) for run in expanded(runs, having, left_out)]
+
+
+def next_command(terminal: Console, *words: object) -> None:
+    """Say which command comes next, as it can be pasted."""
+    terminal.print(f"next: {shlex.join(['mtlprune', *map(str, words)])}", soft_wrap=True)
 
 
 def console(stderr: bool = False) -> Console:
-    """The terminal; into files and pipes, lines are as long as they need to be. Of several processes one speaks."""
+    """The terminal; into files and pipes, lines are as long as they need to be."""
     from mtlprune.cli.display import PlainConsole
 
-    quiet = rank() > 0
-    terminal = PlainConsole(stderr=stderr, highlight=False, markup=False, quiet=quiet)
+    terminal = PlainConsole(stderr=stderr, highlight=False, markup=False)
     if not terminal.is_terminal:
         terminal.width = 240
     return terminal
@@ -142,12 +167,6 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, MtlpruneError):
         return error.exit_code
     return MISTAKE if isinstance(error, OSError) or out_of_memory(error) or system_refusal(error) else None
-
-
-def is_spoken(error: BaseException) -> bool:
-    """True in the process that reports an error: what fails in all processes of a run is reported once."""
-    spoken_by = getattr(error, "spoken_by", None)
-    return spoken_by is None or rank() < spoken_by
 
 
 def sentence(error: BaseException) -> str:

@@ -1,18 +1,19 @@
-"""mtlprune data: build corpora, a command for each format and each corpus that we know; check, show, export."""
+"""mtlprune data: build corpora of anyone's files and of known sources; merge, check, show and export them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.console import console, new_table, with_parameters
+from mtlprune.cli.console import console, new_table
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, UnreadableSentence
+from mtlprune.corpora.formats import UnreadableSentence, whole_number
 from mtlprune.corpora.store import Corpus, check_free, load_corpus, save_corpus
 from mtlprune.corpora.tables import source_digest
 from mtlprune.layers import LAYERS, kind_of
@@ -24,43 +25,17 @@ if TYPE_CHECKING:
     from mtlprune.corpora.build import LeftOut
 
 Splits = Mapping[str, Iterable[Sentence]]
-Tell = Callable[[str], None]
+Built = tuple[Splits, dict[str, Any]]
+"""Sentences by split; and what corpus.json says of them, with the layers that are in two sets of labels, ``mixed``."""
 
-
-builders = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-Out = Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")]
-Sources = Annotated[Path, typer.Option(help="The raw files.")]
-Sentences = Annotated[int, typer.Option(min=0, help="Number of sentences.")]
-Name = Annotated[str | None, typer.Option(help="What the corpus is called; the folder's name, if not given.")]
-Licence = Annotated[str, typer.Option(help="Under which it may be shared.")]
-Shares = Annotated[str, typer.Option("--split", help="Percents of train, dev and test, where FILES are split.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of that split.")]
-Repair = Annotated[bool, typer.Option("--repair", help="As conlleval does: a tag that continues no entity opens one.")]
-
-
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable sentences, 1 % at most.")]
-SkipMost = Annotated[float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="--skip-bad, so many at most.")]
-Unread = Annotated[str, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.", show_default=False)]
-LEAVING: dict[str, tuple[Any, Any]] = {
-    "leave_out": (Unread, ""),
-    "skip_bad": (SkipBad, False),
-    "skip_most": (SkipMost, None),
-}
-
-
-@contextlib.contextmanager
-def leaving(leave_out: str, skip_bad: bool, skip_most: float | None) -> Iterator[LeftOut]:
-    """Yield what is not to be read. Raises CorpusError at an unreadable sentence, naming the option that helps."""
-    from mtlprune.corpora.build import LeftOut
-
-    most = 1.0 if skip_bad and skip_most is None else skip_most
-    try:
-        yield LeftOut([name.strip() for name in leave_out.split(",") if name.strip()], most)
-    except UnreadableSentence as error:
-        advice = "or leave out what cannot be read: --skip-bad" if most is None else "no place to go on is known"
-        raise CorpusError(f"{error}; {advice}") from error
+EXAMPLES = """\b
+Your own files (docs/your_data.md):
+  mtlprune data build --train train.conllu --dev dev.conllu --out data/mine
+  mtlprune data build --columns word,pos,_,ner all.txt --out data/names
+  mtlprune data build data/mine data/names --out data/both
+  mtlprune data check data/both
+"""
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXAMPLES)
 
 
 @contextlib.contextmanager
@@ -113,301 +88,243 @@ def remarks(corpus: Corpus, splits: Splits) -> list[str]:
     return [*oddities(splits), *(f"{split}, {line}" for line in lines if line)]
 
 
-# -- anyone's files ---------------------------------------------------------------------------------------------------
+# -- build -------------------------------------------------------------------------------------------------------------
 
 
-def _paths(split: str) -> Any:
-    words = f"Of {split}: a file, a folder or 'a*pattern'. Repeatable."
-    return Annotated[list[str] | None, typer.Option(metavar="FILE", help=words)]
-
-
-Together = typer.Argument(metavar="[FILE]...", help="To be split by chance.")
-FROM_FILES: dict[str, tuple[Any, Any]] = {
-    "files": (Annotated[list[str] | None, Together], None),
-    "out": (Out, ...),
-    **{split: (_paths(split), None) for split in ("train", "dev", "test")},
-    "split": (Shares, "80/10/10"),
-    "seed": (Seed, 1),
-    "name": (Name, None),
-    "licence": (Licence, "unknown"),
-    **LEAVING,
-    "overwrite": (Overwrite, False),
+_READING = frozenset({"train", "dev", "test", "split", "seed", "name", "licence", "leave_out", "skip_bad"})
+TAKES: dict[str, frozenset[str]] = {
+    "conllu": _READING | {"pos", "misc", "repair"},
+    "columns": _READING | {"columns", "repair"},
+    "brackets": _READING,
+    "propbank": _READING | {"columns", "repair"},
+    "jsonl": _READING,
+    "hf": _READING | {"columns", "repair"},
+    "merge": frozenset({"name"}),
+    "ewt5": frozenset(),
+    "ontonotes5": frozenset({"dep"}),
+    "grammar": frozenset({"train", "dev", "test", "seed"}),
 }
+"""Format, or known corpus → the options that say something of it."""
+FILES_HELP = "Files, folders or 'a*pattern', to be split by chance; or corpora to be merged. A format may come first."
 
 
-def from_files(name: str, short_help: str, **own: tuple[Any, Any]) -> Callable[[Any], Any]:
-    """Register a command that reads files: it is given a file, what it tells, skips and leaves unread, and its own
-    options, and yields sentences."""
-
-    def register(reader: Callable[..., Iterable[Sentence]]) -> Callable[..., Iterable[Sentence]]:
-        def command(**given: Any) -> None:
-            from mtlprune.corpora.build import Files, read_files
-
-            options, noted = {option: given[option] for option in own}, set[str]()
-            out, overwrite = given["out"], given["overwrite"]
-            apart = {split: given[split] or () for split in ("train", "dev", "test")}
-            files = Files(given["files"] or (), apart, given["split"], given["seed"])
-            left = leaving(**{option: given[option] for option in LEAVING})
-            with building(f"reading {name}", out, overwrite), left as left_out:
-
-                def note(path: Path, line: str) -> None:
-                    """Tell what a reader notes of a file, and of further files only what is new."""
-                    if (what := line.removeprefix(f"{path}: ")) not in noted:
-                        tell(line)
-                    noted.add(what)
-
-                def read(path: Path) -> Iterable[Sentence]:
-                    return reader(path, partial(note, path), left_out.skip, left_out.unread, **options)
-
-                splits, about = read_files(files, read, tell, left_out)
-                about |= {"name": given["name"] or out.name, "licence": given["licence"]}
-                store(splits, out, overwrite=overwrite, **about)
-
-        builders.command(name, short_help=short_help)(with_parameters(command, FROM_FILES | own, reader.__doc__ or ""))
-        return reader
-
-    return register
-
-
-@from_files(
-    "conllu",
-    "Universal Dependencies: tags and trees.",
-    pos=(Annotated[str, typer.Option(help="Tags: upos, xpos, or a feature such as Case.")], "upos"),
-    misc=(
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                metavar="KEY=LAYER",
-                help="What a key of MISC holds: name=ner, or KEY=NAME:spans, KEY=NAME:tags. Repeatable.",
-                show_default=False,
-            ),
-        ],
-        None,
-    ),
-    repair=(Repair, False),
-)
-def conllu(
-    path: Path,
-    tell: Tell,
-    skip: Skip | None,
-    unread: Container[str],
-    pos: str,
-    misc: list[str] | None,
-    repair: bool,
-) -> Iterable[Sentence]:
-    """Read CoNLL-U: dependency trees (dep), and tags (pos) from the column UPOS, XPOS or FEATS.
-
-    The other column of tags is kept as a layer of its own, upos or xpos, in the sentences where all words have one.
-    Columns of CoNLL-U Plus are known by their names; further ones are read as keys of MISC.
-    """
-    from mtlprune.corpora.formats.conllu import parse_misc, read_conllu
-
-    tagged = pos == "upos" or "pos" in unread
-    for sentence in read_conllu(path, pos, True, parse_misc(misc or ()), repair, tell, skip, unread):
-        tagged = tagged or bool(set(sentence.pos or "-") - {"-"})
-        yield sentence
-    if not tagged:
-        raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
-
-
-Columns = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMES",
-        help="What each column holds: word, pos, ner, con, srl, head and relation, lemma, _ for none of these, or "
-        "NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); last, ... for columns "
-        "that not every line has.",
-        show_default=False,
-    ),
-]
-
-
-@from_files("columns", "Any CoNLL-like file: a word a line.", columns=(Columns, None), repair=(Repair, False))
-def columns(
-    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], columns: str | None, repair: bool
-) -> Iterable[Sentence]:
-    """Read columns between tabs or blanks, sentences between empty lines.
-
-    Tabs separate where most lines have one, else blanks; any other space belongs to a word. Entities may be written in
-    IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES, BILOU or brackets with stars; the reader recognises which, and says so.
-    """
-    from mtlprune.corpora.formats.columns import parse_columns, read_columns
-
-    if columns is None:
-        raise CorpusError("--columns is missing; say what each column of the files holds: --columns word,pos,_,ner")
-    return read_columns(path, parse_columns(columns), repair, tell, skip, unread)
-
-
-@from_files(
-    "brackets",
-    "Trees in brackets: the Penn Treebank and the like.",
-    functions=(Annotated[bool, typer.Option("--functions", help="Keep NP-SBJ-1; NP, if not given.")], False),
-    escaped=(Annotated[bool, typer.Option("--escaped", help="Leave -LRB-, …, \\/ and \\* in words.")], False),
-)
-def brackets(
-    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], functions: bool, escaped: bool
-) -> Iterable[Sentence]:
-    """Read bracketed trees: constituents (con) and tags (pos). Empty elements go."""
-    from mtlprune.corpora.formats.brackets import read_ptb
-
-    return read_ptb(path, functions=functions, unescape=not escaped, skip=skip, unread=unread)
-
-
-@from_files(
-    "propbank", "Semantic roles: CoNLL-2012, CoNLL-2005, PropBank.", columns=(Columns, None), repair=(Repair, False)
-)
-def propbank(
-    path: Path, tell: Tell, skip: Skip | None, unread: Container[str], columns: str | None, repair: bool
-) -> Iterable[Sentence]:
-    """Read semantic roles (srl) with what stands beside them.
-
-    CoNLL-2012 files (#begin document) and those of propbank-release with their words filled in are known as such; all
-    others are columns, those of CoNLL-2005 if --columns does not say what: word,pos,con,ner,_,srl.
-    """
-    from mtlprune.corpora.formats.columns import read_roles
-
-    return read_roles(path, columns, repair, tell, skip, unread)
-
-
-@from_files("jsonl", "What mtlprune predict writes.")
-def jsonl(path: Path, tell: Tell, skip: Skip | None, unread: Container[str]) -> Iterable[Sentence]:
-    """Read sentences with all their layers, one JSON object a line (docs/your_data.md)."""
-    from mtlprune.corpora.formats.jsonl import read_jsonl
-
-    return read_jsonl(path, tell, skip, unread)
-
-
-Taken: Any = typer.Option(metavar="NAME", help="A split of the dataset. Repeatable.")
-
-
-@builders.command("hf", short_help="A dataset in Hugging Face form.")
-def hf(
-    dataset: Annotated[str, typer.Argument(help="A folder, a file, or a name of the hub.")],
-    out: Out,
-    columns: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="tokens=word,tags=ner; usual names need none.")
+@app.command(short_help="Make a corpus of files, or of a known source.")
+def build(
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FORMAT] [FILE]...", help=FILES_HELP)] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")] = ...,  # type: ignore[assignment]
+    train: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Of train. Repeatable. (hf FILE: names of its splits; grammar: a number.)"),
     ] = None,
-    subset: Annotated[str | None, typer.Option(help="Of a dataset of the hub.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Of a dataset of the hub.")] = None,
-    train: Annotated[list[str] | None, Taken] = None,
-    dev: Annotated[list[str] | None, Taken] = None,
-    test: Annotated[list[str] | None, Taken] = None,
-    repair: Repair = False,
-    split: Shares = "80/10/10",
-    seed: Seed = 1,
-    name: Name = None,
-    licence: Licence = "unknown",
-    leave_out: Unread = "",
-    skip_bad: SkipBad = False,
-    skip_most: SkipMost = None,
-    overwrite: Overwrite = False,
+    dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Of dev.")] = None,
+    test: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Of test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Percents of train, dev and test by chance (80/10/10).")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of that chance (1).")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="What columns hold: word, pos, ner, con, srl, head and relation, lemma, _ for none of these, or "
+            "NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); last, ... for those "
+            "that not every line has. Of data sets tokens=word,tags=ner.",
+        ),
+    ] = None,
+    pos: Annotated[str | None, typer.Option(help="CoNLL-U: tags from upos, xpos, or a feature such as Case.")] = None,
+    misc: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC, as name=ner or KEY=NAME:tags."),
+    ] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="A tag that continues no entity opens one.")] = False,
+    leave_out: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")
+    ] = None,
+    skip_bad: Annotated[
+        float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Leave out so many unreadable sentences.")
+    ] = None,
+    dep: Annotated[
+        Path | None, typer.Option(help="ontonotes5: dependencies (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What the corpus is called (the folder's name).")] = None,
+    licence: Annotated[str | None, typer.Option(help="Under which it may be shared (unknown).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")] = False,
 ) -> None:
-    """Read rows of tokens and labels: save_to_disk folders, Parquet or JSON files, or the hub.
+    """Make a corpus. The format is known from the first file, and said; one that is named before the files is taken:
 
-    A dataset of one split is split by chance. Splits called validation become dev; or say which make train, dev and
-    test, and others are left out.
+    conllu (CoNLL-U, CoNLL-U Plus), columns (a word a line), brackets (trees), propbank (CoNLL-2012, CoNLL-2005,
+    PropBank), jsonl (what `mtlprune predict` writes), hf (a Hugging Face data set: a folder, Parquet or JSON, or
+    NAME[:SUBSET][@REVISION] of the hub), merge (corpora that are built: layers of sentences with equal words are
+    joined); or a known corpus: ewt5 FOLDER, ontonotes5 FOLDER, grammar.
     """
-    from mtlprune.corpora.build import cut, with_own_ids
+    given = {"train": train, "dev": dev, "test": test, "split": split, "seed": seed, "columns": columns, "pos": pos}
+    given |= {"misc": misc, "repair": repair, "leave_out": leave_out, "skip_bad": skip_bad, "dep": dep}
+    given |= {"name": name, "licence": licence}
+    options = {key: value for key, value in given.items() if value is not None and value != [] and value is not False}
+    check_free(out, overwrite)
+    kind, paths = _kind(list(files or ()), options)
+    if wrong := sorted(options.keys() - TAKES[kind]):
+        raise CorpusError(f"--{wrong[0].replace('_', '-')} says nothing of the format {kind}; leave it out")
+    with building(f"building {out.name}", out, overwrite):
+        splits, about = KNOWN[kind](paths, options) if kind in KNOWN else _read(kind, paths, options)
+        about.setdefault("name", name or out.name)
+        mixed = about.pop("mixed", ())
+        store(splits, out, mixed, overwrite=overwrite, **about)
+
+
+def _kind(files: list[str], options: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The format, and the files without its name. Raises CorpusError where there is no file to know it from."""
+    from mtlprune.corpora.build import expand
+    from mtlprune.corpora.formats.guess import guess_format
+
+    if files and files[0] in TAKES and not Path(files[0]).exists():
+        return files[0], files[1:]
+    named = [*files, *(file for part in ("train", "dev", "test") for file in options.get(part, ()))]
+    if not named:
+        raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
+    first = Path(named[0])
+    first = first if first.is_dir() else expand(named[:1])[0]
+    kind = guess_format(first)
+    read = f"read as {kind}; another format is named before the files"
+    tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
+    return kind, files
+
+
+def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
+    """Read files of a format. Raises CorpusError, at an unreadable sentence with the option that helps."""
+    from mtlprune.corpora.build import SHARES, LeftOut, cut, read_files, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
-    left = leaving(leave_out, skip_bad, skip_most)
-    wanted = {name: names for name, names in (("train", train), ("dev", dev), ("test", test)) if names}
-    with building("reading the dataset", out, overwrite), left as left_out:
-        splits = read_dataset(dataset, columns, subset, revision, repair, tell, wanted, left_out.skip, left_out.unread)
-        about: dict[str, Any] = {"left_out": left_out.account(sum(map(len, splits.values())), tell)}
-        at = f"hub, subset {subset}, revision {revision}"
-        digests = {dataset: source_digest(Path(dataset)) if Path(dataset).exists() else at}
-        if len(splits) == 1 and not wanted:
-            splits = cut(next(iter(splits.values())), split, seed, dataset)
-            digests["split"] = f"{split}, seed {seed}"
-        splits = with_own_ids(splits, tell)
-        about |= {"name": name or out.name, "licence": licence, "sources": digests}
-        store(splits, out, overwrite=overwrite, **about)
+    unread = [name.strip() for name in options.get("leave_out", "").split(",") if name.strip()]
+    left, share, seed = LeftOut(unread, options.get("skip_bad")), options.get("split", SHARES), options.get("seed", 1)
+    apart = {split: options.get(split, ()) for split in ("train", "dev", "test")}
+    about: dict[str, Any] = {"licence": options.get("licence", "unknown")}
+    try:
+        if kind != "hf" or len(files) != 1:
+            read = partial(_reader(kind), options=options, tell=_once(), left=left)
+            splits, more = read_files(files, apart, read, tell, left, share, seed)
+            return splits, about | more
+        source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
+        splits = read_dataset(source, columns, repair, tell, apart, left.skip, left.unread)
+        about["left_out"] = left.account(sum(map(len, splits.values())), tell)
+        about["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
+        if len(splits) == 1 and not any(apart.values()):
+            splits = cut(next(iter(splits.values())), share, seed, source)
+            about["sources"]["split"] = f"{share}, seed {seed}"
+        return with_own_ids(splits, tell), about
+    except UnreadableSentence as error:
+        advice = "no place to go on is known" if left.skip else "or leave such sentences out: --skip-bad 1 (percent)"
+        raise CorpusError(f"{error}; {advice}") from error
 
 
-# -- corpora that we know ---------------------------------------------------------------------------------------------
+def _once() -> Callable[[str], None]:
+    """A function that tells a line of a file, and of further files only what is new."""
+    known = set[str]()
+
+    def note(line: str) -> None:
+        if (what := line.partition(": ")[2]) not in known:
+            tell(line)
+        known.add(what)
+
+    return note
 
 
-@builders.command("ewt5", short_help="The English Web Treebank, all five layers.")
-def ewt5(out: Out, sources: Sources, overwrite: Overwrite = False) -> None:
+def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
+    """The reader of one file of a format."""
+    from mtlprune.corpora.formats import brackets, columns, conllu, hub, jsonl
+    from mtlprune.corpora.formats.guess import guess_columns
+
+    def read(path: Path, options: Mapping[str, Any], tell: Callable[[str], None], left: LeftOut) -> Iterable[Sentence]:
+        repair, names, last = options.get("repair", False), options.get("columns"), (left.skip, left.unread)
+        if kind == "conllu":
+            misc = conllu.parse_misc(options.get("misc", ()))
+            return conllu.read_conllu(path, options.get("pos", "upos"), True, misc, repair, tell, *last)
+        if kind == "columns":
+            if names is None:
+                names = guess_columns(path)
+                tell(f"{path}: its columns are read as {names}; --columns says what others hold")
+            return columns.read_columns(path, columns.parse_columns(names), repair, tell, *last)
+        if kind == "brackets":
+            return brackets.read_ptb(path, *last)
+        if kind == "propbank":
+            return columns.read_roles(path, names, repair, tell, *last)
+        if kind == "jsonl":
+            return jsonl.read_jsonl(path, tell, *last)
+        parts = hub.read_dataset(str(path), names, repair, tell, {}, *last)
+        return (sentence for sentences in parts.values() for sentence in sentences)
+
+    return read
+
+
+# -- corpora that are known --------------------------------------------------------------------------------------------
+
+
+def _one(what: str, files: Sequence[str]) -> Path:
+    if len(files) != 1:
+        raise CorpusError(f"{what}: expected one folder with the sources, found {', '.join(files) or 'none'}")
+    return Path(files[0])
+
+
+def ewt5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Join Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 
-    with building("building ewt5", out, overwrite):
-        files = ewt5_files(sources)
-        splits = build_ewt5(sources)
-        digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in files.values()}
-        store(splits, out, name="ewt5", licence=LICENCE, sources=digests, overwrite=overwrite)
+    sources = _one("ewt5", files)
+    digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in ewt5_files(sources).values()}
+    return build_ewt5(sources), {"name": "ewt5", "licence": LICENCE, "sources": digests}
 
 
-@builders.command("ontonotes5", short_help="OntoNotes 5 of a licence holder, all five layers.")
-def ontonotes5(
-    out: Out,
-    sources: Sources,
-    overwrite: Overwrite = False,
-    dep: Annotated[Path | None, typer.Option(help="Dependencies, CoNLL-X or CoNLL-U.")] = None,
-    converter: Annotated[Path | None, typer.Option(help="Jar of the Stanford converter.")] = None,
-) -> None:
+def ontonotes5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
-    with building("building ontonotes5", out, overwrite):
-        splits = build_ontonotes5(sources, dep, converter, tell)
-        given = {"sources": sources, "dep": dep, "converter": converter}
-        digests = {name: source_digest(path) for name, path in given.items() if path is not None}
-        licence = "LDC User Agreement (LDC2013T19); not to be passed on"
-        store(splits, out, name="ontonotes5", licence=licence, sources=digests, overwrite=overwrite)
+    sources, dep = _one("ontonotes5", files), options.get("dep")
+    splits = build_ontonotes5(sources, dep, tell)
+    digests = {"sources": source_digest(sources)} | ({"dep": source_digest(dep)} if dep else {})
+    licence = "LDC User Agreement (LDC2013T19); not to be passed on"
+    return splits, {"name": "ontonotes5", "licence": licence, "sources": digests}
 
 
-@builders.command("grammar", short_help="Generated sentences, all five layers.")
-def grammar(
-    out: Out,
-    overwrite: Overwrite = False,
-    train: Sentences = 4000,
-    dev: Sentences = 500,
-    test: Sentences = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Another number, other sentences.")] = 1,
-) -> None:
+def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Generate sentences of a small grammar of English."""
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
 
-    with building("building grammar", out, overwrite):
-        splits = build_grammar(train, dev, test, seed)
-        origin = {"generator": f"mtlprune {__version__}, train {train}, dev {dev}, test {test}, seed {seed}"}
-        store(splits, out, name="grammar", licence="Apache-2.0", sources=origin, overwrite=overwrite)
+    if files:
+        raise CorpusError(f"grammar is generated from no files, found {files[0]}; leave it out")
+    sizes = {"train": 4000, "dev": 500, "test": 500}
+    for split in sizes.keys() & options.keys():
+        if (size := whole_number(options[split][-1])) is None:
+            raise CorpusError(f"grammar, --{split}: expected a number of sentences, found {options[split][-1]!r}")
+        sizes[split] = size
+    seed = options.get("seed", 1)
+    origin = f"mtlprune {__version__}, {', '.join(f'{split} {size}' for split, size in sizes.items())}, seed {seed}"
+    about = {"name": "grammar", "licence": "Apache-2.0", "sources": {"generator": origin}}
+    return build_grammar(**sizes, seed=seed), about
 
 
-EXAMPLES = """\b
-Your own files (docs/your_data.md):
-  mtlprune data build conllu --train train.conllu --dev dev.conllu --out data/mine
-  mtlprune data build columns --columns word,pos,_,ner all.txt --out data/mine
-  mtlprune data check data/mine
-"""
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXAMPLES)
-app.add_typer(builders, name="build", short_help="Make a corpus of your files, or of those that are known.")
-
-
-@app.command(short_help="Several corpora as one.")
-def merge(
-    corpora: Annotated[list[Path], typer.Argument(metavar="CORPUS", help="Made by build.")],
-    out: Out,
-    name: Name = None,
-    overwrite: Overwrite = False,
-) -> None:
+def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Join the layers of sentences with equal words, split by split, and append the others."""
     from mtlprune.corpora.build import merge as merge_corpora
 
-    loaded = {str(path): load_corpus(path) for path in corpora}
-    if len(loaded) < len(corpora):
-        raise CorpusError(f"expected corpora to merge, found one of {', '.join(loaded)} named twice; name each once")
-    with building("merging", out, overwrite):
-        content = {path: {s: corpus[s].with_source() for s in corpus.splits} for path, corpus in loaded.items()}
-        splits, mixed = merge_corpora(content, tell)
-        licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
-        sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
-        about = {"name": name or out.name, "licence": licence, "sources": sources}
-        store(splits, out, mixed, overwrite=overwrite, **about)
+    loaded = {path: load_corpus(Path(path)) for path in files}
+    if len(loaded) < max(2, len(files)):
+        raise CorpusError(f"expected several corpora to merge, found {', '.join(files) or 'none'}; name each once")
+    content = {path: {s: corpus[s] for s in corpus.splits} for path, corpus in loaded.items()}
+    splits, mixed = merge_corpora(content, tell)
+    licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
+    sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
+    return splits, {"licence": licence, "sources": sources, "mixed": mixed}
+
+
+KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
+    "merge": merge,
+    "ewt5": ewt5,
+    "ontonotes5": ontonotes5,
+    "grammar": grammar,
+}
+"""What is no format of files → its builder, by the files and options that are given."""
+
+
+# -- look at them ------------------------------------------------------------------------------------------------------
 
 
 @app.command(short_help="Validate every sentence, and count what there is.")
@@ -469,20 +386,15 @@ def show(
     sentence_id: Annotated[str, typer.Argument(metavar="ID", help="Of a sentence, or its place (dev:1).")],
 ) -> None:
     """Print one sentence with all its layers."""
-    import re
-
     from mtlprune.cli.display import print_sentence
 
     corpus = load_corpus(folder)
     for split in corpus.splits:
-        if (sentence := corpus[split].find(sentence_id)) is not None:
+        sentences, place = corpus[split], re.fullmatch(rf"{split}:([0-9]{{1,9}})", sentence_id)
+        number = int(place[1]) if place else 0
+        sentence = sentences[number - 1] if 0 < number <= len(sentences) else sentences.find(sentence_id)
+        if sentence is not None:
             return print_sentence(console(), sentence, split)
-    place = re.fullmatch(r"(.+):([0-9]{1,9})", sentence_id)
-    if place is not None and place[1] in corpus.splits:
-        sentences, number = corpus[place[1]], int(place[2])
-        if not 1 <= number <= len(sentences):
-            raise CorpusError(f"{folder}: {place[1]} has the sentences 1 to {len(sentences)}, found {number}")
-        return print_sentence(console(), sentences[number - 1], place[1])
     split = corpus.splits[0]
     like = f"ids are like {corpus[split].ids()[0]!r}, places like {split}:1"
     raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
@@ -502,7 +414,7 @@ def export(
     from mtlprune.corpora.export import export as export_layer
 
     corpus = load_corpus(folder)
-    sentences = corpus[split].with_source()
+    sentences = corpus[split]
     if corpus.info["splits"][split]["known"].get(layer) == 0:
         raise CorpusError(f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another")
     written = export_layer(sentences, layer, out)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TaskProgressColumn,
@@ -153,22 +154,27 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def counted(
-    total: int | None = None, counter: str = "{task.description}, batch {task.completed}", bar: Console | None = None
-) -> Iterator[tuple[Callable[[str], None], Callable[..., None]]]:
+    total: int | None = None, counter: str = "{task.description}", bar: Console | None = None
+) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
     """A bar on a terminal, where it leaves nothing; elsewhere nothing.
 
     Args:
-        total: steps; None where nobody knows, then ``counter`` stands beside the time.
+        total: steps; None where nobody knows.
+        counter: what is counted, in words.
         bar: where it is drawn; standard error if not given.
 
     Yields:
-        what says which part is under way, and what counts a step (or so many) of it.
+        what says which part is under way (and how many steps it has), and what counts a step (or so many) of it.
     """
     bar = bar or console(stderr=True)
-    columns = () if total is not None else (SpinnerColumn(), TextColumn(counter), TimeElapsedColumn())
+    columns = SpinnerColumn(), TextColumn(counter), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
         shown = progress.add_task("reading" if total is None else "measuring", total=total)
-        yield lambda words: progress.update(shown, description=words), lambda by=1: progress.advance(shown, by)
+
+        def part(words: str, steps: int | None = None) -> None:
+            progress.reset(shown, total=steps, description=words)
+
+        yield part, lambda by=1: progress.advance(shown, by)
 
 
 def in_line(losses: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""Uses of a trained run: mtlprune predict (annotate), evaluate (score), export (for transformers)."""
+"""mtlprune predict: annotate sentences with a trained run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
 
 import typer
 
-from mtlprune.cli.check import check_run
-from mtlprune.cli.console import Device, RunFolderArgument, console, new_table, warn_unfinished
+from mtlprune.cli.console import Device, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
 from mtlprune.errors import MtlpruneError, printable
-from mtlprune.io.files import RunError, make_folder, reading, write_text
+from mtlprune.io.files import RunError, reading
 from mtlprune.io.strict import parse_json
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
@@ -43,7 +42,7 @@ SENTENCES, WORDS = 512, 16384
 
 
 def predict(
-    run: RunFolderArgument,
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
     file: Annotated[
         Path,
         typer.Argument(
@@ -105,7 +104,7 @@ def predict(
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
         annotate = _annotator(folder, file, left_out, device, longest_con, warn)
         write = _writer(out, kind, files, folder)
-        _, advance = files.enter_context(counted(counter="{task.completed} sentences", bar=bar))
+        _, advance = files.enter_context(counted(counter="sentences", bar=bar))
         count = 0
         for group in itertools.chain([first], groups):
             try:
@@ -238,7 +237,7 @@ def read_sentences(
     stdin = str(file) == "-"
     source = Path("standard input") if stdin else file
     if kind == "conllu":
-        lines = (decode_line(raw, number, source, skip) for number, raw in enumerate(stream, 1))
+        lines = (decode_line(raw, number, source) for number, raw in enumerate(stream, 1))
         for block in read_blocks(source, lines, skip, tell):
             yield block.first, block.sentence
         return
@@ -290,85 +289,3 @@ def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[Group]:
         words += len(sentence)
     if group:
         yield group
-
-
-# -- evaluate ----------------------------------------------------------------------------------------------------------
-
-
-def evaluate(
-    run: RunFolderArgument,
-    split: Annotated[str, typer.Option(help="Such as dev or test.")],
-    best: Annotated[str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="For LAYER.gold and LAYER.pred, for official scorers.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Another corpus than the run's own.")] = None,
-    device: Device = None,
-) -> None:
-    """Score a run's best weights; scores, per-sentence counts and predictions stay in the run folder."""
-    check_run(run, data)
-
-    from mtlprune.corpora.export import write_scorer_files
-    from mtlprune.evaluation.scores import foreign_punctuation, name_of
-    from mtlprune.runs.folder import RunFolder
-    from mtlprune.training.evaluation import evaluate_run
-
-    terminal = console()
-    folder = RunFolder.with_weights(run)
-    if predictions is not None:
-        make_folder(predictions)  # before the work, which would be lost if they had no place
-    warn_unfinished(folder, terminal)
-    result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
-    settings = folder.read_config()
-    for task in settings["tasks"]:
-        if task not in result.scores:
-            terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
-    table = new_table(f"{folder.path}: {name}", "task", "score", ">%")  # *the* score of each task first and in bold
-    for task, values in result.scores.items():
-        main = result.names[task]
-        table.add_row(task, name_of(task, main, settings.get("decoders", {})), f"{values[main]:.2f}", style="bold")
-        for other, value in values.items():
-            if other != main:
-                table.add_row("", other, f"{value:.2f}")
-        table.add_section()
-    terminal.print(table)
-    terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
-    for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):
-        terminal.print(line)
-    if predictions is not None:
-        for layer, number in write_scorer_files(gold, result.predictions, predictions).items():
-            terminal.print(f"{predictions}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")
-
-
-# -- export ------------------------------------------------------------------------------------------------------------
-
-
-def export(
-    run: RunFolderArgument,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder.")],
-    task: Annotated[str | None, typer.Option(help="Whose gates or clones, where each task has its own.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Cut closed heads out (then mtlprune loads it).")] = False,
-    head: Annotated[str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.")] = None,
-    licence: Annotated[str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.")] = None,
-) -> None:
-    """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
-
-    AutoModel.from_pretrained(DIR) gives the states that the run computes; this is checked before DIR is there.
-    """
-    from mtlprune.training import export as exporting
-    from mtlprune.training.export import model_card
-    from mtlprune.training.pruning.head_removal import appearing
-
-    terminal = console()
-    asked = exporting.request(run, task, head, remove, licence)
-    with appearing(out) as folder:
-        warn_unfinished(asked.run, terminal)
-        exported = exporting.export(asked, folder.path)
-        write_text(folder.path / "README.md", model_card(asked, exported))
-    terminal.print(exporting.account(exported))
-    terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
-    if exported.compared:
-        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
-    if licence is None:
-        terminal.print("note: the model card states no licence of the whole; --licence ID does")
-    terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")

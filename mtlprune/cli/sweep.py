@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.check import check_sweep
-from mtlprune.cli.console import Overrides, console, new_table, say
+from mtlprune.cli.console import ADVANCED, console, new_table, say
 from mtlprune.errors import printable
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
@@ -20,66 +20,75 @@ from mtlprune.sweeps.specification import SweepError, nearest, read_specificatio
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mtlprune.config.config import Config
     from mtlprune.sweeps.cells import Cell, Sweep
+    from mtlprune.sweeps.times import Expected
 
 SOME_FAILED, INTERRUPTED = 1, 130
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
+]
 MOST_ROWS = 1000
 """Cells that are listed one by one; of a sweep of more, only such as are begun."""
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="The YAML file of a sweep.")],
-    overrides: Overrides = None,
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE [KEY.PATH=VALUE]", help="A YAML file; with --dry-run also several.")
+    ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.")] = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="CELL", help="Cells, or patterns such as 'gates-*'.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
-    status: Annotated[bool, typer.Option("--status", help="Show how far cells are; train nothing.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as --status.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show how far cells are, and times; train nothing.")
+    ] = False,
+    slurm: Slurm = None,
     adopt: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="First take in finished runs. Repeatable.")
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="First take in finished runs. Repeatable.", rich_help_panel=ADVANCED),
     ] = None,
     print_commands: Annotated[
-        bool, typer.Option("--print-commands", help="Print a shell command a cell; train nothing.")
+        bool,
+        typer.Option("--print-commands", help="Print a shell command a cell; train nothing.", rich_help_panel=ADVANCED),
     ] = False,
-    launcher: Annotated[
-        str | None, typer.Option(metavar="slurm", help="Hand the cells to a cluster (extra slurm).")
-    ] = None,
-    submit: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For --launcher, such as timeout_min=60.")
-    ] = None,
 ) -> None:
     """Run what is missing of a sweep; the same command again continues where it stopped.
 
-    A cell that fails is reported, and does not stop the others. Once a cell of a kind is done, --status says how long
+    A cell that fails is reported, and does not stop the others. Once a cell of a kind is done, --dry-run says how long
     the others of its kind will take.
     """
-    if submit and launcher is None:
-        raise SweepError("--submit is for a cluster; name it with --launcher slurm")
     terminal = console()
-    specification = read_specification(file)
-    check_sweep(specification, overrides or ())
+    overrides = [one for one in files if "=" in one]
+    specifications = [read_specification(Path(file)) for file in files if "=" not in file]
+    if len(specifications) != 1 and not (dry_run and specifications and out is None):
+        raise SweepError(f"expected one file of a sweep, found {len(specifications)}; --dry-run sums up several")
 
     from mtlprune.sweeps.cells import narrowed, resolve
     from mtlprune.sweeps.pool import visible_gpus
 
-    root = out or default_folder(specification.name)
-    whole = resolve(specification, root, overrides or [])
+    patterns, at_once = (
+        [part for pattern in only or [] for part in pattern.split(",")],
+        jobs or max(1, len(visible_gpus())),
+    )
+    roots = [out or default_folder(specification.name) for specification in specifications]
+    sweeps = [resolve(*one, overrides, dry_run) for one in zip(specifications, roots, strict=True)]
     if adopt:
-        _adopt(whole, adopt, terminal)
-        whole = resolve(specification, root, overrides or [])  # with the folders of the adopted runs
-    cells = narrowed(whole, [part for pattern in only or [] for part in pattern.split(",")])
-    if status or dry_run:  # what other commands take the folder for stays as it was
-        _list(whole, cells, jobs or max(1, len(visible_gpus())), terminal)
+        _adopt(sweeps[0], adopt, terminal)
+        sweeps = [resolve(specifications[0], roots[0], overrides)]  # with the folders of the adopted runs
+    if dry_run:  # what other commands take the folder for stays as it was
+        list_cells([(one, narrowed(one, patterns)) for one in sweeps], at_once, terminal)
         return
+    whole, cells = sweeps[0], narrowed(sweeps[0], patterns)
     whole.write_index()
     if print_commands:
         _print_commands(cells)
-    elif launcher is not None:
-        _launch(whole, cells, launcher, jobs, submit or [], terminal)
+    elif slurm is not None:
+        submit_cells(whole, cells, slurm, jobs, terminal)
     else:
-        run_cells(cells, jobs or max(1, len(visible_gpus())), terminal)
+        run_cells(cells, at_once, terminal)
 
 
 def _adopt(whole: Sweep, runs: list[Path], terminal: Console) -> None:
@@ -103,59 +112,155 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
         say(shlex.join(worker_command(cell, None)))
 
 
-def _launch(
-    whole: Sweep, cells: Mapping[str, Cell], launcher: str, jobs: int | None, options: list[str], terminal: Console
+def submit_cells(
+    whole: Sweep, cells: Mapping[str, Cell], options: Sequence[str], jobs: int | None, terminal: Console
 ) -> None:
+    """Hand the cells that are left to a cluster (``cluster``; slurm, if not given). Raises SweepError."""
     from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
     from mtlprune.sweeps.pool import states
 
+    parsed = parse_options(options)
+    launcher = str(parsed.pop("cluster", CLUSTERS[0]))
     if launcher not in CLUSTERS:
         raise SweepError(
-            f"--launcher: expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(launcher, CLUSTERS)}"
+            f"--slurm cluster: expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(launcher, CLUSTERS)}"
         )
     standing = states(cells.values())
     left = {name: cell for name, cell in cells.items() if standing[name].kind in ("left", "failed")}
-    numbers = submit(left, whole.root, launcher, jobs, parse_options(options))
+    numbers = submit(left, whole.root, launcher, jobs, parsed)
     for name, number in numbers.items():
         terminal.print(f"{name}: job {number}")
-    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(standing)}")
+    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(standing.values())}")
 
 
-def _list(whole: Sweep, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
-    """Every cell with its state and its time, and how much is left."""
-    from mtlprune.cli.display import clock
+def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, terminal: Console) -> None:
+    """Every cell of a sweep, or each of several sweeps, with states and times; and how much is left of all."""
     from mtlprune.sweeps.pool import states
-    from mtlprune.sweeps.times import expected_times
+    from mtlprune.sweeps.times import CORE, GPU, data_missing, expected_times
 
-    standing = states(whole.cells.values())
-    times = expected_times(whole.cells.values(), standing)
+    every: list[State] = []
+    left: list[Expected | None] = []
+    table = new_table(None, "sweep", ">cells", "state", ">hours left", ">rough, on a GPU")
+    for whole, cells in sweeps:
+        standing = states(whole.cells.values())
+        times = expected_times(whole.cells.values(), standing)
+        standing = {name: standing[name] for name in cells}
+        own = [times[name] for name in cells if name in times]
+        hours = sum(one.seconds for one in own if one) / 3600
+        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * CORE / GPU
+        counts = f"{len(cells):,}", _counted(standing.values())
+        table.add_row(str(whole.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
+        if len(sweeps) == 1:
+            _list(whole, cells, standing, times, terminal)
+        every, left = every + list(standing.values()), left + own
+    if len(sweeps) > 1:
+        terminal.print(table)
+    terminal.print(f"{len(every)} cells: {_counted(every)}")
+    configs = [cell.config for _, cells in sweeps for cell in cells.values()]
+    for line in [*_left(left, jobs, configs), *(data_missing(Path(path)) for path in {c.data.path for c in configs})]:
+        terminal.print(line) if line else None
+
+
+def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config]) -> Iterator[str]:
+    """How long cells that are left will take, on what that rests, and how much memory a run takes."""
+    from mtlprune.sweeps.times import CORE, GPU, rough_memory
+
+    known = [one for one in left if one is not None]
+    if known:
+        seconds = sum(one.seconds for one in known)
+        at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
+        unknown = f"; not counted: {len(left) - len(known)} whose data are not known" if len(known) < len(left) else ""
+        yield f"left, {at_once}: about {_time(seconds / min(jobs, len(known)))}{unknown}"
+    if rough := sum(one.seconds for one in known if one.rough):
+        gpu = f"about {_time(rough * CORE / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
+        core = f"{_time(rough)} of it by arithmetic, on one core ({CORE / 1e9:.0f} GFLOP/s)"
+        yield f"{core}: {gpu}; the first finished runs say it better"
+    if left:
+        yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, by arithmetic"
+
+
+def _time(seconds: float) -> str:
+    """2:03, 1:02:03, or of more than a day 1,000 hours."""
+    from mtlprune.cli.display import clock
+
+    return clock(seconds) if seconds < 24 * 3600 else f"{seconds / 3600:,.0f} hours"
+
+
+def _list(
+    whole: Sweep,
+    cells: Mapping[str, Cell],
+    standing: Mapping[str, State],
+    times: Mapping[str, Expected | None],
+    terminal: Console,
+) -> None:
+    """A row for each cell, with its state and its time; of very many, only those that are begun."""
+    from mtlprune.cli.display import clock
+
     table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
-    standing = {name: standing[name] for name in cells}
     for name, now in standing.items():
         if len(cells) <= MOST_ROWS or (now.kind != "left" and table.row_count < MOST_ROWS):
             cell, words = cells[name], f"{now.kind}: {now.note}" if now.note else now.kind
-            seconds = now.seconds if now.trained else times[name]
-            time = "?" if seconds is None else f"{'' if now.trained else '≈ '}{clock(seconds)}"
-            table.add_row(name, printable(words), time, ", ".join(cell.needs), cell.place.label)
+            expected = times.get(name)
+            seconds = now.seconds if now.trained else expected and expected.seconds
+            shown = "?" if seconds is None else f"{'' if now.trained else '≈ '}{clock(seconds)}"
+            table.add_row(name, printable(words), shown, ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
     if len(cells) > table.row_count:
         rows = f"{table.row_count:,} of {len(cells):,} cells are listed"
         terminal.print(f"{rows}, those that are begun; narrow the others with --only")
-    terminal.print(f"{len(cells)} cells: {_counted(standing)}")
-    left = [times[name] for name in cells if name in times]
-    known = [seconds for seconds in left if seconds is not None]
-    if known:
-        at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
-        unknown = f"; not counted: {len(left) - len(known)} whose time is not known" if len(known) < len(left) else ""
-        terminal.print(f"left, {at_once}: about {clock(sum(known) / min(jobs, len(known)))}{unknown}")
-    elif left:
-        terminal.print(f"left: {len(left)} whose time is not known before one of their kind is done")
 
 
-def _counted(standing: Mapping[str, State]) -> str:
-    counts: Counter[str] = Counter(state.kind for state in standing.values())
+def _counted(standing: Iterable[State]) -> str:
+    counts: Counter[str] = Counter(state.kind for state in standing)
     order = ("done", "running", "failed", "blocked", "left")
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
+
+
+class CellWatch:
+    """A line for each cell that ends, with how many are done and how long the others take; on a terminal a bar, too."""
+
+    def __init__(self, cells: Mapping[str, Cell], terminal: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        from mtlprune.sweeps.times import START, rough_seconds
+
+        self.terminal, self.began = terminal, time.monotonic()
+        self.left = {name: rough_seconds(cell.config) or START for name, cell in cells.items()}
+        self.total, self.running, self.worked = len(cells), set[str](), 0.0
+        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")
+        self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+        self.bar = self.progress.add_task("", total=self.total)
+
+    def begin(self, done: Iterable[str]) -> None:
+        """Leave out what was done before."""
+        self.left = {name: size for name, size in self.left.items() if name not in set(done)}
+        self.progress.update(self.bar, completed=self.total - len(self.left))
+
+    def __call__(self, event: str, cell: Cell, note: str) -> None:
+        """Answer what happened to a cell."""
+        if event == "started":
+            self.running.add(cell.name)
+        else:
+            self.running.discard(cell.name)
+            words = f"{cell.name}: {event}{f': {note}' if note else ''}"
+            if event == "done":
+                self.worked += self.left.pop(cell.name, 0.0)
+                score = f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}" if note else ""
+                words = f"{self.total - len(self.left)} of {self.total}{self.time_left()}: {cell.name} {note}{score}"
+            self.terminal.print(words)
+        done = self.total - len(self.left)
+        self.progress.update(
+            self.bar, completed=done, description=f"{', '.join(sorted(self.running))}{self.time_left()}"
+        )
+
+    def time_left(self) -> str:
+        """ ", about 3 min left" at the speed so far, where cells that run are halfway; "" where nothing is known."""
+        halfway = sum(self.left[name] for name in self.running if name in self.left) / 2
+        left = sum(self.left.values()) - halfway
+        if not self.worked or not self.left:
+            return ""
+        minutes = (time.monotonic() - self.began) * left / (self.worked + halfway) / 60
+        return f", about {minutes:,.0f} min left" if minutes >= 1 else ", less than a minute left"
 
 
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
@@ -164,14 +269,11 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     from mtlprune.cli.display import interruption
     from mtlprune.sweeps.pool import Pool
 
-    def watch(event: str, cell: Cell, note: str) -> None:
-        if event == "done" and note:  # it was trained just now
-            note += f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}"
-        terminal.print(f"{cell.name}: {event}{f': {note}' if note else ''}")
-
+    watch = CellWatch(cells, terminal)
     hint = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
-    with interruption(terminal) as stop:
+    with interruption(terminal) as stop, watch.progress:
         pool = Pool(cells, jobs, watch, stop)
+        watch.begin(pool.ends)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
         shared = f"{' or '.join(map(str, threads or [pool.threads]))} threads"
         shared += f", {len(pool.gpus)} GPUs" if pool.gpus else ""
@@ -185,7 +287,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         if end.kind in ("failed", "blocked"):
             log = f" (log: {cells[name].place.beside('log')})" if end.kind == "failed" else ""
             terminal.print(f"{end.kind}: {name}: {end.note}{log}")
-    terminal.print(f"{len(outcome)} cells: {_counted(outcome)}")
+    terminal.print(f"{len(outcome)} cells: {_counted(outcome.values())}")
     if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
         terminal.print(f"stopped; checkpoints are written; {hint}")
         raise typer.Exit(INTERRUPTED)

@@ -1,8 +1,7 @@
-"""mtlprune train: begin a run, or go on with it. mtlprune pretrain: the same of a language model; or draw such runs."""
+"""mtlprune train: begin a run, or go on with it; a configuration with data.corpora is that of a pretraining."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.check import check_settings, start_and_pruning
-from mtlprune.cli.console import Overrides, Scale, console, new_table, rank, say, shown_log
-from mtlprune.config import ConfigError
-from mtlprune.io.files import RunError, json_text, make_room, write_bytes
+from mtlprune.cli.check import check_corpora
+from mtlprune.cli.console import ADVANCED, Overrides, console, new_table, next_command, say, shown_log
+from mtlprune.config import ConfigError, tree_of
+from mtlprune.corpora.store import read_info
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,38 +26,55 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
-Out = Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.")]
 
 
 def train(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
     overrides: Overrides = None,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.")] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="A run for each seed; --out then holds them.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, say what it costs; train nothing.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print every setting as YAML; train nothing.", rich_help_panel=ADVANCED)
+    ] = False,
 ) -> None:
     """Train a run; the same command again continues where it stopped.
 
     One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
-    go on. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side.
+    go on. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side. A configuration with
+    data.corpora pretrains a masked language model, whose checkpoints `encoder.name` takes.
     """
-    check_settings(config, overrides or ())
+    data = tree_of(config, overrides or ()).get("data")
+    if isinstance(data, dict) and "corpora" in data:
+        if seeds is not None:
+            raise ConfigError("--seeds: a pretraining has one seed, train.seed; give it as a setting")
+        return _pretrain(config, overrides or [], out, dry_run, everything)
 
+    from mtlprune.cli.plan import show_plan
     from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs.folder import RunFolder
 
-    terminal, folders = console(), []
     asked = [[*(overrides or []), *seed] for seed in _seeds(seeds, overrides or ())]
-    for settings in [load_config(config, one) for one in asked]:  # all are checked before the first is trained
+    every = [load_config(config, one) for one in asked]  # all are checked before the first is trained
+    if everything:
+        return say("\n".join(every[0].commented()))
+    if dry_run:
+        return show_plan(every[0])
+    terminal, folders = console(), []
+    for settings in every:
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
         folder = RunFolder(place or default_folder(settings))
         train_run(settings, folder, terminal)
-        folders.append(str(folder.path))
-        if not rank():  # of several processes the first one owns the folder
-            terminal.print(_best_table(settings, folder))
-    if len(folders) > 1:
-        terminal.print(f"compare them: mtlprune table {shlex.join(folders)}")
+        folders.append(folder)
+        terminal.print(_best_table(settings, folder))
+    runs = [out] if out and len(folders) > 1 else [folder.path for folder in folders]
+    splits = read_info(folders[0].corpus_path())["splits"]
+    split, dev = "test" if "test" in splits else "", every[0].data.dev
+    next_command(terminal, *(("evaluate", *runs, "--split", split) if split else ("table", *runs, "--split", dev)))
 
 
 def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
@@ -76,6 +92,7 @@ def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.display import TrainingWatch
+    from mtlprune.cli.plan import start_and_pruning
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
 
@@ -109,11 +126,8 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
 
 
 def command() -> str:
-    """The command that started this process, or all of them."""
-    words = ["mtlprune", *sys.argv[1:]]
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        words = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "N"), "-m", *words]
-    return shlex.join(words)
+    """The command that started this process."""
+    return shlex.join(["mtlprune", *sys.argv[1:]])
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:
@@ -141,41 +155,36 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     return table
 
 
-def pretrain(
-    config: Annotated[str, typer.Argument(help="A YAML file; to plot, a folder it made.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings; to plot, folders.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder, or that of plots.")] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw and tabulate pretrainings; train nothing.")] = False,
-    scale: Scale = 2,
-) -> None:
-    """Pretrain a masked language model; the same command again continues where it stopped.
+def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool, everything: bool) -> None:
+    """Pretrain a masked language model.
 
     Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
-    each checkpoint is a folder that transformers loads and `encoder.name` takes. Ctrl-C leaves a run that can go on.
+    each checkpoint is a folder that transformers loads and `encoder.name` takes.
     """
-    if plot:
-        return _plot([Path(run) for run in [config, *(overrides or [])]], out, scale)
-
-    check_settings(config, overrides or ())
-
     from mtlprune.cli.display import PretrainingWatch
     from mtlprune.config.config import default_folder
     from mtlprune.pretraining.config import load_pretraining
+
+    settings = load_pretraining(config, overrides)
+    if everything:
+        return say("\n".join(settings.commented()))
+    check_corpora(*map(Path, settings.data.corpora))
+
     from mtlprune.pretraining.loop import CHECKPOINTS, finished
     from mtlprune.pretraining.loop import pretrain as run
     from mtlprune.runs.folder import RunFolder
 
-    settings = load_pretraining(config, overrides or [])
     folder = RunFolder(out or default_folder(settings))
     terminal = console()
     done_before = finished(folder) is not None
     _begins(terminal, settings, folder)
+    if dry_run:
+        return terminal.print("ready", style="bold")
     progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "was finished already" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
     terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}")
+    next_command(terminal, "report", folder.path, "--out", f"{folder.path}-curves")
 
 
 def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
@@ -183,28 +192,4 @@ def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> N
     if syntax.strength:
         until = f" until update {syntax.release}" if syntax.release else ""
         words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
-    if settings.cosreg:
-        words.append(f"CosReg γ {settings.cosreg:g}")
     terminal.print("; ".join(words))
-
-
-def _plot(runs: list[Path], out: Path | None, scale: int) -> None:
-    """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
-    from mtlprune.figures.charts import Style, render
-    from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
-
-    if out is None:
-        raise RunError("pretrain --plot: expected --out DIR, a folder for figure, table and breaks")
-    logs = read_pretrainings(runs)
-    spec, text = chart(logs), markdown(logs)
-    files = {
-        "pretraining.png": render(spec, "png", Style(scale=scale)),
-        "pretraining.svg": render(spec, "svg"),
-        "pretraining.md": text.encode(),
-        "pretraining.json": json_text(summary(logs)).encode(),
-    }
-    make_room(out)
-    for name, content in files.items():
-        write_bytes(out / name, content)
-    say(text)
-    say(f"{', '.join(files)} in {out}")

@@ -39,6 +39,8 @@ class DataConfig(Block):
     """Split that chooses the best epoch."""
     train_sentences: int | None = Field(default=None, ge=1)
     """Use only the first so many training sentences (all, if not given)."""
+    dev_sentences: int | None = Field(default=None, ge=1)
+    """Score only the first so many dev sentences while training, to choose the best epoch (all, if not given)."""
     half: Literal[1, 2] | None = None
     """One of two random halves of these (the same two for all seeds)."""
 
@@ -92,9 +94,8 @@ class TrainConfig(Block):
     """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent of sampled mixing."""
-    balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
-    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
-    others: docs/training.md."""
+    balance: Literal["none", "fixed", "running_mean"] = "none"
+    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
     weights: Annotated[dict[str, float], Only(balance="fixed")] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
@@ -108,8 +109,6 @@ class TrainConfig(Block):
     """Peak learning rate of the decoders."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
-    cosreg: float = Field(default=0.0, ge=0)
-    """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1)."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the rates rise; then `schedule` says."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -130,8 +129,6 @@ class TrainConfig(Block):
     """A resumable state is written after every evaluation and whenever so much time has passed."""
     tensorboard: bool = False
     """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
-    wandb: bool = False
-    """Also tell Weights & Biases of them (extra `wandb`), or its folder in the run's with WANDB_MODE=offline."""
     log_uas: bool = False
     """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
     seed: int = Field(default=1, ge=0, lt=2**63)
@@ -395,10 +392,7 @@ class ProtectConfig(Block):
 
 
 class ProjectConfig(Block):
-    """Gradients of tasks that oppose each other are brought together (PCGrad and aggregators of torchjd)."""
-
-    method: Literal["pcgrad", "aligned-mtl", "cagrad", "dualproj", "fairgrad", "imtl-g", "mgda", "upgrad"] = "pcgrad"
-    """How gradients are summed; all but pcgrad are torchjd's (extra torchjd)."""
+    """Gradients of tasks that oppose each other are brought together (PCGrad)."""
 
     at: Literal["features", "heads"] = "features"
     """Gradients by the encoder's output, or by the weights of each head."""

@@ -3,17 +3,17 @@
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, files_below, whole_number
-from mtlprune.corpora.tables import source_digest, spooled
+from mtlprune.corpora.tables import LABELS, source_digest
 from mtlprune.errors import MtlpruneError
-from mtlprune.layers import KINDS, Layer, in_order, kind_of
+from mtlprune.layers import Layer, in_order, kind_of
 from mtlprune.sentence import Sentence, declared
 
 Splits = dict[str, Sequence[Sentence]]
@@ -72,34 +72,28 @@ class LeftOut:
                 tell(f"  and {self.count - self.REASONS} more")
             if self.most is None or not 100 * self.count <= self.most * total:  # NaN allows none
                 what = f"expected at most {self.most:g} % of the sentences to be left out, found {share}"
-                raise CorpusError(f"{what}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-most)")
+                raise CorpusError(f"{what}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-bad)")
             record |= {"sentences": self.count, "of": total, "first": self.reasons}
         return record
 
 
-class Files(NamedTuple):
-    """Which files, as a user names them: paths, folders or patterns.
-
-    Attributes:
-        together: to be split by chance.
-        apart: split → its own.
-        shares: of train, dev and test, in percent.
-        seed: of the split.
-    """
-
-    together: Sequence[str] = ()
-    apart: Mapping[str, Sequence[str]] = {}
-    shares: str = SHARES
-    seed: int = 1
-
-
 def read_files(
-    files: Files, read: Callable[[Path], Iterable[Sentence]], tell: Tell, left_out: LeftOut | None = None
+    together: Sequence[str],
+    apart: Mapping[str, Sequence[str]],
+    read: Callable[[Path], Iterable[Sentence]],
+    tell: Tell,
+    left_out: LeftOut | None = None,
+    shares: str = SHARES,
+    seed: int = 1,
 ) -> tuple[Splits, dict[str, Any]]:
     """Read every file with ``read``.
 
     Args:
+        together: paths, folders or patterns, to be split by chance.
+        apart: split → its own.
         left_out: what ``read`` leaves out.
+        shares: of train, dev and test, in percent.
+        seed: of the split.
 
     Returns:
         the sentences of each split, with ids that differ; and what corpus.json says of the files: ``sources``, the
@@ -108,17 +102,17 @@ def read_files(
     Raises:
         CorpusError: no files, or none of a split; what ``read`` raises.
     """
-    apart = {split: names for split, names in files.apart.items() if names}
-    if files.together and apart:
+    apart = {split: names for split, names in apart.items() if names}
+    if together and apart:
         raise CorpusError(
-            f"expected either files that are split by chance or files of each split, found {files.together[0]} beside "
+            f"expected either files that are split by chance or files of each split, found {together[0]} beside "
             f"--{next(iter(apart))}; put patterns into quotes (--train 'data/*.conllu'), or repeat the option"
         )
-    if not files.together and not apart:
+    if not together and not apart:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
-    paths = {split: expand(names) for split, names in (apart or {"all": files.together}).items()}
-    if files.together:
-        percents(files.shares)
+    paths = {split: expand(names) for split, names in (apart or {"all": together}).items()}
+    if together:
+        percents(shares)
     kinds: dict[str, tuple[str, Path]] = {}
 
     def sentences_of(path: Path) -> Iterator[Sentence]:
@@ -130,17 +124,16 @@ def read_files(
                     raise CorpusError(f"{path}, sentence {sentence.id!r}: {what}; a layer has one kind")
             yield sentence
 
-    splits: Splits = {split: spooled(s for path in group for s in sentences_of(path)) for split, group in paths.items()}
+    splits: Splits = {split: [s for path in group for s in sentences_of(path)] for split, group in paths.items()}
     account = left_out.account(sum(map(len, splits.values())), tell) if left_out else {}
     for split, sentences in splits.items():
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
     digests = {str(path): source_digest(path) for group in paths.values() for path in group}
-    counted = {path.stem for group in paths.values() for path in group}
-    if files.together:
-        splits = cut(splits["all"], files.shares, files.seed, ", ".join(files.together))
-        digests["split"] = f"{files.shares}, seed {files.seed}"
-    return with_own_ids(splits, tell, counted), {"sources": digests, "left_out": account}
+    if together:
+        splits = cut(splits["all"], shares, seed, ", ".join(together))
+        digests["split"] = f"{shares}, seed {seed}"
+    return with_own_ids(splits, tell), {"sources": digests, "left_out": account}
 
 
 def expand(names: Sequence[str]) -> list[Path]:
@@ -185,36 +178,27 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
             raise CorpusError(f"{source}: {what}; take more, or other shares (--split)")
         if share:
             own = set(order[begin:end])
-            splits[split] = spooled(sentence for place, sentence in enumerate(sentences) if place in own)
+            splits[split] = [sentence for place, sentence in enumerate(sentences) if place in own]
     return splits
 
 
-def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell, counted: Collection[str] = ()) -> Splits:
-    """The second sentence of an id gets ``~2`` at its end, and so on.
+def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
+    """The second sentence of an id gets ``~2`` at its end, and so on."""
+    names = [sentence.id for sentences in splits.values() for sentence in sentences]
+    known, taken = set(names), Counter[str]()
+    if len(known) == len(names):
+        return dict(splits)
+    tell(f"{len(names) - len(known)} sentences had the id of an earlier one and have got another, such as ID~2")
 
-    Args:
-        counted: what ids begin with that readers gave by counting, as files named none; a change of them is not told.
-    """
-    taken = Counter[str]()
-    known = set[str]()
-    double = renumbered = 0
-    for name in (sentence.id for sentences in splits.values() for sentence in sentences):
-        double += name in known
-        renumbered += name in known and re.sub(r"[-/]\d+$", "", name) not in counted
-        known.add(name)
-    if renumbered:
-        tell(f"{renumbered} sentences had the id of an earlier one and have got another, such as ID~2")
-
-    def renamed(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        for sentence in sentences:
+    def renamed(sentence: Sentence) -> Sentence:
+        name = sentence.id
+        taken[sentence.id] += 1
+        while taken[sentence.id] > 1 and (name := f"{sentence.id}~{taken[sentence.id]}") in known:
             taken[sentence.id] += 1
-            name = sentence.id
-            while taken[sentence.id] > 1 and (name := f"{sentence.id}~{taken[sentence.id]}") in known:
-                taken[sentence.id] += 1
-            known.add(name)
-            yield replace(sentence, id=name)
+        known.add(name)
+        return replace(sentence, id=name)
 
-    return {split: spooled(renamed(sentences)) if double else sentences for split, sentences in splits.items()}
+    return {split: [renamed(sentence) for sentence in sentences] for split, sentences in splits.items()}
 
 
 def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
@@ -286,9 +270,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                 added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
                 here[place] = replace(old.with_layers(**added), source=old.source or sentence.source)
                 for layer, (kind, value) in added.items():
-                    parts = KINDS[kind_of(kind)].to_columns(value)[-1]  # labels, of each predicate those of its spans
-                    flat = (label for part in parts for label in ([part] if isinstance(part, str) else part))
-                    labels[layer][name].update(flat)
+                    labels[layer][name].update(filter(None, LABELS[kind_of(kind)](value)))
         differ = f"; {other} of those have another value of a layer of what came before, which stays" if other else ""
         tell(f"{name}: {appended} sentences appended, {joined} joined{differ}")
     mixed = []

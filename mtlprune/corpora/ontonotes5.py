@@ -1,12 +1,11 @@
 """OntoNotes 5 as its licence holders have it: a folder of CoNLL-2012 files with words, dependencies from elsewhere."""
 
-import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,16 +16,14 @@ from mtlprune.corpora.formats.conll2012 import Document, read_documents, with_un
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.sentence import Sentence
 
-log = logging.getLogger(__name__)
-
 SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}  # our name: names of the folder
 LANGUAGES = ("arabic", "chinese")  # the same release holds them beside English
 
 
 def build_ontonotes5(
-    folder: Path, dep: Path | None = None, converter: Path | None = None, tell: Callable[[str], None] = log.info
+    folder: Path, dep: Path | None = None, tell: Callable[[str], None] = lambda line: None
 ) -> dict[str, list[Sentence]]:
-    """Read OntoNotes 5 with POS, CON, NER and SRL, and DEP where ``dep`` or ``converter`` gives it.
+    """Read OntoNotes 5 with POS, CON, NER and SRL, and DEP where ``dep`` gives it.
 
     Args:
         folder: below it, at any depth and through links, folders train, development (or dev) and test with
@@ -34,8 +31,8 @@ def build_ontonotes5(
             their paths. Files with ``auto`` in their name, which no annotator made, files below ``arabic`` or
             ``chinese`` and files in no split folder are left out, which is told.
         dep: dependencies converted beforehand, CoNLL-X or CoNLL-U: one file with train, dev and test one after the
-            other, or a folder with one file a split (``train``, ``dev``/``development``, ``test`` in its name).
-        converter: Stanford parser jar (the original used 3.3.0), run with Java over the trees of each split.
+            other, or a folder with one file a split (``train``, ``dev``/``development``, ``test`` in its name); or
+            Stanford's parser (``*.jar``; the original used 3.3.0), run with Java over the trees.
         tell: is given what was left out and the counts of each split, a line each.
 
     A document without a layer gives *unknown*, not empty. It has NER (SRL) if a file ``DOCUMENT.name``
@@ -50,8 +47,6 @@ def build_ontonotes5(
     Raises:
         CorpusError: no files, a split missing, a document part twice, a malformed file, dependencies that do not fit.
     """
-    if dep and converter:
-        raise CorpusError("expected dependencies from a converted file or from a converter, found both; give one")
     if not folder.is_dir():
         raise CorpusError(f"{folder}: expected a folder of CoNLL-2012 files, found none")
     everything = list(files_below(folder))
@@ -63,9 +58,13 @@ def build_ontonotes5(
     for split, paths in files.items():
         documents = [document for path in paths for document in read_documents(path)]
         splits[split] = list(_sentences(split, documents, annotated, seen, tell))
-    if dep:
-        return read_converted(splits, dep, SPLITS)
-    return convert_splits(splits, converter) if converter else splits
+    if dep is None:
+        return splits
+    if dep.suffix != ".jar":
+        return read_converted(splits, dep)
+    with tempfile.TemporaryDirectory(prefix="mtlprune-") as scratch:
+        output = _convert(dep, [sentence for split in splits.values() for sentence in split], Path(scratch))
+        return read_converted(splits, output)
 
 
 def _foreign(path: Path, folder: Path) -> bool:
@@ -165,13 +164,12 @@ Splits = dict[str, list[Sentence]]
 _SAME = {"/.": ".", "/?": "?", **BRACKETS}
 
 
-def read_converted(splits: Splits, dep: Path, names: Mapping[str, Sequence[str]]) -> Splits:
+def read_converted(splits: Splits, dep: Path) -> Splits:
     """Give the sentences of all splits the dependencies of a file or folder converted beforehand.
 
     Args:
         splits: sentences, in the order in which they were converted.
         dep: one file with all splits one after the other, or a folder with one file a split.
-        names: split to the words one of which the name of its file holds.
 
     Raises:
         CorpusError: a file missing or there twice, malformed, of another number of sentences, or of other words.
@@ -183,7 +181,7 @@ def read_converted(splits: Splits, dep: Path, names: Mapping[str, Sequence[str]]
             result[split] = sentences[begin : begin + len(old)]
             begin += len(old)
         return result
-    return {split: with_dependencies(old, _file_of(dep, names[split])) for split, old in splits.items()}
+    return {split: with_dependencies(old, _file_of(dep, SPLITS[split])) for split, old in splits.items()}
 
 
 def _file_of(folder: Path, words: Sequence[str]) -> Path:
@@ -230,31 +228,17 @@ def _comparable(word: str) -> str:
     return _SAME.get(word, word).replace("\\/", "/").replace("\\*", "*")
 
 
-def convert_splits(splits: Splits, jar: Path) -> Splits:
-    """Give every sentence with a tree the dependencies that ``jar`` makes of it; one run of Java a split.
+def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
+    """Write the trees, run the converter, return the file it wrote.
 
     Raises:
-        CorpusError: no Java, no jar, Java failed, or its output does not fit the sentences.
+        CorpusError: no Java, no jar, or Java failed.
     """
     if not jar.is_file():
         raise CorpusError(f"{jar}: expected the Stanford parser's jar, found no such file")
-    java = shutil.which("java")
-    if java is None:
+    if (java := shutil.which("java")) is None:
         raise CorpusError("expected the command java to run the Stanford converter, found none; install a Java runtime")
-    result = {}
-    with tempfile.TemporaryDirectory(prefix="mtlprune-") as folder:
-        for split, sentences in splits.items():
-            output = _convert(java, jar, sentences, Path(folder) / split)
-            try:
-                result[split] = with_dependencies(sentences, output)
-            except CorpusError as error:
-                raise CorpusError(f"the output of {jar} for {split} does not fit: {error}") from None
-    return result
-
-
-def _convert(java: str, jar: Path, sentences: Sequence[Sentence], stem: Path) -> Path:
-    """Write the trees, run the converter, return the file it wrote."""
-    trees, output = stem.with_suffix(".trees"), stem.with_suffix(".conllx")
+    trees, output = folder / "trees", folder / f"output of {jar.name}"
     with trees.open("w", encoding="utf-8") as file:
         file.writelines(format_tree(sentence) + "\n" for sentence in sentences if sentence.con is not None)
     # without these two Java writes in the platform's own encoding

@@ -1,62 +1,34 @@
-"""Corpora on disk: an Arrow file a split, memory-mapped, with a ``corpus.json`` that says what they are.
+"""Corpora on disk: a sentence a line as JSON, a file a split, with a ``corpus.json`` that says what they are.
 
 corpus.json             name, licence, sources, layers, counts, fingerprint, and the SHA-256 of each split's file
-SPLIT-SHA.arrow         its sentences; SHA is the start of that SHA-256
+SPLIT-SHA.jsonl         its sentences; SHA is the start of that SHA-256
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
-
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing import Any
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.tables import batched, count, fingerprint
+from mtlprune.corpora.formats.jsonl import from_json, to_json
+from mtlprune.corpora.tables import collector_paused, count, fingerprint
 from mtlprune.errors import printable
-from mtlprune.io.files import (
-    RunError,
-    file_sha256,
-    one_writer,
-    read_json,
-    reading,
-    remove,
-    remove_halves,
-    replacing,
-    sync,
-    write_json,
-)
-from mtlprune.layers import LAYERS, LayerError, check_layer
+from mtlprune.io import files
+from mtlprune.layers import LAYERS
 from mtlprune.sentence import Sentence, check_unique, declared
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 INFO = "corpus.json"
-_FORMAT = {"format": "mtlprune corpus", "version": 2}
-_ROWS_AT_ONCE = 2048  # decoded together when a split is iterated over: fast, and small in memory
+_FORMAT = {"format": "mtlprune corpus", "version": 3}
+_AT_ONCE = 2048  # sentences decoded together when a split is iterated over
 
 
-class _Counts(TypedDict):
-    sentences: int
-    known: dict[str, int]
-
-
-class _Info(TypedDict):
-    name: str
-    licence: str
-    sources: dict[str, str]
-    fingerprint: str
-    splits: dict[str, _Counts]
-    files: dict[str, str]
-    layers: NotRequired[dict[str, str]]
-
-
-_SCHEMA = TypeAdapter(_Info)
+_KEYS = {"name", "licence", "sources", "fingerprint", "splits", "files"}
 
 
 def save_corpus(
@@ -111,14 +83,14 @@ def save_corpus(
         "splits": {split: count(content, layers) for split, content in sentences.items()},
     }
     try:
-        with one_writer(out):
-            remove_halves(out)
+        with files.one_writer(out):
+            files.remove_halves(out)
             try:
-                files = {split: _write_split(out, split, content, layers) for split, content in sentences.items()}
-                write_json(out / INFO, {**info, "files": files})
+                digests = {split: _write_split(out, split, content) for split, content in sentences.items()}
+                files.write_json(out / INFO, {**info, "files": digests})
             finally:
                 _remove_unnamed(out)
-    except (RunError, OSError) as error:
+    except (files.RunError, OSError) as error:
         with contextlib.suppress(OSError):
             out.rmdir()  # where no corpus was
         raise CorpusError(f"{error}; nothing was left behind") from error
@@ -127,34 +99,28 @@ def save_corpus(
 
 def _remove_unnamed(folder: Path) -> None:
     """Remove files that corpus.json does not name: of the corpus before, or of a build that broke off."""
-    files = read_info(folder)["files"] if (folder / INFO).is_file() else {}
-    named = {_path(folder, *file) for file in files.items()}
-    remove(*(path for path in folder.glob("*.arrow") if path not in named))
+    digests = read_info(folder)["files"] if (folder / INFO).is_file() else {}
+    named = {_path(folder, *file) for file in digests.items()}
+    files.remove(*(path for path in folder.glob("*.jsonl") if path not in named))
 
 
-def _path(folder: Path, split: str, sha256: str) -> Path:
-    return folder / f"{split}-{sha256[:8]}.arrow"
+def _path(folder: Path, split: str, digest: str) -> Path:
+    return folder / f"{split}-{digest[:8]}.jsonl"
 
 
-def _write_split(folder: Path, split: str, sentences: Sequence[Sentence], layers: Mapping[str, str]) -> str:
+def _write_split(folder: Path, split: str, sentences: Iterable[Sentence]) -> str:
     """Write the file of a split, and give its SHA-256. Raises RunError where the disk refuses."""
-    import pyarrow as pa
-
-    from mtlprune.corpora.tables import schema, to_table
-
-    whole = folder / f"{split}.arrow"
-    with replacing(whole) as beside, pa.ipc.new_file(str(beside), schema(layers)) as rows:
-        for block in batched(sentences, _ROWS_AT_ONCE):  # whatever their number, a block of them is in memory
-            rows.write_table(to_table(block, layers))
-    sha256 = file_sha256(whole)
-    whole.rename(_path(folder, split, sha256))
-    sync(folder)
-    return sha256
+    trees = ({**to_json(s), **({"source": s.source} if s.source else {})} for s in sentences)
+    content = "".join(json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n" for tree in trees).encode()
+    digest = sha256(content).hexdigest()
+    files.write_bytes(_path(folder, split, digest), content)
+    return digest
 
 
 def check_free(out: Path, overwrite: bool) -> None:
     """Raise CorpusError if a corpus may not be written to ``out``."""
-    if not out.exists() or (out.is_dir() and all(map(_is_leftover, out.iterdir()))):
+    left = (".writing", ".jsonl", ".part")  # of a build that was killed
+    if not out.exists() or (out.is_dir() and all(path.name.endswith(left) for path in out.iterdir())):
         return
     if not overwrite:
         raise CorpusError(
@@ -166,11 +132,6 @@ def check_free(out: Path, overwrite: bool) -> None:
         raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
 
 
-def _is_leftover(path: Path) -> bool:
-    """True of what a build that was killed left of a new corpus."""
-    return path.name == ".writing" or re.fullmatch(r"\.?\w+(-[0-9a-f]{8})?\.arrow(\..*\.part)?", path.name) is not None
-
-
 def read_info(path: Path) -> dict[str, Any]:
     """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
     file = path / INFO
@@ -179,89 +140,55 @@ def read_info(path: Path) -> dict[str, Any]:
         raise CorpusError(
             f"{path}: expected a corpus made by 'mtlprune data build', {lacking}; build it or check the path"
         )
-    info = read_json(file, CorpusError, "build the corpus anew")
+    info = files.read_json(file, CorpusError, "build the corpus anew")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus anew with this version")
-    try:
-        _SCHEMA.validate_python(info, strict=True)
-        for name, kind in info.get("layers", {}).items():
-            check_layer(name, kind)
-    except (ValidationError, LayerError):
-        raise CorpusError(f"damaged: {file}; build the corpus anew") from None
+    if not info.keys() >= _KEYS or info["files"].keys() != info["splits"].keys():
+        raise CorpusError(f"damaged: {file}; build the corpus anew")
     return info
 
 
 def load_corpus(path: Path) -> Corpus:
-    """Open a corpus whose files are those that were written; its sentences are memory-mapped, and decoded when they are
-    asked for.
+    """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for.
 
     Raises:
         CorpusError: no corpus there, or a damaged or changed one.
     """
-    import pyarrow as pa
-
-    from mtlprune.corpora.tables import schema
-
     path = Path(path)
     info, splits = read_info(path), {}
-    layers = {**LAYERS, **info.get("layers", {})}
-    for split in info["splits"]:
-        file = _path(path, split, info["files"].get(split, ""))
-        with reading(file, CorpusError, "build the corpus anew"):
-            if file_sha256(file) != info["files"][split]:
-                raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
-            table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-        if table.schema != schema(layers):
-            raise CorpusError(f"damaged: {path / INFO}; build the corpus anew")
-        splits[split] = StoredSentences(table, layers)
+    for split, digest in info["files"].items():
+        file = _path(path, split, digest)
+        with files.reading(file, CorpusError, "build the corpus anew"):
+            content = file.read_bytes()
+        if sha256(content).hexdigest() != digest:
+            raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
+        splits[split] = StoredSentences(content.split(b"\n")[:-1])
     return Corpus(path, info, splits)
 
 
 class StoredSentences(Sequence[Sentence]):
     """One split. Each access decodes anew: keep ``list(split)`` where sentences are read often (12,544 take 1 s)."""
 
-    def __init__(self, table: pa.Table, layers: Mapping[str, str], source: bool = False) -> None:
-        self._table = table
-        self._layers = layers
-        self._source = source
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = lines
 
     def __len__(self) -> int:
-        return self._table.num_rows
+        return len(self._lines)
 
-    @overload
-    def __getitem__(self, place: int) -> Sentence: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Sentence]: ...
-
-    def __getitem__(self, place: int | slice) -> Sentence | list[Sentence]:
-        from mtlprune.corpora.tables import from_table
-
-        if isinstance(place, slice):
-            places = range(len(self))[place]
-            if not places:
-                return []
-            low = min(places[0], places[-1])
-            part = self._table.slice(low, max(places[0], places[-1]) + 1 - low)
-            content = from_table(part, self._layers, self._source)
-            return [content[k - low] for k in places]
-        return from_table(self._table.slice(range(len(self))[place], 1), self._layers, self._source)[0]
+    def __getitem__(self, place: Any) -> Any:
+        """A sentence by its place, a list of them by a slice."""
+        if not isinstance(place, slice):
+            return _decode(self._lines[place])
+        with collector_paused():
+            return [_decode(line) for line in self._lines[place]]
 
     def __iter__(self) -> Iterator[Sentence]:
-        for start in range(0, len(self), _ROWS_AT_ONCE):
-            yield from self[start : start + _ROWS_AT_ONCE]
+        for start in range(0, len(self), _AT_ONCE):
+            yield from self[start : start + _AT_ONCE]
 
     def first(self, number: int | None) -> StoredSentences:
         """The first so many; all, if not given."""
-        return StoredSentences(self._table.slice(0, number), self._layers)
-
-    def only(self, layer: str) -> StoredSentences:
-        """All, knowing this layer alone: decoding the others takes most of the time."""
-        return StoredSentences(self._table, {layer: self._layers[layer]})
-
-    def with_source(self) -> StoredSentences:
-        """All, with the lines of CoNLL-U that they were read from."""
-        return StoredSentences(self._table, self._layers, source=True)
+        return StoredSentences(self._lines[:number])
 
     def half(self, which: int | None) -> StoredSentences:
         """The first or second of two random halves, in the same order, always the same; all, if not given."""
@@ -270,18 +197,21 @@ class StoredSentences(Sequence[Sentence]):
         import numpy as np
 
         places = np.random.default_rng(0).permutation(len(self))[which - 1 :: 2]
-        return StoredSentences(self._table.take(np.sort(places)), self._layers)
+        return StoredSentences([self._lines[place] for place in np.sort(places)])
 
     def ids(self) -> list[str]:
         """The ids of all sentences in order."""
-        return self._table.column("id").to_pylist()
+        return [sentence.id for sentence in self]
 
     def find(self, sentence_id: str) -> Sentence | None:
         """The sentence with this id, or None."""
-        import pyarrow.compute as pc
+        return next((sentence for sentence in self if sentence.id == sentence_id), None)
 
-        place = pc.index(self._table.column("id"), sentence_id).as_py()
-        return None if place < 0 else self[place]
+
+def _decode(line: bytes) -> Sentence:
+    tree = json.loads(line)
+    sentence = from_json(tree)
+    return replace(sentence, source=tree["source"]) if "source" in tree else sentence
 
 
 class Corpus:

@@ -1,9 +1,8 @@
-"""An encoder as plain transformers load it: gates in the weights, every head in its place, a linear layer on top.
+"""An encoder as plain transformers load it: gates in the weights, every head in its place.
 
-Letters for shapes: L layers, A heads a layer before any was removed, H the hidden size, K labels.
+Letters for shapes: L layers, A heads a layer before any was removed.
 """
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,13 @@ from typing import Any
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor, nn
-from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
-
-HEAD = {"classifier.weight", "classifier.bias"}
-"""The weights of a model for token classification beside its base model, where it is a linear layer alone."""
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, bool]:
@@ -113,83 +109,3 @@ def _fill(part: Any, cut: Any, places: Tensor) -> None:
     for whole, rows in pairs:
         if whole is not None:
             whole.index_copy_(0, places, rows)
-
-
-@torch.no_grad()
-def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Sequence[str]) -> PreTrainedModel:
-    """A model for token classification: the transformer, and a linear layer on its last hidden states.
-
-    Args:
-        scores: H to K.
-        labels: of the K rows.
-
-    Raises:
-        EncoderError: transformers has no such model of this family, or it is more than a linear layer.
-    """
-    config = copy.deepcopy(transformer.config)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: place for place, label in enumerate(labels)}
-    options = {"attn_implementation": transformer.config._attn_implementation, "dtype": torch.float32}
-    try:
-        with quiet():
-            model = AutoModelForTokenClassification.from_config(config, **options)
-    except ValueError as error:
-        raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
-    model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
-    base = {id(weight) for weight in model.base_model.parameters()}
-    own = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    if own != HEAD:
-        raise EncoderError(
-            f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
-            f"hidden states (it has {', '.join(sorted(own))}), so --head cannot be had; export the encoder alone"
-        )
-    model.classifier.weight.copy_(scores.weight)
-    model.classifier.bias.copy_(scores.bias)
-    return model.eval()
-
-
-# Model cards print the code below as it stands here; with plain transformers and torch it needs nothing else.
-
-
-@torch.no_grad()
-def label_words(
-    words: list[str],
-    tokenizer: Any,
-    model: Any,
-    lead: str,
-    before: list[int],
-    after: list[int],
-    unknown: int,
-    room: int,
-) -> list[tuple[str, float]]:
-    """The label of each word, and its probability. They are those of the word's first sub-word: no other was trained.
-
-    Words are tokenized one by one, after ``lead``; special tokens stand ``before`` and ``after`` all. Where there is no
-    ``room`` for so many sub-words, the model sees windows that overlap by half.
-    """
-    special = set(tokenizer.all_special_ids) - {unknown}
-    texts = [lead + word for word in words]
-    ids: list[int] = []
-    firsts: list[int] = []
-    for pieces in tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
-        firsts.append(len(ids))
-        ids += [unknown if piece in special else piece for piece in pieces] or [unknown]
-    half = room // 2
-    starts = range(0, max(1, len(ids) - room + half), half)
-    rows = [torch.tensor([before + ids[start : start + room] + after]) for start in starts]
-    scores = [model(input_ids=row).logits[0, len(before) :].softmax(-1) for row in rows]
-    window = [min(max(0, first - half // 2) // half, len(starts) - 1) for first in firsts]
-    best = [scores[w][first - starts[w]].max(-1) for w, first in zip(window, firsts, strict=True)]
-    return [(model.config.id2label[int(label)], float(score)) for score, label in best]
-
-
-def join_tags(tags: list[str]) -> list[tuple[int, int, str]]:
-    """Spans of words, (first, one after the last, label), from tags B-LABEL, I-LABEL and O."""
-    spans: list[tuple[int, int, str]] = []
-    for place, tag in enumerate(tags):
-        mark, _, label = tag.partition("-")
-        if mark == "I" and spans and spans[-1][1:] == (place, label):
-            spans[-1] = (spans[-1][0], place + 1, label)
-        elif mark != "O":
-            spans.append((place, place + 1, label))
-    return spans

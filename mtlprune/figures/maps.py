@@ -272,7 +272,8 @@ def _tasks(alone: Sequence[RunGroup]) -> GateMap:
         who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone])
         about = f"{who}; each task weighs the same"
     mean = np.mean([run_group.mean for run_group in alone], axis=0)
-    title = f"Mean gate over {len(alone)} tasks, {len(claims)} runs"
+    runs = len({claim.run for claim in claims})  # a run with a gate set a task has a claim for each
+    title = f"Mean gate over {len(alone)} tasks, {runs} runs"
     heading = "Mean gate H\n1: open in all, 0: closed in all"
     return _map("tasks", "grey-all-tasks", claims, title, about, heading, numbers={"gate": mean})
 

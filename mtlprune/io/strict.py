@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -45,30 +44,10 @@ _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as
 
 
 class _Strict(_SafeLoader):  # type: ignore[misc]
-    """yaml.SafeLoader, but for keys given twice; merge keys (<<) may be overridden, as YAML has it.
-
-    Times (2001-01-01) and numbers of base 60 (1:30), which nobody means here, are text.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._keys: dict[int, str] = {}
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, AttributeError, KeyError, IndexError) as error:
-            if not isinstance(node, yaml.ScalarNode):
-                raise  # about a value within
-            kind, key = node.tag.rpartition(":")[2], self._keys.get(id(node), "value")
-            what = reason(error) if len(node.value) > 4000 else f"{node.value!r}, which is none"
-            raise ValueError(
-                f"line {node.start_mark.line + 1}: {key}: expected what {kind} means in YAML, found {what}"
-            ) from None
+    """yaml.SafeLoader, but for keys given twice; merge keys (<<) may be overridden, as YAML has it."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         first: dict[str, int] = {}
-        self._keys |= {id(value): str(key.value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
         for key, _ in node.value:
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
@@ -78,20 +57,6 @@ class _Strict(_SafeLoader):  # type: ignore[misc]
                     )
                 first[key.value] = line
         return super().construct_mapping(node, deep)
-
-
-_TAG = "tag:yaml.org,2002:"
-_NUMBERS = {  # as in YAML 1.1, but for base 60
-    f"{_TAG}int": re.compile(r"^([-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$"),
-    f"{_TAG}float": re.compile(
-        r"^([-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-    ),
-}
-_Strict.yaml_implicit_resolvers = {
-    start: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in rules if tag != f"{_TAG}timestamp"]
-    for start, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def parse_yaml(text: str) -> Any:

@@ -156,8 +156,6 @@ class PretrainConfig(Block):
     """The pieces to be predicted."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
-    cosreg: float = Field(default=0.0, ge=0)
-    """γ of CosReg on the tied embeddings (Gao et al. 2019: 1); 0 leaves them alone."""
     train: StepsConfig = StepsConfig()
     """Updates."""
     watch: WatchConfig = WatchConfig()

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
+from mtlprune.analyses.degeneration.maths import mean_cosine
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, evaluating, judge
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.blimp import Paradigm, read_blimp
@@ -24,7 +24,7 @@ from mtlprune.encoder.sources import load_tokenizer, quiet
 from mtlprune.io.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import Batch
 from mtlprune.pretraining.config import PretrainConfig
-from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords, build_model, make_tokenizer, tied_embeddings
+from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords, build_model, make_tokenizer
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.statistics.twonn import likelihood
@@ -33,7 +33,6 @@ from mtlprune.training.callbacks import Callback
 from mtlprune.training.checkpoint import Progress, epoch_generator, finished, load_checkpoint, note_end
 from mtlprune.training.hardware import decide, settle
 from mtlprune.training.mixing import MiniBatch, batches
-from mtlprune.training.optimisation import CosReg, mean_cosine
 from mtlprune.training.setup import begin_folder, check_same
 from mtlprune.training.updates import Event, Updates
 
@@ -225,9 +224,6 @@ def make_callbacks(config: PretrainConfig, model: MaskedWords, trees: Sequence[D
     if config.syntax.strength:
         transformer = cast(PreTrainedModel, model.encoder.transformer)
         callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept, trees))
-    if config.cosreg:
-        table: Tensor = tied_embeddings(model.whole)
-        callbacks.append(CosReg(config.cosreg, lambda tasks: [table]))
     return callbacks
 
 

@@ -22,7 +22,6 @@ from transformers import (
 )
 
 from mtlprune.analyses.syntax.pseudo_likelihood import head_at, load_masked
-from mtlprune.config.config import ConfigError
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -30,7 +29,6 @@ from mtlprune.encoder.sources import load_tokenizer, positions, quiet
 from mtlprune.model import Batch, Decode, MultiTaskModel
 from mtlprune.pretraining.config import MaskConfig, ModelConfig, PretrainConfig
 from mtlprune.sentence import Sentence
-from mtlprune.tasks.base import Term
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class MaskedWords(MultiTaskModel):
             random_replace_prob=masks.random,
         )
 
-    def terms(self, batch: Batch, decode: Decode | None = None) -> dict[str, list[Term]]:
+    def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
         """The mean loss of the hidden pieces.
 
         Args:
@@ -71,7 +69,7 @@ class MaskedWords(MultiTaskModel):
         """
         shown, labels = self.hide(batch.pieces)
         hidden = int((labels != NOT_HIDDEN).sum())
-        return {TASK: [Term(self.summed_loss(batch.pieces, shown, labels) / max(1, hidden), hidden)]}
+        return {TASK: self.summed_loss(batch.pieces, shown, labels) / max(1, hidden)}
 
     def hide(self, pieces: EncoderBatch) -> tuple[Tensor, Tensor]:
         """Ids with some hidden, and labels: ids of the hidden ones, `NOT_HIDDEN` elsewhere. (B, L) int64 on the CPU"""
@@ -168,19 +166,3 @@ def learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenize
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=fixed, show_progress=False)
     tokenizer.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
     return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)
-
-
-def tied_embeddings(model: PreTrainedModel) -> Tensor:
-    """(V, H), the table that reads pieces and predicts them.
-
-    Raises:
-        ConfigError: they are two tables.
-    """
-    head = model.get_output_embeddings()
-    table = model.get_input_embeddings().weight
-    if head is None or head.weight is not table:
-        raise ConfigError(
-            "cosreg: the theory is about embeddings that are read and predicted with one table, but this model "
-            "predicts with another one; leave cosreg out"
-        )
-    return table

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.breaks.measure import LEAST, find_break
 from mtlprune.figures.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, read_json_lines
 from mtlprune.runs.folder import RunFolder
+from mtlprune.statistics.curves import LEAST, find_break
 
 CURVES = "curves.jsonl"
 
@@ -75,7 +75,7 @@ class PretrainingLog:
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
-    """Read run folders of `mtlprune pretrain`, finished or not.
+    """Read run folders of `mtlprune train`, finished or not.
 
     Raises:
         RunError: a folder holds none, nothing was logged yet, or two are one.
@@ -93,7 +93,7 @@ def _read(path: Path) -> PretrainingLog:
     if not folder.config_path.is_file() or not log.is_file():
         raise RunError(
             f"{path}: expected the folder of a pretraining with config.yaml and {CURVES}, found none; "
-            "`mtlprune pretrain` makes one"
+            "`mtlprune train` makes one"
         )
     tree = folder.read_config()
     logged = [line for _, line in read_json_lines(log)]

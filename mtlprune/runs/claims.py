@@ -276,10 +276,33 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             f"Gates strictly between 0 and 1: {', '.join(between)}. Such heads count as open here, though they are "
             "scaled down, not kept or removed."
         )
+    every = [(f"{c.label}, seed {c.name}", c, *by_chance(c)) for group in run_groups for c in group.claims]
+    if tied := [
+        f"{name}: {drawn} of {c.open.sum()}" for name, c, drawn, _ in every if drawn > max(1, c.open.sum() / 20)
+    ]:
+        yield (
+            f"Open heads that were taken from others with the same gate: {'; '.join(tied)}. Their gates had not told "
+            "heads apart, so which of them are claimed is chance: train longer, or at a higher pruning.rate."
+        )
     if moving := [
         f"{c.label}, seed {c.name} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
     ]:
         yield f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed."
+
+
+def by_chance(claim: Claim) -> tuple[int, int]:
+    """How many open heads of a run were taken from heads with the same gate, and how many those are; 0 and 0 where the
+    gates told open from closed heads, or no number of heads was wanted.
+
+    The gates compared are the open ones of the last evaluation before they became what the run ended with: those at 1
+    say nothing of which of them is wanted more.
+    """
+    before = [gates for step, gates in claim.history if step <= claim.step and not np.array_equal(gates, claim.gates)]
+    if claim.settings.get("pruning.method") != "gates" or not claim.settings.get("pruning.keep") or not before:
+        return 0, 0
+    last = before[-1]
+    shared = np.isin(last, np.intersect1d(last[claim.open], last[~claim.open])) & (last > OPEN_ABOVE)
+    return int((shared & claim.open).sum()), int(shared.sum())
 
 
 def unsettled(claim: Claim) -> str:

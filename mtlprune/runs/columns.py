@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.evaluation.scores import main_score, name_of
@@ -35,15 +36,17 @@ class ScoredRun(DescribedRun):
         names: task → the name of that score.
         layer_kinds: task → the kind of its layer.
         heads: task → heads open or kept for it, and all heads; nothing where heads were not pruned.
+        rows: the block of rows that it is in: its encoder's name, with that of its corpus where these are compared.
     """
 
     scores: Mapping[str, float]
     names: Mapping[str, str]
     layer_kinds: Mapping[str, str]
     heads: Mapping[str, tuple[int, int]]
+    rows: str
 
     @classmethod
-    def of(cls, run: DescribedRun, split: str) -> ScoredRun:
+    def of(cls, run: DescribedRun, split: str, by_corpus: bool = False) -> ScoredRun:
         """Read the scores of a run. Raises RunError where it is not scored on ``split``."""
         folder, decoders = run.folder, run.tree.get("decoders", {})
         if split not in folder.splits():
@@ -62,11 +65,12 @@ class ScoredRun(DescribedRun):
             names=names,
             layer_kinds={task: kind_of(task, decoders) for task in scores},
             heads=_heads(run),
+            rows=f"{run.architecture}, {Path(run.corpus).name}" if by_corpus else run.architecture,
         )
 
 
 def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
-    """Task → heads it may use and heads there were, of a run with gates or one made by `mtlprune prune`."""
+    """Task → heads it may use and heads there were, of a run with gates or one made by `mtlprune export --remove`."""
     if "pruned" in run.manifest:
         left = run.folder.read_json("encoder/heads.json")
         return dict.fromkeys(run.tasks, (sum(map(len, left["kept"])), left["heads"] * len(left["kept"])))
@@ -101,8 +105,9 @@ class ScoreColumn:
 
     @property
     def encoder(self) -> str:
-        """The encoder's name; "" for scores that come from no run, which stand beside every encoder."""
-        return self.runs[0].architecture if self.runs else ""
+        """The encoder's name, with the corpus where these are compared; "" for scores that come from no run, which
+        stand beside every encoder."""
+        return self.runs[0].rows if self.runs else ""
 
 
 @dataclass
@@ -182,6 +187,7 @@ def in_columns(
     split: str,
     extra: Mapping[str, Mapping[str, float]] | None = None,
     reference: str = "",
+    by_corpus: bool = False,
 ) -> Columns:
     """Group runs into columns.
 
@@ -193,19 +199,20 @@ def in_columns(
         split: whose scores.
         extra: title → task → score of columns that come from no run; they stand first.
         reference: title of the column with which those that share a task are compared, instead of STL.
+        by_corpus: runs of several corpora, a block of rows each; none is compared with one of another corpus.
 
     Raises:
         RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
             no column with the title ``reference``.
     """
-    scored = [ScoredRun.of(run, split) for run in described_once(runs)]
+    scored = [ScoredRun.of(run, split, by_corpus) for run in described_once(runs)]
     if not scored:
         raise RunError("a table needs at least one run")
-    _refuse_unlike(scored)
+    _refuse_unlike(scored, by_corpus)
     columns = [ScoreColumn(title, extra=scores) for title, scores in (extra or {}).items()]
     against: dict[int, int] = {}
-    for encoder in dict.fromkeys(run.architecture for run in scored):
-        groups = _groups([run for run in scored if run.architecture == encoder])
+    for rows in dict.fromkeys(run.rows for run in scored):
+        groups = _groups([run for run in scored if run.rows == rows])
         titled = zip(groups, *group_titles(groups), strict=True)
         own = [ScoreColumn(title, group, in_triangle=in_pair) for group, title, in_pair in titled]
         pairs = _referred(own, reference) if reference else _counterparts(own)
@@ -217,13 +224,16 @@ def in_columns(
     return Columns(split, columns, against, reference)
 
 
-def _refuse_unlike(runs: Sequence[ScoredRun]) -> None:
+def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
     names: dict[str, tuple[str, ScoredRun]] = {}
+    of_rows: dict[str, ScoredRun] = {}
     for run in runs:
-        if run.fingerprint != runs[0].fingerprint:
+        other = of_rows.setdefault(run.rows if by_corpus else "", run)
+        if run.fingerprint != other.fingerprint:
             raise RunError(
-                f"{runs[0].path} and {run.path} were trained on different data (fingerprints "
-                f"{runs[0].fingerprint[:12]} and {run.fingerprint[:12]}); their scores do not belong into one table"
+                f"{other.path} and {run.path} were trained on different data (fingerprints {other.fingerprint[:12]} "
+                f"and {run.fingerprint[:12]}), so their scores are no columns of one table; --by corpus gives each "
+                "corpus rows of its own, by its name"
             )
         for task, name in run.names.items():
             first_name, first = names.setdefault(task, (name, run))

@@ -20,24 +20,11 @@ import yaml
 from pydantic import TypeAdapter
 
 from mtlprune.config.blocks import filled
-from mtlprune.corpora.formats.jsonl import read_sentences, to_json
+from mtlprune.corpora.formats.jsonl import from_json, to_json
+from mtlprune.corpora.store import INFO, read_info
 from mtlprune.evaluation.scores import main_score
-from mtlprune.io.files import (
-    RunError,
-    file_sha256,
-    json_text,
-    make_folder,
-    one_writer,
-    read_json,
-    read_json_lines,
-    read_yaml,
-    reading,
-    remove,
-    remove_halves,
-    verify_file,
-    write_json,
-    write_text,
-)
+from mtlprune.io import files
+from mtlprune.io.files import RunError
 from mtlprune.runs import forms
 from mtlprune.runs.settings import flat
 from mtlprune.runs.study import open_study, packed_run
@@ -83,6 +70,9 @@ class RunFolder:
     def __fspath__(self) -> str:
         return str(self.path)
 
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
     def file(self, name: str) -> Path:
         """Where a small file of the run can be read."""
         return self.path / name if self.packed is None else self.packed.file(name)
@@ -95,20 +85,20 @@ class RunFolder:
         path = self.file(name)
         if not path.exists():
             raise RunError(f"{path} is missing; is this run complete?")
-        value = read_json(path)
+        value = files.read_json(path)
         if schema is not None:
             forms.check(schema, value, path)
         return value
 
     def write_json(self, name: str, value: Any) -> None:
-        write_json(self.path / name, value)
+        files.write_json(self.path / name, value)
 
     def write_text(self, name: str, text: str) -> None:
-        write_text(self.path / name, text)
+        files.write_text(self.path / name, text)
 
     def read_config(self) -> dict[str, Any]:
         """Keys and values. Raises RunError where the file is damaged, or only half of one."""
-        tree = read_yaml(self.config_path)
+        tree = files.read_yaml(self.config_path)
         if not isinstance(tree, dict):
             raise forms.damaged(self.config_path)
         forms.check_config(tree, self.config_path)
@@ -143,11 +133,11 @@ class RunFolder:
         """Name → SHA-256 of EVIDENCE, of the encoder's files and of results, as they are now."""
         results = (path for kind, ending in RESULTS.items() for path in sorted(self.path.glob(f"{kind}/*.{ending}")))
         paths = [*(self.path / name for name in EVIDENCE), *sorted(self.encoder_path.rglob("*")), *results]
-        return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
+        return {path.relative_to(self.path).as_posix(): files.file_sha256(path) for path in paths if path.is_file()}
 
     def write_end(self, **end: Any) -> None:
         """Write into the manifest how a run ended, and the SHA-256 of all that is read of it from now on."""
-        with one_writer(self.path):
+        with files.one_writer(self.path):
             manifest = self.read_manifest()
             begun = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
@@ -166,7 +156,7 @@ class RunFolder:
             return
         for name, sha256 in self.known_hashes().items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
-                verify_file(self.path / name, sha256, ANEW)
+                files.verify_file(self.path / name, sha256, ANEW)
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
         """The file with the best weights by a key of best.json, which is the one that the run wrote.
@@ -177,8 +167,28 @@ class RunFolder:
         path = self.weights_path(best["epoch"])
         if not path.is_file():
             raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
-        verify_file(path, best.get("sha256", ""), ANEW)
+        files.verify_file(path, best.get("sha256", ""), ANEW)
         return path
+
+    def drop_weights(self) -> None:
+        """Remove the weights of a finished run, of which all stays that tables, claims and pages read."""
+        with files.one_writer(self.path):
+            if self.keeps_weights():
+                self.write_json("manifest.json", {**self.read_manifest(), "weights": "removed"})
+            files.remove(*(self.path / "weights").glob("epoch-*.safetensors"))
+
+    def keeps_weights(self) -> bool:
+        """False after `drop_weights`."""
+        return "weights" not in self.read_manifest()
+
+    def check_weights_kept(self) -> None:
+        """Raises RunError for a run of a study, or one whose weights were removed."""
+        self.refuse_packed("weights")
+        if not self.keeps_weights():
+            raise RunError(
+                f"{self.path} is kept without its weights; train it anew (`mtlprune train {self.path}/config.yaml "
+                "--out DIR`), or compare with --keep-weights and another --out"
+            )
 
     # -- which run lies here -----------------------------------------------------------------------------------------
 
@@ -200,9 +210,9 @@ class RunFolder:
 
     @classmethod
     def with_weights(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run itself. Raises RunError where it is none, or a run of a study."""
+        """A folder that holds a run itself. Raises RunError where it is none, a run of a study, or without weights."""
         folder = cls.existing(path)
-        folder.refuse_packed("weights")
+        folder.check_weights_kept()
         return folder
 
     def other(self, given: str | Path) -> RunFolder | None:
@@ -210,6 +220,30 @@ class RunFolder:
         know the name only; None where it is not to be found."""
         places = (Path(given), self.path.parent / Path(given).name, self.path.resolve().parent / Path(given).name)
         return next((run for run in map(RunFolder, places) if run.config_path.is_file()), None)
+
+    def started(self) -> dict[str, str]:
+        """ "started": the working directory as seen from the folder, such as ../.., for what a configuration names by
+        relative paths; nothing of a folder that does not lie below it."""
+        with contextlib.suppress(ValueError):
+            below = self.path.resolve().relative_to(Path.cwd().resolve())
+            return {"started": "/".join(".." for _ in below.parts)}
+        return {}
+
+    def corpus_path(self) -> Path:
+        """Where the corpus lies: at ``data.path``, from here or from the directory where the run was started.
+
+        Raises:
+            RunError: it is at neither place, or the run's files are damaged.
+        """
+        given, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
+        places = [given, *([self.path / data["started"] / given] if "started" in data else [])]
+        infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
+        if not infos:
+            what = f"the corpus of the run is not found at {given} (data.path)"
+            how = "go to the folder where the run was started, or name the corpus (--data, --corpus)"
+            raise RunError(f"{self.path}: {what}; {how}")
+        same = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
+        return next(same, next(iter(infos)))
 
     def is_finished(self) -> bool:
         """True where a run lies here that was trained to its end."""
@@ -224,13 +258,13 @@ class RunFolder:
         """
         if not self.config_path.is_file():
             return
-        with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
+        with files.reading(self.config_path, RunError, "remove the folder to have it trained anew"):
             if not {"tasks", "train", "encoder"} <= self.read_config().keys():  # defaults alone would be valid
                 raise ValueError("a configuration that was cut short")
             if self.is_finished():
                 self.verify(encoder=False)
                 self.read_vocabularies()
-                for best in self.read_best().values() if self.packed is None else ():
+                for best in self.read_best().values() if self.packed is None and self.keeps_weights() else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
                         raise RunError(f"{path} is missing; remove the folder to have it trained anew")
 
@@ -251,7 +285,7 @@ class RunFolder:
             self.check_ours()
         lock = self.path / ".lock"
         try:
-            make_folder(self.path)
+            files.make_folder(self.path)
             owned = FileLock(lock, blocking=False).acquire()
             lock.write_text(str(os.getpid()), encoding="utf-8")
         except Timeout:
@@ -286,7 +320,7 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
-        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "wandb", "weights"}
+        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "weights"}
         foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
         if foreign:
             raise RunError(
@@ -311,7 +345,7 @@ class RunFolder:
 
     def _read_log(self, path: Path, schema: Any) -> list[dict[str, Any]]:
         records = []
-        for number, record in read_json_lines(path) if path.exists() else ():
+        for number, record in files.read_json_lines(path) if path.exists() else ():
             forms.check(schema, record, f"{path}, line {number}")
             records.append(record)
         return records
@@ -345,7 +379,7 @@ class RunFolder:
         import numpy as np
 
         tree = self.read_json(SELECTION)
-        with reading(path):
+        with files.reading(path):
             frequencies = np.array(tree["frequencies"], dtype=np.float64)
             selected = np.zeros((len(tree["selected"]), *frequencies.shape))
             for half, places in zip(selected, tree["selected"], strict=True):
@@ -391,15 +425,15 @@ class RunFolder:
         texts = {
             _result("predictions", split): "".join(line + "\n" for line in lines),
             _result("counts", split): json.dumps({"ids": ids, "counts": columns}),
-            _result("scores", split): json_text(scores),
+            _result("scores", split): files.json_text(scores),
         }
-        with one_writer(self.path):
+        with files.one_writer(self.path):
             if best is not None and best != self.read_best():
                 return False
             for folder in (self.path, *(self.path / kind for kind in RESULTS)):
-                remove_halves(folder)
+                files.remove_halves(folder)
             *others, stands_for_all = texts
-            remove(self.path / stands_for_all)
+            files.remove(self.path / stands_for_all)
             for name in others:
                 self.write_text(name, texts[name])
             if self.file("manifest.json").exists():
@@ -411,10 +445,10 @@ class RunFolder:
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
-        with one_writer(self.path):
+        with files.one_writer(self.path):
             for kind in reversed(RESULTS):  # scores first: they stand for all three
                 results = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
-                remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
+                files.remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
 
     def splits(self) -> list[str]:
         """The splits that have been scored."""
@@ -430,7 +464,7 @@ class RunFolder:
             return path
         if name in known:
             try:
-                verify_file(path, known[name], anew)
+                files.verify_file(path, known[name], anew)
             except RunError:
                 if self.known_hashes() == known:
                     raise
@@ -444,7 +478,9 @@ class RunFolder:
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
         """Task → name → score. Raises RunError where the file is damaged."""
-        scores: dict[str, dict[str, float]] = read_json(self.result_path("scores", split), remedy=self._anew(split))
+        scores: dict[str, dict[str, float]] = files.read_json(
+            self.result_path("scores", split), remedy=self._anew(split)
+        )
         return scores
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
@@ -464,7 +500,7 @@ class RunFolder:
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        counts: dict[str, Any] = read_json(self.result_path("counts", split), remedy=self._anew(split))
+        counts: dict[str, Any] = files.read_json(self.result_path("counts", split), remedy=self._anew(split))
         return counts
 
     def why_damaged(self, split: str) -> str:
@@ -483,7 +519,7 @@ class RunFolder:
         path = self.result_path("predictions", split)
         if not path.is_file():
             raise RunError(f"{path} is missing; {self._anew(split)}")
-        return list(read_sentences(path))
+        return [from_json(tree) for _, tree in files.read_json_lines(path)]
 
     def refuse_packed(self, what: str) -> None:
         """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
@@ -500,8 +536,8 @@ class RunFolder:
         Raises:
             RunError: there are none.
         """
-        with reading(path := self.file(f"labels/{split}.json")):
-            rows = read_json(path)[task].items()
+        with files.reading(path := self.file(f"labels/{split}.json")):
+            rows = files.read_json(path)[task].items()
             return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
 
 

@@ -148,8 +148,8 @@ class DescribedRun:
     """A run as far as its configuration and manifest tell of it; each file is read once.
 
     Attributes:
-        tree: config.yaml with defaults filled in; of a run that `mtlprune prune` made that of its source, which its
-            seeds share, with "heads removed".
+        tree: config.yaml with defaults filled in; of a run without the heads it removed that of its source, which
+            its seeds share, with "heads removed".
         manifest: manifest.json.
     """
 

@@ -20,17 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.io.files import (
-    RunError,
-    file_sha256,
-    one_writer,
-    read_json,
-    reading,
-    remove,
-    replacing,
-    verify_file,
-    write_text,
-)
+from mtlprune.io import files
 
 KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "task", "label", "sentence")
 KEYS += ("step", "mode", "control", "direction", "term", "other")
@@ -43,7 +33,7 @@ Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
 """Keys, such as those of an encoder, and frames, by name, in which all rows have them."""
 
 
-class ResultError(RunError):
+class ResultError(files.RunError):
     """A Result that cannot be read; the message says why and what to do."""
 
 
@@ -186,6 +176,8 @@ def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]
 def write_result(folder: Path, result: Result) -> None:
     """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there.
 
+    Figures of an earlier Result of that name go.
+
     Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
 
     Raises:
@@ -193,19 +185,20 @@ def write_result(folder: Path, result: Result) -> None:
         ValueError: a frame with columns that are neither keys nor values, or with two rows for one place and measure.
     """
     stored = {}
-    with one_writer(folder):
+    with files.one_writer(folder):
+        files.remove(*(path for path in folder.glob(f"{result.analysis}-*") if path.suffix in (".png", ".svg", ".pdf")))
         for name, frame in result.frames.items():
             keys = _keys(name, frame)
             path = folder / f"{result.analysis}-{name}.parquet"
-            with replacing(path) as beside:
+            with files.replacing(path) as beside:
                 (frame if frame.attrs.get("exact") else _six_digits(frame)).to_parquet(beside, index=False)
             values = [column for column in frame.columns if column not in keys]
-            stored[name] = {"rows": len(frame), "keys": keys, "values": values, "sha256": file_sha256(path)}
+            stored[name] = {"rows": len(frame), "keys": keys, "values": values, "sha256": files.file_sha256(path)}
         content = {"analysis": result.analysis, "format": FORMAT, **result.about, "frames": stored}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
-        write_text(folder / f"{result.analysis}.json", f"{text}\n")
+        files.write_text(folder / f"{result.analysis}.json", f"{text}\n")
         kept = {f"{result.analysis}-{name}.parquet" for name in stored}
-        remove(*(path for path in folder.glob(f"{result.analysis}-*.parquet") if path.name not in kept))
+        files.remove(*(path for path in folder.glob(f"{result.analysis}-*.parquet") if path.name not in kept))
 
 
 def read_result(path: Path) -> Result:
@@ -214,8 +207,8 @@ def read_result(path: Path) -> Result:
     Raises:
         ResultError: it is missing or damaged, or its tables are not those it was written with.
     """
-    content = read_json(path, ResultError, AGAIN)
-    with reading(path, ResultError, AGAIN):
+    content = files.read_json(path, ResultError, AGAIN)
+    with files.reading(path, ResultError, AGAIN):
         if content["format"] != FORMAT:
             raise ResultError(
                 f"{path}: expected format {FORMAT}, found {content['format']!r}; install a newer mtlprune"
@@ -226,8 +219,8 @@ def read_result(path: Path) -> Result:
     frames = {}
     for frame, entry in stored.items():
         table = path.with_name(f"{name}-{frame}.parquet")
-        with reading(table, ResultError, AGAIN):
-            verify_file(table, entry["sha256"], AGAIN)
+        with files.reading(table, ResultError, AGAIN):
+            files.verify_file(table, entry["sha256"], AGAIN)
             frames[frame] = pd.read_parquet(table)
     return Result(name, about, frames)
 

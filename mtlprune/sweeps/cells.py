@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
-from mtlprune.corpora.store import read_info
+from mtlprune.corpora.store import INFO, read_info
 from mtlprune.runs.settings import flat
 from mtlprune.sweeps.folder import Place, folders_by_digest, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 
 REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
 """Settings that name another run, beside those of `TreatmentConfig.runs`."""
-WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "wandb", "log_uas")
+WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
 ALWAYS = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that stand in the identity of a run though nothing in them differs from the defaults."""
@@ -95,12 +95,15 @@ class Sweep:
         write_index(self.root, self.name, self.file, rows)
 
 
-def resolve(specification: SweepSpecification, root: Path, overrides: Sequence[str] = ()) -> Sweep:
+def resolve(
+    specification: SweepSpecification, root: Path, overrides: Sequence[str] = (), planned: bool = False
+) -> Sweep:
     """The cells of a sweep.
 
     Args:
         root: the sweep's folder.
         overrides: ``key.path=value`` for all cells; they win over the file.
+        planned: only shown, so that the corpus need not be there yet.
 
     Raises:
         SweepError: cells that need each other in a circle, one that is not there, or two that are the same run.
@@ -123,7 +126,8 @@ def resolve(specification: SweepSpecification, root: Path, overrides: Sequence[s
         config = build_config(trees[name], f"{specification.path}, cell {name}")
         path = config.data.path
         if path not in infos:
-            infos[path] = read_info(Path(path))
+            absent = planned and not (Path(path) / INFO).is_file()
+            infos[path] = {"fingerprint": "", "splits": None} if absent else read_info(Path(path))
         digests = {setting: cells[other].digest for setting, other in needs[name].items()}
         whole = digest(config, infos[path]["fingerprint"], digests)
         if whole in names:
@@ -134,7 +138,8 @@ def resolve(specification: SweepSpecification, root: Path, overrides: Sequence[s
         letters = whole[: LETTERS if whole[:LETTERS] not in taken else 2 * LETTERS]
         names[whole] = name
         taken.add(letters)
-        _refuse_splits(specification, name, config, infos[path]["splits"])
+        if infos[path]["splits"] is not None:
+            _refuse_splits(specification, name, config, infos[path]["splits"])
         place = Place(root, labels.get(letters, f"{name}-{letters}"))
         needed = tuple(dict.fromkeys(needs[name].values()))
         cells[name] = Cell(name, config, letters, needed, place, specification.evaluate)

@@ -48,7 +48,7 @@ def submit(
     try:
         import submitit
     except ImportError:
-        raise SweepError('--launcher needs submitit; in a clone of mtlprune: pip install -e ".[slurm]"') from None
+        raise SweepError('--slurm needs submitit; in a clone of mtlprune: pip install -e ".[slurm]"') from None
     numbers: dict[str, str] = {}
     for level in levels(cells):
         settings = {"timeout_min": MINUTES, "name": root.name, **options}
@@ -63,7 +63,7 @@ def submit(
             executor.update_parameters(**settings)
             numbers |= _submit_level(executor, level, options.get("cpus_per_task"), cluster, jobs)
         except (NameError, TypeError, ValueError, RuntimeError, submitit.core.utils.FailedJobError) as error:
-            raise SweepError(f"--launcher {cluster}: {' '.join(str(error).split())}") from None
+            raise SweepError(f"--slurm: {' '.join(str(error).split())}") from None
     return numbers
 
 
@@ -106,7 +106,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise SweepError(f"--submit: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
+            raise SweepError(f"--slurm: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
         options[key] = yaml.safe_load(value)
     return options
 
@@ -133,7 +133,7 @@ class CellJob:
             return "another process does this cell"
         if code:
             how = "failed" if code == FAILED else f"ended with code {code}"
-            raise RuntimeError(f"the cell {how}; `mtlprune sweep --status` says why")
+            raise RuntimeError(f"the cell {how}; `mtlprune sweep --dry-run` says why")
         return "done"
 
     def checkpoint(self) -> Any:

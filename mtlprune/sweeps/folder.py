@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
 
 from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import read_json, reading, write_json, write_text
-from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
 from mtlprune.runs.study import matches, open_study
 from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
@@ -246,27 +247,49 @@ def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], 
 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
-    """Runs, with those of finished cells in the place of each sweep or study, and of `train --seeds` those of seeds.
+    """Runs; in the place of a sweep or a study those of its finished cells, of a folder those of its seeds, and of a
+    pattern such as ``runs/gates-*`` those that lie there.
 
     A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
     ``runs/mine:gates-*``, some of its cells are meant.
 
     Args:
-        having: of a sweep's runs, only those with this file in them.
+        having: of several runs that one name stands for, only those with this file in them.
         left_out: as of ``found_runs``.
+
+    Raises:
+        RunError: a pattern that no run matches; and as ``found_runs`` does.
     """
-    folders: list[Path] = []
-    for given in map(str, runs):
-        whole, sign, pattern = given.rpartition(":")
-        for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
-            if holds_runs(Path(place)) or is_specification(Path(place)):
-                cell_runs = found_runs(place, cells, left_out)
-                folders += [run for run in cell_runs if not having or RunFolder(run).file(having).is_file()]
-                break
-        else:
-            seeds = Path(given).glob("seed-*/config.yaml") if not (Path(given) / "config.yaml").is_file() else ()
-            folders += sorted(path.parent for path in seeds) or [Path(given)]
-    return folders
+    return [run for given in runs for run in _expanded_one(str(given), having, left_out)]
+
+
+def _expanded_one(given: str, having: str, left_out: list[str] | None) -> list[Path]:
+    whole, sign, pattern = given.rpartition(":")
+    for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
+        if holds_runs(Path(place)) or is_specification(Path(place)):
+            return _having(having, found_runs(place, cells, left_out))
+    if Path(given).exists() or not has_magic(given):
+        return _having(having, _seeds(Path(given))) or [Path(given)]
+    paths = map(Path, sorted(glob(given)))  # noqa: PTH207 (whole paths too)
+    matching = [path for path in paths if is_run(path) or holds_runs(path) or _seeds(path)]
+    runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
+    if not runs:
+        raise RunError(f"no run{having and f' with {having}'} is found at {given}; `mtlprune train` makes one")
+    return runs
+
+
+def _seeds(folder: Path) -> list[Path]:
+    """Runs of `train --seeds` in a folder that is no run itself."""
+    return [] if is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
+
+
+def _having(file: str, runs: Iterable[Path]) -> list[Path]:
+    return [run for run in runs if not file or RunFolder(run).file(file).is_file()]
+
+
+def is_run(folder: Path) -> bool:
+    """True where a run lies, finished or not."""
+    return (folder / "config.yaml").is_file()
 
 
 def _some(names: list[str]) -> str:

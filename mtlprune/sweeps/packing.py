@@ -23,7 +23,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.significance import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
-KEPT = (*EVIDENCE, "manifest.json", "latency.json", "encoder/heads.json")
+KEPT = (*EVIDENCE, "manifest.json", "encoder/heads.json")
 """Files that a study has of a run, beside scores and counts."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""

@@ -27,9 +27,9 @@ Watch = Callable[[str, Cell, str], None]
 
 @dataclass
 class Worker:
-    """A process that works on a cell."""
+    """A process that works on a cell, and then on one that only selects heads on that run."""
 
-    cell: Cell
+    cells: list[Cell]
     process: Popen[bytes]
     slot: int
     begun: float
@@ -56,9 +56,10 @@ def write_config(cell: Cell) -> None:
     write_text(cell.place.beside("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
-def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:
-    """The command line of a cell's process."""
+def worker_command(cell: Cell, threads: int | None, parent: int | None = None, *following: Cell) -> list[str]:
+    """The command line of a process for a cell, and others after it."""
     command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root), cell.place.label]
+    command += [other.place.label for other in following]
     command += ["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else []
     command += ["--threads", str(threads)] if threads else []
     return command + (["--parent", str(parent)] if parent else [])
@@ -125,16 +126,26 @@ class Pool:
 
     def _start(self, cell: Cell, slot: int) -> None:
         """Start a process in a session of its own, which Ctrl-C on the terminal does not reach: we ask it to stop."""
-        write_config(cell)
-        cell.place.beside("failed").unlink(missing_ok=True)
+        cells = [cell, *self._following(cell)]
+        for one in cells:
+            write_config(one)
+            one.place.beside("failed").unlink(missing_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
         if len(self.gpus) > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
-        command = worker_command(cell, self.threads, os.getpid())
+        command = worker_command(cell, self.threads, os.getpid(), *cells[1:])
         with cell.place.beside("log").open("ab") as log:
             process = Popen(command, env=environment, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        self.workers[cell.name] = Worker(cell, process, slot, time.monotonic())
+        self.workers[cell.name] = Worker(cells, process, slot, time.monotonic())
         self.watch("started", cell, "")
+
+    def _following(self, cell: Cell) -> list[Cell]:
+        """A cell that selects heads on this one's run and learns nothing: loading all anew would take longer."""
+        for other in self.cells.values():
+            frozen = len(other.config.train.freeze) == 2 and not other.config.pruning.moves
+            if frozen and other.needs == (cell.name,) and other.name not in self.ends and not other.place.run.in_use():
+                return [other]
+        return []
 
     def _wait_for_other(self, cell: Cell) -> None:
         if cell.name not in self.later:
@@ -151,10 +162,12 @@ class Pool:
             code = worker.process.poll()
             if code is not None:
                 del self.workers[name]
-                self._collect_one(worker, code)
+                first, *following = worker.cells
+                self._collect_one(first, worker, code)
+                for cell in following if first.name in self.ends and self.ends[first.name].kind == "done" else ():
+                    self._collect_one(cell, worker, code)
 
-    def _collect_one(self, worker: Worker, code: int) -> None:
-        cell = worker.cell
+    def _collect_one(self, cell: Cell, worker: Worker, code: int) -> None:
         standing = state(cell.place, cell.evaluate)
         if standing.kind == "done":
             self.ends[cell.name] = standing

@@ -105,7 +105,11 @@ def read_specification(path: Path) -> SweepSpecification:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
         raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {what}")
-    tree = read_yaml(path, SweepError)
+    return parse_specification(path, read_yaml(path, SweepError))
+
+
+def parse_specification(path: Path, tree: Any) -> SweepSpecification:
+    """The same of the content of a file, which need not be written yet."""
     if not isinstance(tree, dict):
         raise SweepError(f"{path}: expected keys and values, found {in_words(tree)}")
     for key in tree:

@@ -1,4 +1,4 @@
-"""Times of cells: as long as finished cells of their kind took.
+"""Times of cells: as long as finished cells of their kind took, or a rough figure by arithmetic; memory and disk.
 
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
@@ -8,7 +8,12 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
+from mtlprune.config.config import Config
+from mtlprune.corpora.store import INFO, read_info
+from mtlprune.io.files import read_json
 from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import State
 
@@ -18,6 +23,14 @@ WITHOUT_COST = {
 }
 """Block → settings that change what is learnt, not how long that takes."""
 OTHER = "another run"
+CORE, GPU = 5e10, 1e13
+"""Operations a second: of one core with AVX2 in fp32, measured on MiniLM; assumed of a GPU."""
+PIECES = 18
+"""Sub-words a sentence, as in OntoNotes and EWT."""
+DECODER = 1e8
+"""Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
+START = 6.0
+"""Seconds until a process has loaded what it needs."""
 
 
 def kind_of(cell: Cell) -> str:
@@ -34,16 +47,115 @@ def kind_of(cell: Cell) -> str:
     return digest(config, config.data.path, runs)
 
 
-def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict[str, float | None]:
-    """Name of each cell that is not trained → seconds from its beginning to its end; None where none of its kind is
-    trained."""
+class Expected(NamedTuple):
+    """How long a run will take."""
+
+    seconds: float
+    rough: bool
+    """By arithmetic alone, as none of its kind is trained."""
+
+
+def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict[str, Expected | None]:
+    """Name of each cell that is not trained → its time from its beginning to its end; None where neither a cell of its
+    kind is trained, nor its data are known."""
     several = list(cells)
     known: dict[str, list[float]] = defaultdict(list)
     for cell in several:
         if (seconds := standing[cell.name].seconds) is not None:
             known[kind_of(cell)].append(seconds)
-    left = [cell for cell in several if not standing[cell.name].trained]
-    if not known:
-        return dict.fromkeys([cell.name for cell in left])
-    times = {kind: statistics.mean(seconds) for kind, seconds in known.items()}
-    return {cell.name: times.get(kind_of(cell)) for cell in left}
+    times: dict[str, Expected | None] = {}
+    for cell in several:
+        if standing[cell.name].trained:
+            continue
+        if known and (alike := known.get(kind_of(cell))):  # the kind takes a while to find
+            times[cell.name] = Expected(statistics.mean(alike), False)
+        else:
+            seconds = rough_seconds(cell.config)
+            times[cell.name] = None if seconds is None else Expected(seconds, True)
+    return times
+
+
+# -- rough figures, by arithmetic alone --------------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    """The size of an encoder."""
+
+    layers: int
+    width: int
+    vocabulary: int
+
+    @property
+    def weights(self) -> int:
+        return 12 * self.layers * self.width**2 + self.vocabulary * self.width
+
+
+MINILM, BASE = Shape(6, 384, 30_522), Shape(12, 768, 30_522)
+
+
+def shape_of(name: str) -> Shape:
+    """The size of an encoder that is at hand; of a name on the hub, which is not asked, that of BERT-base."""
+    file = Path(name) / "config.json"
+    tree = read_json(file) if file.is_file() else {}
+    known = [tree.get(key) for key in ("num_hidden_layers", "hidden_size", "vocab_size")]
+    if all(isinstance(value, int) for value in known):
+        return Shape(*known)
+    return MINILM if name == "minilm" else BASE
+
+
+def rough_operations(config: Config, sentences: int) -> float:
+    """Operations of a run on so many training sentences: 2 a weight and sub-word forward, 4 backward."""
+    shape, train = shape_of(config.encoder.name), config.train
+    sentences = min(sentences, config.data.train_sentences or sentences)
+    if len(train.freeze) == 2 and not config.pruning.moves:  # heads are chosen in one pass, and nothing is learnt
+        sentences, passes = min(sentences, config.pruning.importance_sentences), 1
+    else:
+        passes = train.epochs * (len(config.tasks) if train.mixing == "sampled" else 1)
+    encoder = 6 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
+    decoders = DECODER * shape.width / MINILM.width * (1 if train.mixing == "sampled" else len(config.tasks))
+    return sentences * passes * (encoder + decoders)
+
+
+def rough_memory(config: Config) -> float:
+    """Bytes: weights, gradients and two moments in float32, and 1.2 GB for libraries and a batch."""
+    return 16 * shape_of(config.encoder.name).weights + 1.2e9
+
+
+class Absent(NamedTuple):
+    """A corpus that is not built yet."""
+
+    source: str
+    command: str
+    sentences: int
+    """Of its training split."""
+
+
+ABSENT = {
+    "ontonotes5": Absent("LDC2013T19", "python data_scripts/ontonotes5.py FOLDER --converter JAR", 75_187),
+    "ewt5": Absent("the English Web Treebank", "python data_scripts/ewt5.py", 12_543),
+}
+"""Name of a corpus's folder → where it comes from."""
+
+
+def data_missing(path: Path) -> str:
+    """Where a corpus comes from that is not at a path, and how to build it; "" where one is."""
+    if (path / INFO).is_file():
+        return ""
+    if path.name not in ABSENT:
+        return f"data missing: {path}, build it by mtlprune data build FILE... --out {path}"
+    return f"data missing: {ABSENT[path.name].source}, build it by {ABSENT[path.name].command} --out {path}"
+
+
+def training_sentences(config: Config) -> int | None:
+    """How many a corpus has, whether it is built yet or not; None of one that nobody knows."""
+    path = Path(config.data.path)
+    if (path / INFO).is_file():
+        number: int = read_info(path)["splits"][config.data.train]["sentences"]
+        return number
+    return ABSENT[path.name].sentences if path.name in ABSENT else None
+
+
+def rough_seconds(config: Config) -> float | None:
+    """Seconds of a run on one core by arithmetic; None on data that nobody knows."""
+    sentences = training_sentences(config)
+    return None if sentences is None else START + rough_operations(config, sentences) / CORE

@@ -1,6 +1,6 @@
-"""One cell in a process of its own: train it, score it.
+"""One cell in a process of its own, or several that follow each other: train it, score it.
 
-python -m mtlprune.sweeps.worker SWEEP_FOLDER CELL-DIGEST [--threads N] [--evaluate SPLIT,...] [--parent PID]
+python -m mtlprune.sweeps.worker SWEEP_FOLDER CELL-DIGEST ... [--threads N] [--evaluate SPLIT,...] [--parent PID]
 
 Ends with 0 (done), FAILED (the reason is kept beside the run folder), BUSY (another process works on the cell) or
 STOPPED (asked to; it can go on).
@@ -106,10 +106,10 @@ def _log(event: Event) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line, and do the cell."""
+    """Read the command line, and do the cells, until one of them does not end well."""
     parser = argparse.ArgumentParser(prog="mtlprune.sweeps.worker")
     parser.add_argument("root", type=Path)
-    parser.add_argument("label")
+    parser.add_argument("labels", nargs="+")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--evaluate", default="")
     parser.add_argument("--parent", type=int)
@@ -117,7 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("mtlprune").setLevel(logging.INFO)
     splits = [split for split in options.evaluate.split(",") if split]
-    return work(Place(options.root, options.label), splits, options.threads, options.parent)
+    for label in options.labels:
+        if code := work(Place(options.root, label), splits, options.threads, options.parent):
+            return code
+    return 0
 
 
 if __name__ == "__main__":

@@ -21,13 +21,6 @@ from mtlprune.tasks.products import Linear
 Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
 
 
-class Term(NamedTuple):
-    """A part of a loss: a mean over so many items."""
-
-    mean: Tensor
-    items: int
-
-
 class LabelRows(NamedTuple):
     """The rows of a decoder's last layer, one a class of its softmax."""
 
@@ -35,14 +28,6 @@ class LabelRows(NamedTuple):
     """K labels; "" is the class of items that carry none."""
     rows: Tensor
     """(K, D): weights of a linear layer without its bias, or whole biaffine forms one after another."""
-
-
-def summed(terms: Sequence[Term]) -> Tensor:
-    """The loss that terms add up to."""
-    total = terms[0].mean
-    for term in terms[1:]:
-        total = total + term.mean
-    return total
 
 
 class Options(Block):
@@ -78,14 +63,6 @@ class Task(nn.Module, ABC):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         """A scalar in fp32, comparable between batches of different size."""
 
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
-        """The loss as a sum of means, each with the number of its items.
-
-        By it processes that share a batch find the loss of the whole: Σ over terms of Σ mean · items / Σ items. A loss
-        that is not one mean over the words of the batch, or a sum of such, says here what it is.
-        """
-        return [Term(self.loss(encoded, target), len(encoded.words))]
-
     @abstractmethod
     def decode(self, encoded: Encoded) -> list[Any]:
         """One value of the layer for each sentence."""
@@ -113,10 +90,6 @@ class Task(nn.Module, ABC):
     def label_places(self, target: Target) -> np.ndarray:
         """For each labelled item of a sentence's targets its row of ``label_rows``: how often labels occur."""
         return np.empty(0, dtype=np.int64)
-
-    def linear(self) -> tuple[Linear, list[str]] | None:
-        """The linear layer that labels each word by itself, and its K labels; None for a decoder that is more."""
-        return None
 
     def known(self, sentence: Sentence) -> bool:
         """True where the sentence carries this task's layer."""
@@ -158,9 +131,6 @@ class WordLabels(Task):
 
     def label_places(self, target: Target) -> np.ndarray:
         return target["tags"]
-
-    def linear(self) -> tuple[Linear, list[str]]:
-        return self.scores, self.labels["tags"]
 
 
 def vocabulary(counts: Counter[str]) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import Encoded, moved, slots
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, Term, joined, offsets, owners, summed
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets, owners
 from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import PairScorer, pair_scorer
 
@@ -55,16 +55,10 @@ class CON(Task):
         )
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        return summed(self.terms(encoded, target))
-
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         scores, vectors = self.features(encoded)
         crf = inference.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
         labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
-        return [
-            Term(crf, len(encoded.words)),
-            Term(nn.functional.cross_entropy(labels, target["labels"]), len(target["labels"])),
-        ]
+        return crf + nn.functional.cross_entropy(labels, target["labels"])
 
     def decode(self, encoded: Encoded) -> list[Any]:
         scores, vectors = self.features(encoded)

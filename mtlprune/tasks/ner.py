@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, Target, Task, Term, joined, owners, vocabulary
+from mtlprune.tasks.base import LabelRows, Target, Task, joined, owners, vocabulary
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -49,10 +49,6 @@ class NER(Task):
         chart = target["chart"].flatten(0, 1)  # (B · T, T)
         total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
         return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
-
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
-        spans = sum(size * (size + 1) // 2 for size in encoded.sizes)
-        return [Term(self.loss(encoded, target), len(encoded.words) if self.options.loss_per == "word" else spans)]
 
     def decode(self, encoded: Encoded) -> list[Any]:
         scores = self.span_scores(encoded)

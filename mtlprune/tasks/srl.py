@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import HOST, Encoded, moved
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, Term, joined, owners, summed
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -101,9 +101,6 @@ class SRL(Task):
         return self.options.predicates == "ranked"
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        return summed(self.terms(encoded, target))
-
-    def terms(self, encoded: Encoded, target: dict[str, Tensor]) -> list[Term]:
         ranked = self.rank(encoded)
         kept, chosen = self.keep(encoded, ranked)
         longest = max(encoded.sizes)
@@ -120,12 +117,12 @@ class SRL(Task):
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
-            return [Term(nn.functional.cross_entropy(scores, role), len(role))]
+            return nn.functional.cross_entropy(scores, role)
         binary = nn.functional.binary_cross_entropy_with_logits
         words = binary(ranked.predicate, is_predicate.float())
         spans = binary(ranked.argument, is_argument.float(), reduction="sum")
         pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
-        return [Term(words + pairs_and_spans, len(encoded.words))]
+        return words + pairs_and_spans
 
     def decode(self, encoded: Encoded) -> list[Any]:
         ranked = self.rank(encoded)

@@ -249,16 +249,10 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def check_syntax(run: NewRun) -> None:
-    """Refuse a penalty where there are no trees, on heads that are not there, or where several processes each see only
-    their own arcs. Raises ConfigError."""
+    """Refuse a penalty where there are no trees, or on heads that are not there. Raises ConfigError."""
     config = run.config
     if not config.syntax.strength:
         return
-    if run.processes > 1:
-        raise ConfigError(
-            f"syntax.strength: the penalty is on the arcs of a whole batch, which {run.processes} processes share out; "
-            "train on one process"
-        )
     if all(sentence.dep is None for sentence in run.train):
         raise ConfigError(
             f"syntax.strength: the penalty needs dependency trees, and no training sentence of {config.data.path} has "

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from mtlprune.model import Batch, Decode
@@ -19,21 +18,11 @@ class Losses:
 
     mini_batch: MiniBatch
     tasks: dict[str, Tensor]
-    """Task → this process's part of its loss, to be differentiated."""
-    values: dict[str, Tensor]
-    """Task → its loss over all processes, without a gradient: what losses are weighed by."""
+    """Task → its loss, to be differentiated."""
     penalties: dict[str, Tensor] = field(default_factory=dict)
     """Name → what else is to be differentiated here."""
     logged: dict[str, Tensor] = field(default_factory=dict)
     """Name → number for the logs: losses as decoders have them, penalties without their factors."""
-
-    def loss(self, mini_batches: int) -> Tensor | None:
-        """The loss of an update's so many mini-batches that this one gives; None where this process has no part."""
-        parts = [*self.tasks.values(), *self.penalties.values()]
-        if not parts:
-            return None
-        loss = torch.stack(parts).sum()
-        return loss if mini_batches == 1 else loss / mini_batches
 
 
 class Callback:
@@ -44,7 +33,7 @@ class Callback:
             forward, decode    around the encoding, and how decoders compute their losses
             terms              what losses are weighed by, and what is added to them
             backward           around the backward pass
-        (gradients of all processes are summed, and clipped)
+        (gradients are clipped)
         before_step            gradients that are added here are not clipped
         (the optimizer steps)
         after_step             of the last callback first
@@ -60,17 +49,17 @@ class Callback:
         return nullcontext()
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
-        """Another way to compute the terms of a task's loss."""
+        """Another way to compute a task's loss."""
         return decode
 
     def terms(self, losses: Losses) -> None:
         """Weigh the losses of a mini-batch, or add to them."""
 
     def backward(self, losses: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Around the backward pass of a mini-batch; entered in every process, whatever its share.
+        """Around the backward pass of a mini-batch.
 
         Args:
-            losses: task → this process's part of its loss, as it goes into the sum.
+            losses: task → its loss, as it goes into the sum.
         """
         return nullcontext()
 

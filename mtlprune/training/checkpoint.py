@@ -47,9 +47,9 @@ class Progress:
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → sum and number of its losses since the last evaluation."""
     seconds: float = 0.0
-    """Time spent training so far, over all processes."""
+    """Time spent training so far."""
     cpu_seconds: float = 0.0
-    """Processor time of the process that writes."""
+    """Processor time of that."""
     finished: bool = False
     logs: dict[str, str] = field(default_factory=dict)
     """Log → its lines; empty where a finished run is noted."""
@@ -91,19 +91,19 @@ def finished(folder: RunFolder) -> Progress | None:
         return Progress(**record) if record else None
 
 
-def note_end(folder: RunFolder, progress: Progress, **more: Any) -> None:
+def note_end(folder: RunFolder, progress: Progress) -> None:
     """Write into the manifest how a run ended."""
     ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    folder.write_end(ended=ended, peak_memory=peak_memory(), finished=progress.end(), **more)
+    folder.write_end(ended=ended, peak_memory=peak_memory(), finished=progress.end())
 
 
-def seed_step(seed: int, step: int, tasks: Sequence[str] = (), rank: int = 0) -> None:
-    """Set torch's generators for one update, as a function of (seed, step, tasks, process) alone.
+def seed_step(seed: int, step: int, tasks: Sequence[str] = ()) -> None:
+    """Set torch's generators for one update, as a function of (seed, step, tasks) alone.
 
     Runs of different tasks with the same seed draw different dropout and different noise for their gates: shared noise
     would make their gates alike, and look as if the tasks claimed the same heads.
     """
-    torch.manual_seed(step_seed(seed, step, tasks, *([rank] if rank else [])))
+    torch.manual_seed(step_seed(seed, step, tasks))
 
 
 def step_seed(seed: int, step: int, tasks: Sequence[str], *more: int) -> int:

@@ -1,29 +1,23 @@
 """The sentences of a run: read, checked, tokenised, and made into targets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import Corpus
-from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes, batched
-from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel
-from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.sentence import Sentence
 from mtlprune.training.run import Run
 
-MOST_IN_MEMORY = 100_000
-"""Training sentences; the sub-words and targets of more lie in a temporary file, made once as those of fewer are."""
 
-
-def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], list[Sentence]]:
-    """Training sentences (very many stay on the disk) and those of dev; every task must be known in both."""
+def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Sentence]]:
+    """Training sentences and those of dev; every task must be known in both."""
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
-    stored = corpus[config.data.train].first(config.data.train_sentences).half(config.data.half)
-    train = stored if len(stored) > MOST_IN_MEMORY else list(stored)
-    dev = list(corpus[config.data.dev])
-    splits: list[tuple[str, Sequence[Sentence]]] = [(config.data.train, train), (config.data.dev, dev)]
+    train = list(corpus[config.data.train].first(config.data.train_sentences).half(config.data.half))
+    dev = list(corpus[config.data.dev].first(config.data.dev_sentences))
+    splits = [(config.data.train, train), (config.data.dev, dev)]
     for name, sentences in splits:
         missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
         if missing:
@@ -39,24 +33,14 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], lis
 
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
     """Tokenise and make targets, once."""
-
-    many = len(train) > MOST_IN_MEMORY
-
-    def rows(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]) -> Any:
-        return Spool(encode, decode) if many else []
-
-    pieces = rows(lambda row: arrays_to_bytes(vars(row)), lambda data: Pieces(**arrays_from_bytes(data) or {}))
-    targets = {name: rows(arrays_to_bytes, arrays_from_bytes) for name in config.tasks}
-    known: dict[str, list[bool]] = {name: [] for name in config.tasks}
-    lengths, trees = list[int](), list[Dependencies | None]()
-    for some in batched(train, MOST_IN_MEMORY // 10):
-        for row in model.encoder.tokenize_all([sentence.words for sentence in some]):
-            pieces.append(row)
-            lengths.append(len(row.ids) + model.encoder.frame.size)
-        for name in config.tasks:
-            task: Any = model.tasks[name]
-            for sentence in some:
-                known[name].append(task.known(sentence))
-                targets[name].append(task.target(sentence) if known[name][-1] else None)
-        trees += [sentence.dep for sentence in some] if config.syntax.strength else []
+    pieces = model.encoder.tokenize_all([sentence.words for sentence in train])
+    lengths = [len(row.ids) + model.encoder.frame.size for row in pieces]
+    targets: dict[str, list[Any]] = {}
+    known: dict[str, list[bool]] = {}
+    for name in config.tasks:
+        task: Any = model.tasks[name]
+        known[name] = [task.known(sentence) for sentence in train]
+        pairs = zip(train, known[name], strict=True)
+        targets[name] = [task.target(sentence) if has else None for sentence, has in pairs]
+    trees = [sentence.dep for sentence in train] if config.syntax.strength else []
     return Run(config, model, pieces, targets, lengths, known, dev, trees)

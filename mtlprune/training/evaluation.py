@@ -1,8 +1,7 @@
 """Predict a split, count per sentence, score; and keep the results of a run in its folder."""
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import torch
 
 from mtlprune.config.config import build_config
-from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.corpora.tables import collector_paused
 from mtlprune.evaluation import scores
 from mtlprune.layers import kind_of
-from mtlprune.model import MultiTaskModel, evaluation_batches
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training import hardware
-from mtlprune.training.parallel import ALONE, ProcessGroup
 
 log = logging.getLogger(__name__)
 
@@ -44,56 +41,21 @@ class Evaluation:
         return sum(values) / len(values)
 
 
-def evaluate(
-    model: MultiTaskModel, sentences: Sequence[Sentence], precision: torch.dtype, group: ProcessGroup = ALONE
-) -> Evaluation:
+def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: torch.dtype) -> Evaluation:
     """Predict every task of the model on ``sentences`` and count against their layers.
 
     A sentence whose layer is unknown counts nowhere in that task; a task unknown in all of them has no score.
-
-    Args:
-        group: processes that share the sentences out; each is given the evaluation of all.
     """
     decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
     with collector_paused():
-        if group.size == 1:
-            predictions = list(model.annotate(sentences, precision))
-            return _scored(predictions, {task: _count(task, sentences, predictions) for task in decoders}, decoders)
-        rows = share(model, sentences, group)
-        own = [sentences[row] for row in rows]
-        predicted = list(model.annotate(own, precision)) if own else []
-        counted = zip(*(_count(task, own, predicted) for task in decoders), strict=True)
-        own_rows = list(zip(rows, map(to_json, predicted), counted, strict=True))
-        shares = map(json.loads, group.gather(json.dumps(own_rows)))
-        every = sorted((one for share in shares for one in share), key=lambda one: one[0])
-        counts = {task: [one[2][place] for one in every] for place, task in enumerate(decoders)}
-        return _scored([from_json(one[1]) for one in every], counts, decoders)
-
-
-def share(model: MultiTaskModel, sentences: Sequence[Sentence], group: ProcessGroup) -> list[int]:
-    """The sentences that this process predicts: every so many batches of those that one process would form, so that
-    predictions are the same to the last bit."""
-    lengths = [len(pieces.ids) for pieces in model.encoder.tokenize_all([sentence.words for sentence in sentences])]
-    own = list(evaluation_batches(lengths))[group.rank :: group.size]
-    return sorted(row for batch in own for row in batch)
-
-
-def _count(task: str, gold: Sequence[Sentence], predictions: Sequence[Sentence]) -> list[dict[str, int] | None]:
-    return [scores.count(task, g, p) for g, p in zip(gold, predictions, strict=True)]
-
-
-def _scored(
-    predictions: list[Sentence],
-    rows_of: Mapping[str, list[dict[str, int] | None]],
-    decoders: Mapping[str, Mapping[str, Any]],
-) -> Evaluation:
-    counts: dict[str, list[dict[str, int] | None]] = {}
-    table: dict[str, dict[str, Any]] = {}
-    for task, rows in rows_of.items():
-        known = [row for row in rows if row is not None]
-        if known:
-            counts[task] = rows
-            table[task] = scores.score(kind_of(task, decoders), known)
+        predictions = list(model.annotate(sentences, precision))
+        counts: dict[str, list[dict[str, int] | None]] = {}
+        table: dict[str, dict[str, Any]] = {}
+        for task in decoders:
+            rows = [scores.count(task, gold, own) for gold, own in zip(sentences, predictions, strict=True)]
+            known = [row for row in rows if row is not None]
+            if known:
+                counts[task], table[task] = rows, scores.score(kind_of(task, decoders), known)
     names = {task: scores.main_score(task, decoders) for task in table}
     return Evaluation(predictions, counts, table, names)
 
@@ -110,7 +72,7 @@ def evaluate_run(
         the evaluation, the gold sentences, and what the results are called.
     """
     config = build_config(folder.read_config(), str(folder.config_path))
-    corpus = load_corpus(data or Path(config.data.path))
+    corpus = load_corpus(data or folder.corpus_path())
     name = _name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])
     wanted = hardware.choose_device(device or config.train.device)

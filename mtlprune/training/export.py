@@ -6,36 +6,32 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
-from huggingface_hub import EvalResult, ModelCardData
-from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel
+from huggingface_hub import ModelCardData
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel
 from transformers import __version__ as transformers_version
 
 from mtlprune import __version__
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
-from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
-from mtlprune.encoder.gates import OPEN, Gates
+from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads
+from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import fold_means
-from mtlprune.encoder.model import Encoder, input_embeddings
-from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
+from mtlprune.encoder.model import input_embeddings
+from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.errors import printable
 from mtlprune.evaluation.scores import main_score, name_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.tasks.base import Task
 from mtlprune.training.pruning.head_removal import TOLERANCE
 
 ROWS, SLOTS = 4, 32
 """Size of the random sub-words on which both models are compared, one window each."""
-SENTENCES = 64
-"""Sentences of dev whose labels are compared, after this one, of words that tokenizers take apart."""
-HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
 
 
 @dataclass
@@ -47,8 +43,6 @@ class ExportRequest:
         config: its settings.
         gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
         clones: the task whose clones of heads go into the weights; None where there are none.
-        head: the task whose linear layer goes along.
-        remove: closed heads are cut out, not set to zero.
         licence: of the whole, an identifier of the hub.
     """
 
@@ -56,8 +50,6 @@ class ExportRequest:
     config: Config
     gate_set: str | None
     clones: str | None
-    head: str | None
-    remove: bool
     licence: str | None
 
 
@@ -68,33 +60,27 @@ class Exported:
     Attributes:
         gates: (L, A) float32; None where the run has none.
         clones: the task whose clones are in the weights.
-        heads: what is left, where heads were removed, now or by `mtlprune prune`; else None.
-        whole: whether all heads are in the weights, removed ones as closed ones.
+        heads: what is left, where heads were removed by `mtlprune export --remove`; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         reads_texts: whether the tokenizer splits the first word of a text as the run does, or needs a blank before it.
         pooler: whether transformers add one of random weights, if they are not told otherwise.
-        reading: how the card's code reads words: arguments of `label_words`; None without a head.
-        compared: words whose labels were compared with the run's.
     """
 
     gates: Tensor | None
     clones: str | None
     heads: KeptHeads | None
-    whole: bool
     difference: float
     limit: int | None
     reads_texts: bool
     pooler: bool
-    reading: dict[str, Any] | None
-    compared: int
 
 
-def request(run: str | Path, task: str | None, head: str | None, remove: bool, licence: str | None) -> ExportRequest:
+def request(run: str | Path, task: str | None, licence: str | None) -> ExportRequest:
     """Check what is asked for. Nothing is written.
 
     Raises:
-        RunError: no run, an encoder that plain transformers cannot compute, a task or a head that it has not.
+        RunError: no run, an encoder that plain transformers cannot compute, a task that it has not.
     """
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
@@ -106,52 +92,26 @@ def request(run: str | Path, task: str | None, head: str | None, remove: bool, l
             f"{path} joins all layers into word vectors (encoder.fusion: {part.fusion}), which no model of plain "
             "transformers does; expected fusion: none"
         )
-    if head is not None:
-        _check_head(config, path, head, remove)
-    own, clones = task or head, None
     gates: str | None = None if pruning.method == "none" else pruning.sets
-    if config.treatment.clone is not None:
-        each, gate_set, clones = "clones of heads", gates, own
-    elif gates == "per_task":
-        each, gate_set = "a gate set", own
-    else:
+    cloned, own = config.treatment.clone is not None, "clones of heads" if config.treatment.clone else "a gate set"
+    if not cloned and gates != "per_task":
         if task is not None:
-            gates_there = "no gates" if gates is None else "one gate set that all tasks share"
-            raise RunError(f"{path} has {gates_there}; leave --task out")
-        return ExportRequest(folder, config, gates, None, head, remove, licence)
-    if own is None:
+            available = "no gates" if gates is None else "one gate set that all tasks share"
+            raise RunError(f"{path} has {available}; leave --task out")
+        return ExportRequest(folder, config, gates, None, licence)
+    if task not in config.tasks:
         raise RunError(
-            f"{path} has {each} for each task, and weights hold one; expected --task with one of "
-            f"{', '.join(config.tasks)}"
+            f"{path} has {own} for each task, and weights hold one; expected --task with one of "
+            f"{', '.join(config.tasks)}, found {task}"
         )
-    if task is not None and (task not in config.tasks or head not in (None, task)):
-        expected = head or f"one of {', '.join(config.tasks)}"
-        raise RunError(f"{path} has {each} for each task; expected --task {expected}, found {task}")
-    return ExportRequest(folder, config, gate_set, clones, head, remove, licence)
-
-
-def _check_head(config: Config, path: Path, head: str, remove: bool) -> None:
-    if head not in config.tasks:
-        raise RunError(f"{path} has no task {head!r} for --head; it has {', '.join(config.tasks)}")
-    if config.decoder(head).linear is Task.linear:
-        raise RunError(
-            f"--head: the decoder of {head} is more than a linear layer on each word; expected a task of tags (type "
-            "pos), or one of spans (type bio)"
-        )
-    if remove:
-        raise RunError("--head needs a model that transformers load by themselves, so it cannot go with --remove")
-    if config.encoder.pooling != "first":
-        raise RunError(
-            f"--head: {path} reads words as the mean of their sub-words, but models of transformers label each "
-            "sub-word by itself; expected a run with encoder.pooling: first"
-        )
+    return ExportRequest(folder, config, gates if cloned else task, task if cloned else None, licence)
 
 
 def export(asked: ExportRequest, folder: Path) -> Exported:
     """Fill a folder, read it back with plain transformers, and compare.
 
     Raises:
-        RunError: what was read back does not compute what the run computes, or labels words otherwise.
+        RunError: what was read back does not compute what the run computes.
         EncoderError: gates that no weights can hold, heads that cannot be removed.
     """
     model = MultiTaskModel.load(asked.run.path)
@@ -159,41 +119,27 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     gates = None
     if asked.gate_set is not None:
         gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
-        gates = gates * (gates > OPEN) if asked.remove else gates
-    task: Any = model.tasks[asked.head] if asked.head is not None else None
-    linear = task.linear() if task is not None else None
-    known = linear is not None and (asked.run.path / "predictions" / "dev.jsonl").is_file()
-    dev = asked.run.read_predictions("dev")[:SENTENCES] if known else []
-    sentences = [HARD.split(), *(list(sentence.words) for sentence in dev)] if linear else []
     with contextlib.ExitStack() as stack:
         if gates is not None:
             stack.enter_context(encoder.gated(gates))
         if asked.clones is not None and encoder.clones is not None:
             stack.enter_context(encoder.clones.serving([asked.clones]))
-        before = states(transformer, encoder.limit, linear and linear[0])
-        labels = [_labels(encoder, linear, words) for words in sentences] if linear else []
+        before = states(transformer, encoder.limit)
     if asked.clones is not None:
         model.fold_clones(asked.clones)
     if gates is not None:
         fold_means(encoder, gates)
-    heads = _removed(asked, model, gates) if asked.remove else encoder.head_map
-    if not asked.remove:
-        if gates is not None:
-            fold_gates(transformer, gates, encoder.places.kept)
-        if heads is not None:
-            transformer = with_all_heads(transformer, heads)
-    whole = transformer if linear is None else with_classifier(transformer, *linear)
+        fold_gates(transformer, gates, encoder.places.kept)
+    heads = encoder.head_map
+    if heads is not None:
+        transformer = with_all_heads(transformer, heads)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
     with quiet():
         tokenizer, reads_texts = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
-        if heads is not None and asked.remove:
-            save_pruned(whole, heads, folder)
-        else:
-            whole.save_pretrained(folder)
-        model_again = _read_back(folder, asked)
-        tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        after = states(model_again, encoder.limit, None)
+        transformer.save_pretrained(folder)
+        again = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
+        after = states(again, encoder.limit)
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
@@ -201,53 +147,18 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
-    reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
-    reading["room"] = encoder.frame.capacity
-    for words, wanted in zip(sentences, labels, strict=True):
-        found = [label for label, _ in label_words(words, tokenizer_again, model_again, **reading)]
-        if found != wanted:
-            raise RunError(
-                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(found)}, the run as "
-                f"{' '.join(wanted)}; nothing is written. This is a defect: please report it with the encoder's name"
-            )
     pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
-    compared = sum(map(len, sentences))
-    about = difference, encoder.limit, reads_texts, pooler, reading if linear else None, compared
-    return Exported(gates, asked.clones, heads, not asked.remove, *about)
+    about = difference, encoder.limit, reads_texts, pooler
+    return Exported(gates, asked.clones, heads, *about)
 
 
 @torch.no_grad()
-def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[str]) -> list[str]:
-    best = linear[0](encoder(encoder.collate([encoder.tokenize(words)])).words).argmax(-1)
-    return [linear[1][place] for place in best.tolist()]
-
-
-def _removed(asked: ExportRequest, model: MultiTaskModel, gates: Tensor | None) -> KeptHeads:
-    encoder = model.encoder
-    if gates is None and encoder.head_map is None:
-        raise RunError(f"--remove: {asked.run.path} has no gates, so no head of it is closed; leave --remove out")
-    everything = torch.ones(encoder.places.layers, encoder.places.heads) if gates is None else gates
-    return remove_heads(cast(PreTrainedModel, encoder.transformer), everything, encoder.places.kept)
-
-
-@torch.no_grad()
-def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
-    """Last hidden states, (ROWS, T, H), of random sub-words, the same at every call; or their labels' scores."""
-    vocabulary = input_embeddings(cast(PreTrainedModel, model)).num_embeddings
+def states(model: PreTrainedModel, limit: int | None) -> Tensor:
+    """Last hidden states, (ROWS, T, H), of random sub-words, the same at every call."""
+    vocabulary = input_embeddings(model).num_embeddings
     drawn = torch.randint(vocabulary, (ROWS, min(limit or SLOTS, SLOTS)), generator=torch.Generator().manual_seed(0))
-    output = model(input_ids=drawn, attention_mask=torch.ones_like(drawn))
-    if "logits" in output:
-        return output.logits
-    hidden = output.last_hidden_state
-    return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
-
-
-def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
-    """The model as a reader of the model card loads it."""
-    if asked.remove:
-        return load_pruned(folder)
-    kind = AutoModelForTokenClassification if asked.head else AutoModel
-    return kind.from_pretrained(folder, trust_remote_code=False).eval()
+    hidden: Tensor = model(input_ids=drawn, attention_mask=torch.ones_like(drawn)).last_hidden_state
+    return hidden
 
 
 def account(found: Exported) -> str:
@@ -258,9 +169,9 @@ def account(found: Exported) -> str:
 
 def _account_of_gates(found: Exported) -> str:
     if found.heads is not None:
-        others = "; closed ones are columns of zeros in the attention output projections" if found.whole else ""
+        others = "the others are columns of zeros in the attention output projections"
         of = len(found.heads.kept) * found.heads.heads
-        return f"{found.heads.count} of {of} heads are left, gates are folded into the weights{others}."
+        return f"{found.heads.count} of {of} heads are left; {others}."
     if found.gates is None:
         return "The run has no gates: every head is as it was trained."
     closed, folded = (int(some.sum()) for some in (found.gates == 0, (found.gates > 0) & (found.gates < 1)))
@@ -270,37 +181,11 @@ def _account_of_gates(found: Exported) -> str:
     )
 
 
-# -- model card --------------------------------------------------------------------------------------------------------
-
 PLAIN = """from transformers import AutoModel, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
 model = AutoModel.from_pretrained("."{pooler})"""
-CLASSIFIER = """from functools import partial
-from typing import Any
-
-import torch
-from transformers import AutoModelForTokenClassification, AutoTokenizer
-
-folder = "."  # this folder, or its name on the hub
-tokenizer = AutoTokenizer.from_pretrained(folder)
-model = AutoModelForTokenClassification.from_pretrained(folder)
-
-
-{functions}
-
-label = partial(label_words, tokenizer=tokenizer, model=model, {reading})
-labels = label("{hard}".split())"""
-SPANS = """
-spans = join_tags([tag for tag, _ in labels])"""
 BLANK = "Texts have to begin with a blank, as every word in a text does. "
-PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
-labels sub-words that were not trained. """
-REMOVED = """from mtlprune.encoder.removal import load_pruned
-
-folder = "."  # or what huggingface_hub.snapshot_download gives
-model = load_pruned(folder)  # transformers alone refuse layers with different numbers of heads"""
-
 CARD = """---
 {facts}
 ---
@@ -322,7 +207,7 @@ Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{t
 
 ## Scores
 
-Of the run with its decoders{decoders}, in percent.
+Of the run with its decoders, which are not part of this folder, in percent.
 
 | split | task | score | % |
 |---|---|---|---|
@@ -350,9 +235,8 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         license=asked.licence,
         base_model=None if part.random else hub,
         library_name="transformers",
-        pipeline_tag="token-classification" if asked.head else "feature-extraction",
+        pipeline_tag="feature-extraction",
         tags=["mtlprune"],
-        **_results(asked, data, scores),
     )
     shown = f"{'random weights in the shape of ' if part.random else ''}{hub or Path(name).name}"
     return CARD.format(
@@ -364,13 +248,12 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         data=_markdown(data),
         seed=config.train.seed,
         start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
-        loader=_loader(asked, found),
+        loader=PLAIN.format(pooler=", add_pooling_layer=False" * found.pooler),
         pooling="the mean of a word's sub-words" if part.pooling == "mean" else "the first of a word's sub-words",
         limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
-        texts=PIPELINE if asked.head else "" if found.reads_texts else BLANK,
+        texts="" if found.reads_texts else BLANK,
         transformers=transformers_version,
         heads=account(found),
-        decoders="" if asked.head else ", which are not part of this folder",
         scores="\n".join(f"| {split} | {task} | {name} | {value:.2f} |" for split, task, name, value in scores),
         licence=_markdown(asked.licence or "not stated yet"),
         base_licence=_markdown(base_licence or "not known here; its own page says it"),
@@ -381,17 +264,6 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
 def _markdown(text: str) -> str:
     """Text of others as Markdown shows it: nothing in it is markup."""
     return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
-
-
-def _loader(asked: ExportRequest, found: Exported) -> str:
-    if not found.whole:
-        return REMOVED
-    if asked.head is None:
-        return PLAIN.format(pooler=", add_pooling_layer=False" if found.pooler else "")
-    spans = asked.config.decoder(asked.head).kind == "spans"
-    functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
-    reading = ", ".join(f"{name}={value!r}" for name, value in (found.reading or {}).items())
-    return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
 
 
 def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
@@ -405,28 +277,10 @@ def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
             yield split, task, name_of(task, main, decoders), values[main]
 
 
-def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
-    """Scores of the task that goes along, as the hub shows them."""
-    results = [
-        EvalResult(
-            task_type="token-classification",
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split=split,
-            metric_type="f1" if name.endswith("F1") else "accuracy",
-            metric_name=name,
-            metric_value=round(value / 100, 4),
-        )
-        for split, task, name, value in scores
-        if task == asked.head
-    ]
-    return {"model_name": asked.config.name, "eval_results": results} if results else {}
-
-
 def _licence_of_data(asked: ExportRequest) -> str | None:
     """The licence that the corpus states, where it is still there."""
-    with contextlib.suppress(CorpusError):
-        info = read_info(Path(asked.config.data.path))
+    with contextlib.suppress(CorpusError, RunError):
+        info = read_info(asked.run.corpus_path())
         if info["fingerprint"] == asked.run.read_manifest()["data"]["fingerprint"]:
             return str(info["licence"])
     return None

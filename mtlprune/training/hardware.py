@@ -46,7 +46,7 @@ def most_threads() -> int:
 
 
 def choose_threads(wanted: int | None) -> int:
-    """All cores this process may use, shared out among those that torchrun started here, if not told otherwise.
+    """All cores this process may use, if not told otherwise.
 
     Raises:
         RunError: many more than there are cores.
@@ -56,7 +56,7 @@ def choose_threads(wanted: int | None) -> int:
         raise RunError(
             f"train.threads: expected at most {most_threads()}, four times this machine's cores, found {wanted}"
         )
-    return wanted or max(1, available // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    return wanted or available
 
 
 def dtype(precision: str) -> torch.dtype:

@@ -2,8 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,13 +26,12 @@ from mtlprune.training.checkpoint import (
     save_weights,
 )
 from mtlprune.training.evaluation import Evaluation, evaluate
-from mtlprune.training.optimisation import CosReg, label_rows, make_optimizer
-from mtlprune.training.parallel import ALONE, ProcessGroup, joined
+from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning import fix_heads, record
 from mtlprune.training.pruning.gate_penalty import GatePenalty
 from mtlprune.training.run import Run
 from mtlprune.training.setup import check_same, check_whole, prepare
-from mtlprune.training.tracking import TRACKERS
+from mtlprune.training.tracking import TensorBoard
 from mtlprune.training.treatments import begin_treatments, treatment_callbacks
 from mtlprune.training.updates import Event as Event
 from mtlprune.training.updates import TrainingError as TrainingError
@@ -61,84 +58,72 @@ def train(
         CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
-    with joined() as group, ExitStack() as stack:
-        with group.agreed():
-            folder.refuse_packed("weights")
-            corpus = load_corpus(Path(config.data.path))  # before anything is made: a wrong path leaves no folder
-            if group.leads:
-                stack.enter_context(folder.locked())
-            trainer = _begin(config, folder, corpus, group)
+    folder.refuse_packed("weights")
+    path = Path(config.data.path)
+    if folder.config_path.is_file() and not path.exists():
+        path = folder.corpus_path()  # it goes on, begun elsewhere
+    corpus = load_corpus(path)  # before anything is made: a wrong path leaves no folder
+    with folder.locked():
+        trainer = _begin(config, folder, corpus)
         if isinstance(trainer, Progress):
             return trainer
-        group.send_state(trainer.model)
-        trainer.stop = stop
-        if group.leads:
-            trainer.watch = watch
-        with closing(trainer):
+        trainer.watch, trainer.stop = watch, stop
+        try:
             return trainer.run()
+        finally:
+            if trainer.board is not None:
+                trainer.board.close()
 
 
-def _begin(config: Config, folder: RunFolder, corpus: Corpus, group: ProcessGroup) -> "Trainer | Progress":
+def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Progress":
     """Begin a run, or take it up again; where a finished one stands."""
     config = hardware.decide(config, folder)
-    group.take(config.train.device)
     if folder.config_path.exists():
         check_same(config, folder, corpus.fingerprint)
-    elif group.leads:
+    else:
         folder.check_ours()
     if done := finished(folder):
         folder.verify()
-        for key, best in done.best.items():
+        for key, best in done.best.items() if folder.keeps_weights() else ():
             folder.verify_weights(key, best)
-        if group.leads:
-            tidy(folder, done)  # in case the end was cut short just here
+        tidy(folder, done)  # in case the end was cut short just here
         return done
     if folder.config_path.exists():
         check_whole(config, folder)
-    run = prepare(config, folder, corpus, group.leads, group.size)
+    run = prepare(config, folder, corpus)
     optimizer = make_optimizer(run.model, config)
     progress = Progress()
     if folder.checkpoint_path.exists():
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
-    elif group.leads:
+    else:
         precision = hardware.dtype(config.train.precision)
         begin_treatments(run, folder, precision)
         fix_heads(run, folder, precision)
-    if group.leads:
-        take_up(folder, progress)
-    return Trainer(run, folder, optimizer, progress, group=group)
+    take_up(folder, progress)
+    return Trainer(run, folder, optimizer, progress)
 
 
 class Trainer(Updates):
-    """One process's share of a run."""
+    """The updates of a run, and what is measured and written between them."""
 
     advice = "Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
 
-    def __init__(
-        self,
-        run: Run,
-        folder: RunFolder,
-        optimizer: torch.optim.Optimizer,
-        progress: Progress,
-        group: ProcessGroup = ALONE,
-    ) -> None:
+    def __init__(self, run: Run, folder: RunFolder, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         config = run.config
-        super().__init__(run.model, config.tasks, run.batch, config.train, folder, optimizer, progress, group)
+        super().__init__(run.model, config.tasks, run.batch, config.train, folder, optimizer, progress)
         self.config, self.data, self.dev = config, run, run.dev
         clipped = [group for group in optimizer.param_groups if config.pruning.in_loss or not group["gates"]]
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
         updates = [len(self.plan(epoch)) for epoch in range(config.train.epochs)]
         self.total = sum(updates)
-        how = config.train
-        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate, self.losses_again)
-        self.penalty = GatePenalty(config, run.model, self.total, group.leads) if config.pruning.moves else None
+        self.balance = Balance(config.train.balance, config.train.weights, config.train.balance_window)
+        self.penalty = GatePenalty(config, run.model, self.total) if config.pruning.moves else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.restore(updates)
-        self.treatments = treatment_callbacks(run, folder, self.total, group)
+        self.treatments = treatment_callbacks(run, folder, self.total)
         self.callbacks = self.make_callbacks()
-        wanted = [kind for name, kind in TRACKERS.items() if group.leads and getattr(config.train, name)]
-        self.trackers = [kind(config, folder.path, progress.step) for kind in wanted]
+        self.board = TensorBoard(folder.path, progress.step) if config.train.tensorboard else None
 
     def make_callbacks(self) -> list[Callback]:
         """All that takes part: losses are weighed with the penalty in them, further penalties are added as they are."""
@@ -147,8 +132,6 @@ class Trainer(Updates):
         if config.syntax.strength:
             transformer = cast(PreTrainedModel, encoder.transformer)
             callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept, self.data.trees))
-        if config.train.cosreg:
-            callbacks.append(CosReg(config.train.cosreg, partial(label_rows, self.model), self.group.leads))
         return [*callbacks, *self.treatments]
 
     def restore(self, updates: list[int]) -> None:
@@ -166,7 +149,9 @@ class Trainer(Updates):
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
         settings = self.config.train
-        return mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
+        updates = mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
+        learns = self.moving or self.config.pruning.moves
+        return updates if learns else updates[:1]  # frozen with fixed heads, there is nothing that more could change
 
     def due(self) -> bool:
         """True at the end of an epoch, or where train.evaluate_every says so, unless it has been (no losses since)."""
@@ -180,14 +165,14 @@ class Trainer(Updates):
         self, mini_batches: list[mixing.MiniBatch], following: Sequence[mixing.MiniBatch] = ()
     ) -> tuple[dict[str, float], int]:
         losses, sentences = super().update(mini_batches, following)
-        for tracker in self.trackers:
-            tracker.log(self.progress.step + 1, {f"loss/{task}": loss for task, loss in losses.items()}, {})
+        if self.board is not None:
+            self.board.log(self.progress.step + 1, "loss", losses)
         return losses, sentences
 
     def evaluation(self, updates: int) -> None:
         progress, settings = self.progress, self.config.train
         number = settings.evaluations(progress.epoch, progress.step)
-        evaluation = evaluate(self.model, self.dev, self.precision, self.group)
+        evaluation = evaluate(self.model, self.dev, self.precision)
         current = {"joint": evaluation.joint(), **evaluation.main()}
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
@@ -197,15 +182,13 @@ class Trainer(Updates):
         since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
-        gates = self.write(number, evaluation, better, train_losses) if self.group.leads else None
-        if not progress.finished:
-            self.checkpoint()
-        elif self.group.leads:
+        gates = self.write(number, evaluation, better, train_losses)
+        if progress.finished:
             self.note()
-            self.flush()
-            note_end(self.folder, progress, **({"processes": self.group.size} if self.group.grouped else {}))
-        if self.group.leads:
-            tidy(self.folder, progress)
+            note_end(self.folder, progress)
+        else:
+            self.checkpoint()
+        tidy(self.folder, progress)
         self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
 
     def write(
@@ -233,8 +216,9 @@ class Trainer(Updates):
             progress.log(folder.gates_path, gates)
         if config.train.log_uas:
             progress.log(folder.uas_path, uas_line(model, self.dev, number, progress.step))
-        for tracker in self.trackers:
-            tracker.evaluation(progress.step, {**evaluation.main(), "joint": joint}, gates)
+        if self.board is not None:
+            self.board.log(progress.step, "dev", {**evaluation.main(), "joint": joint})
+            self.board.log_gates(progress.step, gates) if gates else None
         folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows
         folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
         if "joint" in better:
@@ -256,7 +240,7 @@ class Trainer(Updates):
             return True
         if not last or self.progress.best:
             return False
-        for name, count in missed.items() if self.group.leads else ():
+        for name, count in missed.items():
             log.warning(
                 "%d heads are open%s, not %s: the gates had not come to their number in any epoch that could be the "
                 "best, so the last one is kept; train longer, raise pruning.rate, or take pruning.penalty=exact",
@@ -268,23 +252,11 @@ class Trainer(Updates):
 
     def note(self) -> None:
         super().note()
+        if self.board is not None:
+            self.board.flush()
         self.progress.balance = self.balance.state()
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
-
-    def checkpoint(self) -> None:
-        self.flush()
-        super().checkpoint()
-
-    def flush(self) -> None:
-        """Bring trackers' files up to date."""
-        for tracker in self.trackers:
-            tracker.flush()
-
-    def close(self) -> None:
-        """End what trackers have begun."""
-        for tracker in self.trackers:
-            tracker.close()
 
 
 def take_up(folder: RunFolder, progress: Progress) -> None:

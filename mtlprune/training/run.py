@@ -49,7 +49,6 @@ class NewRun:
     """The run's folder, where there is one."""
     resumes: bool = False
     """From a checkpoint, so that other runs are not asked again."""
-    processes: int = 1
 
 
 def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:

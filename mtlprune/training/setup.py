@@ -27,7 +27,6 @@ from mtlprune.training.hardware import settle
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import collect_labels, origins, read_labels, start_from
-from mtlprune.training.tracking import TRACKERS
 from mtlprune.training.treatments import check_treatments
 
 log = logging.getLogger(__name__)
@@ -35,19 +34,17 @@ log = logging.getLogger(__name__)
 PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
 
 
-def check_trackers(run: NewRun) -> None:
-    """Raises ConfigError where TensorBoard or Weights & Biases is to be told and is not installed."""
-    for name in [name for name in TRACKERS if getattr(run.config.train, name)]:
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:  # a folder of that name, as Weights & Biases makes one, is no package
-            raise ConfigError(
-                f"train.{name}: the package {name} is not installed; in a clone of mtlprune, run: "
-                f'pip install -e ".[{name}]"; or train with train.{name}=false'
-            )
+def check_tensorboard(run: NewRun) -> None:
+    """Raises ConfigError where TensorBoard is asked for and not installed."""
+    if run.config.train.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError(
+            "train.tensorboard: the package tensorboard is not installed; in a clone of mtlprune, run: "
+            'pip install -e ".[tensorboard]"; or train with train.tensorboard=false'
+        )
 
 
 CHECKS: tuple[Callable[[NewRun], None], ...] = (
-    check_trackers,
+    check_tensorboard,
     check_pruning,
     check_syntax,
     check_rankings,
@@ -57,33 +54,27 @@ CHECKS: tuple[Callable[[NewRun], None], ...] = (
 """One of each part of a run, in this order. They raise ConfigError, EncoderError or RunError."""
 
 
-def prepare(config: Config, folder: RunFolder, corpus: Corpus, writes: bool = True, processes: int = 1) -> Run:
+def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     """Read the data, make the model, and write the folder's first files where there are none yet.
 
     Args:
         config: with device, precision and threads decided.
-        writes: False in a process that leaves the folder to another.
-        processes: that share the run out.
 
     Raises:
         ConfigError, EncoderError, RunError: as `build_model`; or the disk is full.
     """
     settle(config.train.threads)
     train, dev = read_splits(config, corpus)
-    model, vocabularies = build_model(config, train, dev, folder, processes)
+    model, vocabularies = build_model(config, train, dev, folder)
     model.to(config.train.device)
-    if writes and not folder.config_path.exists():
+    if not folder.config_path.exists():
         write_beginning(config, folder, corpus, model, vocabularies)
     log.info("precision %s on %s, threads: %d", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)
 
 
 def build_model(
-    config: Config,
-    train: Sequence[Sentence],
-    dev: Sequence[Sentence],
-    folder: RunFolder | None = None,
-    processes: int = 1,
+    config: Config, train: Sequence[Sentence], dev: Sequence[Sentence], folder: RunFolder | None = None
 ) -> tuple[MultiTaskModel, dict[str, dict[str, list[str]]]]:
     """The model before its first update, on the CPU, and its vocabularies; whatever about it may fail fails here.
 
@@ -111,7 +102,7 @@ def build_model(
             "that file back, or choose another --out"
         )
     model = MultiTaskModel.build(_pinned(config, folder), vocabularies, str(source) if source else None)
-    new = NewRun(config, model, vocabularies, train, dev, folder, going_on, processes)
+    new = NewRun(config, model, vocabularies, train, dev, folder, going_on)
     for check in CHECKS:
         check(new)
     if start is not None and not going_on:
@@ -130,8 +121,8 @@ def _pinned(config: Config, folder: RunFolder | None) -> Config:
     )
 
 
-FREE = {"name", "train.checkpoint_minutes", "train.log_uas", "data.path", "data.corpora"}
-FREE |= {"encoder.checkpointing", *(f"train.{name}" for name in TRACKERS)}  # gradients are the same
+FREE = {"name", "train.checkpoint_minutes", "train.log_uas", "train.tensorboard", "data.path", "data.corpora"}
+FREE |= {"encoder.checkpointing"}  # gradients are the same
 """Settings that may change while a run continues; of data the content may not."""
 
 
@@ -145,8 +136,8 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
     manifest = folder.read_manifest()
     if "pruned" in manifest:
         raise RunError(
-            f"{folder.path} was made by `mtlprune prune` and is not trained on; to tune it further, begin a run from "
-            f"it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
+            f"{folder.path} was made by `mtlprune export --remove` and is not trained on; to tune it further, begin a "
+            f"run from it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
     begun = validated(type(config), folder.read_config(), str(folder.config_path))
     old, new = ({path: v for path, v in flat(c.model_dump(mode="json")) if v != {}} for c in (begun, config))
@@ -192,7 +183,12 @@ def write_beginning(
     data = {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")}
     gates = {"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}
     commit = {"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}
-    facts = {"data": data, "begun_from": origins(config), **commit, "parameters": {**model.sizes(), **gates}}
+    facts = {
+        "data": data | folder.started(),
+        "begun_from": origins(config),
+        **commit,
+        "parameters": {**model.sizes(), **gates},
+    }
     begin_folder(config, folder, model.encoder, facts)
 
 

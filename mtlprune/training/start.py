@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, ConfigError, build_config
-from mtlprune.corpora.store import StoredSentences
 from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
@@ -39,7 +38,7 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
 def check_compatible(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
     """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone."""
     folder = check_finished(path, key, own)
-    folder.refuse_packed("weights")
+    folder.check_weights_kept()
     other = build_config(folder.read_config(), str(folder.config_path))
     for name in SAME:
         mine, theirs = getattr(config.encoder, name), getattr(other.encoder, name)
@@ -68,8 +67,7 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
 
 def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
     """The vocabularies of the training sentences by task."""
-    several = {task: train.only(task) if isinstance(train, StoredSentences) else train for task in config.tasks}
-    return {task: config.decoder(task).collect(sentences, task) for task, sentences in several.items()}
+    return {task: config.decoder(task).collect(train, task) for task in config.tasks}
 
 
 def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:

@@ -1,7 +1,6 @@
 """The updates of a training, alike for tasks and for masked-language modelling; callbacks.py has their order.
 
-The order of batches follows from (seed, epoch), dropout and noise from (seed, step, tasks). Of several processes only
-the first one writes.
+The order of batches follows from (seed, epoch), dropout and noise from (seed, step, tasks).
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from torch import Tensor, nn
 from mtlprune.errors import MtlpruneError
 from mtlprune.model import Batch, Decode, MultiTaskModel, autocast
 from mtlprune.runs.folder import RunFolder
-from mtlprune.tasks.base import Term
 from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.checkpoint import Progress, save_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation
 from mtlprune.training.hardware import dtype
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import schedule
-from mtlprune.training.parallel import ALONE, ProcessGroup, numbers, read
 from mtlprune.training.run import gate_sets
 
 log = logging.getLogger(__name__)
@@ -38,7 +35,6 @@ class TrainingError(MtlpruneError):
     """Training cannot go on; the message says where it stopped and what is kept."""
 
     exit_code = 3
-    spoken_by = 1  # all processes of a run meet it together
 
 
 @dataclass
@@ -76,7 +72,7 @@ class UpdateSettings(Protocol):
 
 
 class Updates(ABC):
-    """One process's share of a training.
+    """The updates of a training.
 
     Args:
         batch: makes the batch of a mini-batch.
@@ -100,16 +96,13 @@ class Updates(ABC):
         folder: RunFolder,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
-        group: ProcessGroup = ALONE,
     ) -> None:
         self.model, self.tasks, self.batch, self.settings = model, tasks, batch, settings
-        self.folder, self.optimizer, self.progress, self.group = folder, optimizer, progress, group
+        self.folder, self.optimizer, self.progress = folder, optimizer, progress
         self.precision = dtype(settings.precision)
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
         self.clipped = self.moving
         self.sets = gate_sets(model)
-        self.first = MiniBatch((), [])
-        """Mini-batch of the present update."""
         self.ahead: tuple[MiniBatch | None, Batch | None] = None, None
         self.started_at = self.saved_at = time.monotonic()
         self.seconds_before = progress.seconds
@@ -136,14 +129,14 @@ class Updates(ABC):
             for place, update in enumerate(updates[progress.update :], progress.update + 1):
                 if self.due():  # after the update before, or after the one that was the last before a stop
                     self.evaluation(len(updates))
-                    if progress.finished or self.group.any(self.stop()):
+                    if progress.finished or self.stop():
                         return progress
                     self.model.train()
                 losses, sentences = self.update(update, updates[place][:1] if place < len(updates) else [])
                 progress.update += 1
                 progress.step += 1
                 self.watch(Event(progress, len(updates), self.total, losses, sentences))
-                if self.group.any(self.stop()):
+                if self.stop():
                     self.checkpoint()
                     return progress
                 if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
@@ -151,7 +144,7 @@ class Updates(ABC):
             progress.epoch, progress.update = progress.epoch + 1, 0
             if self.due():
                 self.evaluation(len(updates))
-                if self.group.any(self.stop()):
+                if self.stop():
                     break
         return progress
 
@@ -163,13 +156,11 @@ class Updates(ABC):
         Args:
             following: what comes next is made while a GPU still works on this.
         """
-        self.begin_update(mini_batches[0])
-        logged = [self.backward(mini_batch, place, len(mini_batches)) for place, mini_batch in enumerate(mini_batches)]
-        self.group.sum_gradients(self.moving)
-        if following and (own := self.group.share(following[0])).rows:
-            self.ahead = following[0], self.batch(own)
+        self.begin_update()
+        logged = [self.backward(mini_batch, len(mini_batches)) for mini_batch in mini_batches]
+        if following:
+            self.ahead = following[0], self.batch(following[0])
         losses = self.clip(logged)
-        self.seed_gates(len(mini_batches))
         for callback in self.callbacks:
             callback.before_step(losses)
         self.optimizer.step()
@@ -178,57 +169,44 @@ class Updates(ABC):
             callback.after_step()
         return losses, sum(len(mini_batch.rows) for mini_batch in mini_batches)
 
-    def begin_update(self, first: MiniBatch) -> None:
+    def begin_update(self) -> None:
         """Seed what is random, and set the rates."""
         progress, settings = self.progress, self.settings
-        self.first = first
-        seed_step(settings.seed, progress.step, self.tasks, self.group.rank)
+        seed_step(settings.seed, progress.step, self.tasks)
         rate = schedule(progress.step, self.total, settings.warmup, settings.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * (1.0 if group.get("gates") else rate)
         for callback in self.callbacks:
             callback.before_update(progress.step, progress.epoch)
 
-    def backward(self, mini_batch: MiniBatch, place: int, number: int) -> dict[str, Tensor]:
-        """Add the gradient of the ``place``-th of an update's ``number`` mini-batches; its unweighed losses by name,
-        which are not read here: a GPU would have to come to them first."""
-        losses = self.losses(mini_batch, place)
+    def backward(self, mini_batch: MiniBatch, number: int) -> dict[str, Tensor]:
+        """Add the gradient of one of an update's ``number`` mini-batches; its unweighed losses by name, which are not
+        read here: a GPU would have to come to them first."""
+        losses = self.losses(mini_batch)
         for callback in self.callbacks:
             callback.terms(losses)
-        loss = losses.loss(number)
-        of_tasks = {task: part / number for task, part in losses.tasks.items()}
+        parts = [*losses.tasks.values(), *losses.penalties.values()]
         with ExitStack() as around:
             for callback in self.callbacks:
-                around.enter_context(callback.backward(of_tasks))
+                around.enter_context(callback.backward({task: loss / number for task, loss in losses.tasks.items()}))
             # nothing has a gradient where encoder and decoders are frozen and the gates fixed by now
-            if loss is not None and loss.requires_grad:
+            if (loss := torch.stack(parts).sum() / number).requires_grad:
                 loss.backward()
         return losses.logged
 
-    def losses(self, mini_batch: MiniBatch, place: int) -> Losses:
-        """The losses of the ``place``-th mini-batch of an update, as its decoders have them."""
-        self.seed_gates(place)
-        own = self.group.share(mini_batch)
-        terms: dict[str, list[Term]] = {}
-        if own.rows:
-            made_for, batch = self.ahead
-            if made_for is not mini_batch or batch is None:
-                batch = self.batch(own)
-            decode: Decode = self.model.decode_terms
-            with ExitStack() as around:
-                for callback in self.callbacks:
-                    around.enter_context(callback.forward(batch, own.rows))
-                    decode = callback.decode(decode, own.rows)
-                with autocast(self.model.device, self.precision):
-                    terms = self.model.terms(batch, decode)
-        parts, values = self.group.losses(terms, mini_batch.tasks)
-        return Losses(mini_batch, parts, values, logged=dict(values))
-
-    def losses_again(self) -> dict[str, float]:
-        """The losses of the update's first mini-batch with the weights as they are now, and the same noise."""
-        seed_step(self.settings.seed, self.progress.step, self.tasks, self.group.rank)
-        with torch.no_grad():
-            return numbers(self.losses(self.first, 0).values)
+    def losses(self, mini_batch: MiniBatch) -> Losses:
+        """The losses of a mini-batch, as its decoders have them."""
+        made_for, batch = self.ahead
+        if made_for is not mini_batch or batch is None:
+            batch = self.batch(mini_batch)
+        decode: Decode = self.model.decoder_loss
+        with ExitStack() as around:
+            for callback in self.callbacks:
+                around.enter_context(callback.forward(batch, mini_batch.rows))
+                decode = callback.decode(decode, mini_batch.rows)
+            with autocast(self.model.device, self.precision):
+                losses = self.model.losses(batch, decode)
+        return Losses(mini_batch, losses, logged={task: loss.detach() for task, loss in losses.items()})
 
     def clip(self, logged: Sequence[dict[str, Tensor]]) -> dict[str, float]:
         """Clip the gradient, and read all that the host waits for; mean losses by name.
@@ -237,7 +215,8 @@ class Updates(ABC):
             TrainingError: a loss or a gradient is no number.
         """
         tensors = [loss for losses in logged for loss in losses.values()]
-        *values, norm = read([*tensors, nn.utils.clip_grad_norm_(self.clipped, self.settings.clip)])
+        norm = nn.utils.clip_grad_norm_(self.clipped, self.settings.clip)
+        *values, norm = torch.stack([*tensors, norm]).tolist()
         by_name: dict[str, list[float]] = {}
         for name, value in zip((name for losses in logged for name in losses), values, strict=True):
             if not math.isfinite(value):
@@ -248,10 +227,6 @@ class Updates(ABC):
         for name, several in by_name.items():
             self.progress.add_losses(name, *several)
         return {name: sum(several) / len(several) for name, several in by_name.items()}
-
-    def seed_gates(self, place: int) -> None:
-        """Seed the noise of gates before it is drawn for the ``place``-th time in an update."""
-        self.group.seed_gates(self.sets, self.settings.seed, self.progress.step, self.tasks, place)
 
     def broken(self, what: str, names: list[str]) -> TrainingError:
         exists = self.folder.checkpoint_path.exists()
@@ -269,6 +244,5 @@ class Updates(ABC):
     def checkpoint(self) -> None:
         """Write everything that is needed to go on from here."""
         self.note()
-        if self.group.leads:
-            save_checkpoint(self.folder.checkpoint_path, self.model, self.optimizer, self.progress)
+        save_checkpoint(self.folder.checkpoint_path, self.model, self.optimizer, self.progress)
         self.saved_at = time.monotonic()

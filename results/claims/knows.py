@@ -1,7 +1,7 @@
 """Do stable claims know more about their task than other heads of the same layers? (PLAN.md, part 6)
 
 python results/claims/knows.py PROBES_SEEDS PROBES_RANDOM CLAIMS > results/claims/knows.md
-# folders that mtlprune probe (all runs; the pretrained encoder beside a random one) and mtlprune claims wrote
+# folders that mtlprune analyze probes (all runs; the pretrained encoder beside a random one) and mtlprune claims wrote
 
 Three readings of a head's best probe score, over labels with 20 test items or more, without root (attention rests on
 [CLS] anyway): the accuracy on test of the label on which the head exceeds the best control (shuffled labels, best

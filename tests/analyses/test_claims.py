@@ -15,7 +15,7 @@ from gated_runs import append_gates, claim, scattered, write_run
 from mtlprune.analyses.claims import maths
 from mtlprune.analyses.claims.maths import SHARING, claimed_by, list_heads, majority_probability
 from mtlprune.analyses.claims.measure import overlap
-from mtlprune.runs.claims import Claim, ClaimError, group, load_claims, notes
+from mtlprune.runs.claims import Claim, ClaimError, by_chance, group, load_claims, notes
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result
@@ -39,6 +39,21 @@ def test_gates_are_those_of_the_best_epoch(tmp_path):
     with (folder.path / "gates.jsonl").open("a") as handle:
         handle.write('{"epoch": 2, "st')  # a line that is being written
     assert len(load_claims([folder.path])[0].history) == 4
+
+
+def test_open_heads_that_were_drawn_from_equal_gates_are_counted():
+    settings = {"pruning.method": "gates", "pruning.keep": 2}
+    ones, zeros = np.ones((2, 3)), np.array([[1.0, 1, 0], [0, 0, 0]])
+    told = np.array([[1.0, 0.9, 0.2], [0.1, 0.3, 0]])
+    tied = np.array([[1.0, 0.5, 0.5], [0.5, 0, 0]])
+    for before, expected in ((ones, (2, 6)), (told, (0, 0)), (tied, (1, 3)), (zeros, (0, 0))):
+        run = replace(claim("POS", 1, zeros), history=[(1, before), (2, zeros), (3, ones)], step=2)
+        assert by_chance(replace(run, settings=settings)) == expected
+        assert by_chance(replace(run, settings={"pruning.method": "fisher"})) == (0, 0)
+    run = replace(claim("POS", 1, zeros), history=[(1, ones)], step=2, settings=settings)
+    result = overlap([run], permutations=0)
+    assert any("POS, seed 1: 2 of 2" in note for note in result.about["notes"])
+    assert result.about["encoders"][0]["by_chance"] == 2
 
 
 def test_labels(tmp_path):

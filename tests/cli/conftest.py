@@ -85,19 +85,12 @@ def own_gates(train: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def pruned(mtlprune: Callable[..., Any], masked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `mtlprune prune` makes of it."""
+    """What `mtlprune export --remove` makes of it."""
     folder = tmp_path_factory.mktemp("pruned") / "run"
-    answer = mtlprune("prune", masked, "--out", folder, "--no-latency").done()
+    answer = mtlprune("export", masked, "--remove", "--out", folder).done()
     assert "heads: 3 of 8 are kept; 0 gates below 1" in answer.out
     assert "parameters of encoder: 26,880 before" in answer.out
     return folder
-
-
-@pytest.fixture(scope="session")
-def linear_gates(train: Callable[..., Path]) -> Path:
-    """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
-    heads = ("encoder.pooling=first", "decoders.ner.type=bio")
-    return train("linear", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", *heads)
 
 
 @pytest.fixture(scope="session")

@@ -27,12 +27,12 @@ from mtlprune.runs.results import Result
 
 ROOT = Path(__file__).parents[2]
 FEW = {
-    "smoothing": ("--sentences", 6, "--closing", 3, "--permutations", 9),
-    "degeneration": ("--sentences", 8, "--rows", 40, "--permutations", 49),
-    "dissection": ("--train-sentences", 12, "--epochs", 2, "--hidden", 8),
+    "smoothing": ("--sentences", 6, "closing=3", "permutations=9"),
+    "degeneration": ("--sentences", 8, "rows=40", "permutations=49"),
+    "dissection": ("train_sentences=12", "epochs=2", "hidden=8"),
     "syntax": (),
-    "gradients": ("--permutations", 49),
-    "cross": ("--sentences", 6, "--draws", 2, "--resamples", 99),
+    "gradients": ("permutations=49",),
+    "cross": ("--sentences", 6, "draws=2", "resamples=99"),
 }
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
@@ -41,10 +41,8 @@ FIGURES = {
     "syntax": ("relations", "heads"),
     "gradients": ("maps", "cosine"),
     "cross": ("matrix",),
-    "breaks": (),
 }
 STORED = [
-    ("breaks", "onset", "44 heads break in both, lag 0 steps in the median (quartiles -96 and 32); p 0.1399"),
     pytest.param(
         "dissection", "dissection/tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow
     ),
@@ -54,7 +52,6 @@ STORED = [
     ("cross", "claims/cross", "a task loses 0.17 more by its own claimed heads"),
 ]
 """Committed Results, and words of their pages."""
-COMMAND = {"dissection": "dissect"}
 
 
 @pytest.fixture
@@ -73,15 +70,13 @@ def measured(mtlprune, lab, tmp_path):
     """Run an analysis: its Result and words; all that belongs to it lies there, and its section shows all of it."""
 
     def run(name: str, *words: Any, without: tuple[str, ...] = (), tables: int = 5) -> tuple[Result, str]:
-        out, more = tmp_path / "results", () if "--tasks" in words else FEW[name]
-        answer = mtlprune(
-            "analyze", COMMAND.get(name, name), *words, "--corpus", lab.corpus, "--out", out, *more
-        ).done()
+        out, more = tmp_path / "results", () if "tasks=none" in words else FEW[name]
+        answer = mtlprune("analyze", name, *words, "--corpus", lab.corpus, "--out", out, *more).done()
         result = package.read_results(out)[name]
         drawn = [figure for figure in FIGURES[name] if figure not in without]
         wanted = {f"{name}-{figure}.{ending}" for figure in drawn for ending in ("png", "svg")}
         wanted |= {f"{name}-{frame}.parquet" for frame in result.frames}
-        assert {path.name for path in out.iterdir()} == wanted | {f"{name}.json", f"{name}.md"}
+        assert {path.name for path in out.iterdir()} == wanted | {f"{name}.{kind}" for kind in ("json", "md", "tex")}
         shown = section(find(name), result)
         assert shown.key == find(name).key and sum(isinstance(block, Figure) for block in shown.blocks) == len(drawn)
         grids = [block for block in shown.blocks if isinstance(block, Grid)]
@@ -111,8 +106,8 @@ def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
     whole = joint.xs(("pos", "")).to_numpy()
     assert (halves.min(0) - 1e-9 <= whole).all() and (whole <= halves.max(0) + 1e-9).all()
     table = tmp_path / "heads"
-    mtlprune("heads", "--analyses", tmp_path / "results", "--permutations", 19, "--out", table).done()
-    assert "importance DEP in MTL-5" in (table / "heads.csv").read_text()
+    mtlprune("analyze", "heads", tmp_path / "results", "permutations=19", "--out", table).done()
+    assert "importance DEP in MTL-5" in (table / "heads.md").read_text()
 
 
 def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_path):
@@ -165,7 +160,7 @@ def test_dissection(measured, trained, single, encoder):
 def test_dissection_without_scores_and_with_gates(measured, train, encoder):
     run = train("gates-pos", "pruning=gates", "tasks=pos", "train.epochs=1")
     left_out = ("subsets", "agreement", "losses")
-    result, _ = measured("dissection", encoder, run, "--tasks", "none", without=left_out, tables=4)
+    result, _ = measured("dissection", encoder, run, "tasks=none", without=left_out, tables=4)
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
@@ -179,7 +174,7 @@ def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
 
 
 def test_a_missing_result_is_told_with_its_command(tmp_path):
-    with pytest.raises(RunError, match="mtlprune analyze dissect"):
+    with pytest.raises(RunError, match="mtlprune analyze dissection"):
         read(tmp_path, "dissection")
 
 
@@ -200,16 +195,11 @@ def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
 
 def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
     """Of a tiny masked language model, beside a run."""
-    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
+    masked, out = tmp_path / "masked", tmp_path / "out"
     torch.manual_seed(0)
     AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
     AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
-    blimp.mkdir()
-    for name in ("a", "b"):
-        entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
-        pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
-        (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    given = ["--corpus", lab.corpus, "--split", "train", "--blimp", blimp, "--pairs", 3, "--out", out]
+    given = ["--corpus", lab.corpus, "--split", "train", "--out", out]
     mtlprune("analyze", "syntax", masked, trained, *given).done()
     result = package.read_results(out)["syntax"]
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5"]

@@ -67,18 +67,17 @@ class Broken:
         words.write_text("The cat saw the dog .\n")
         self.commands: dict[str, tuple[Any, ...]] = {
             "table": ("table", run, "--split", "dev"),
-            "claims": ("claims", run, "--permutations", 10, "--out", out / "claims"),
-            "maps": ("maps", run, "--out", out / "maps", "--format", "svg"),
-            "report": ("report", run, "--out", out / "page.html", "--resamples", 10, "--permutations", 10),
+            "claims": ("claims", run, "--permutations", 10, "--out", out / "claims", "--format", "svg"),
+            "report": ("report", run, "--out", out / "page.html", "--resamples", 10),
             "evaluate": ("evaluate", run, "--split", "dev"),
             "predict": ("predict", run, words),
-            "prune": ("prune", run, "--out", out / "pruned", "--no-latency"),
+            "remove": ("export", run, "--remove", "--out", out / "pruned"),
             "train": ("train", *begin, "--out", run),
-            "probe": ("probe", run, "--corpus", corpus, "--out", out / "probe"),
-            "head": ("head", run, 1, 1, "--sentences", 1),
+            "probes": ("analyze", "probes", run, "--corpus", corpus, "--out", out / "probe"),
+            "head": ("analyze", "head", run, "layer=1", "head=1", "--sentences", 1),
             "pack": ("runs", "pack", run, "--out", out / "study"),
             "export": ("export", run, "--out", out / "export"),
-            "heads": ("heads", run, "--permutations", 10, "--out", out / "heads"),
+            "heads": ("analyze", "heads", run, "permutations=10", "--out", out / "heads"),
         }
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
@@ -158,7 +157,7 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
     broken.call(*evaluate).done()
     known = RunFolder(broken.run).read_manifest()["files"]
     assert {f"{kind}/test.{form}" for kind, form in RESULTS.items()} < known.keys()
-    table = ("table", broken.run, "--no-test")
+    table = ("table", broken.run, "--resamples", 0)
     broken.call(*table).done()
     path = broken.run / "scores/test.json"
     path.write_bytes(EVIDENCE["scores/dev.json"](path.read_bytes()))
@@ -203,13 +202,17 @@ def test_weights_that_are_none(what, broken):
     save_file({"others": torch.ones(2)} if what == "others" else tensors, path)
     content = path.read_bytes()
     content = content[: len(content) // 2] if what == "half" else content
-    for command in ("evaluate", "prune"):
+    for command in ("evaluate", "remove"):
         assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
 
 
 def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mtlprune, tmp_path):
     folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
-    path, sums, asked = folder / "model.safetensors", folder / SUMS, ("check", *place.begin, f"encoder.name={folder}")
+    path, sums, asked = (
+        folder / "model.safetensors",
+        folder / SUMS,
+        ("train", *place.begin, f"encoder.name={folder}", "--dry-run"),
+    )
     write_sums(folder)
     mtlprune(*asked).done()
     tensors = load_file(path)
@@ -231,7 +234,7 @@ def test_a_limit_of_file_sizes_leaves_nothing_half(broken):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:
-        answer = broken.call(*broken.commands["prune"])
+        answer = broken.call(*broken.commands["remove"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     answer.refuses(str(broken.out / "pruned"))
@@ -261,9 +264,8 @@ COMMANDS = {
     "table": ("table", "ALL"),
     "latex": ("table", "ALL", "--format", "latex", "--out", "OUT/table.tex"),
     "csv": ("table", "ALL", "--format", "csv", "--out", "OUT/table.csv"),
-    "claims": ("claims", "GATED", "--permutations", 10, "--out", "OUT/claims"),
-    "maps": ("maps", "GATED", "--format", "svg", "--out", "OUT/maps"),
-    "report": ("report", "ALL", "--resamples", 10, "--permutations", 10, "--title", "TAG", "--out", "OUT/page.html"),
+    "claims": ("claims", "GATED", "--permutations", 10, "--format", "svg", "--out", "OUT/claims"),
+    "report": ("report", "ALL", "--resamples", 10, "--title", "TAG", "--out", "OUT/page.html"),
     "show": ("data", "show", "CORPUS", "dev:1"),
     "check": ("data", "check", "CORPUS"),
     "mistake": ("evaluate", "NONE", "--split", "dev"),

@@ -10,8 +10,10 @@ import pytest
 from conll2012_files import document
 from conllu_files import TREEBANK
 
+from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree
 from mtlprune.corpora.formats.conllu import read_conllu
+from mtlprune.corpora.formats.guess import guess_columns, guess_format
 from mtlprune.corpora.formats.jsonl import to_json
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.folder import RunFolder
@@ -67,12 +69,13 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
             mtlprune("data", "export", corpus, *words).done()
         lines = [json.dumps(to_json(s.bare().with_layers(srl=s.srl))) for s in stored[split]]
         (tmp_path / f"{split}.srl").write_text("".join(line + "\n" for line in lines))
-    sources = {"dep": ["conllu", "--pos", "xpos"], "ner": ["columns", "--columns", "word,ner"]}
-    sources |= {"con": ["brackets"], "srl": ["jsonl"]}
+    sources = {"dep": ["--pos", "xpos"], "ner": [], "con": [], "srl": []}
+    formats = {"dep": "conllu", "ner": "columns", "con": "brackets", "srl": "jsonl"}
     for layer, how in sources.items():
         files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
-        mtlprune("data", "build", *how, *files, "--out", layer).done()
-    mtlprune("data", "merge", *sources, "--out", "all").done()
+        answer = mtlprune("data", "build", *how, *files, "--out", layer).done()
+        assert f"train.{layer}: read as {formats[layer]}; another format" in answer.err
+    mtlprune("data", "build", *sources, "--out", "all").done()
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
 
@@ -89,11 +92,10 @@ def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
     assert "xpos: left out in 1 of 3 sentences, where some words have none" in answer.err
     assert "1 sentences had the id of an earlier one" in answer.err and "layers: pos, dep, who, xpos" in answer.err
     assert [s.id for s in load_corpus(tmp_path / "u")["train"]] == ["1", "1~2", "t-3"]
-    assert not any(s.source for s in load_corpus(tmp_path / "u")["train"])  # who trains needs no text of files
     mtlprune("data", "build", "jsonl", "--train", tmp_path / "n.jsonl", "--out", tmp_path / "n").done()
     for order in ("nu", "un"):
         parts = (tmp_path / name for name in order)
-        mtlprune("data", "merge", *parts, "--out", tmp_path / order).done()
+        mtlprune("data", "build", *parts, "--out", tmp_path / order).done()
         mtlprune("data", "check", tmp_path / order).done()
         for layer in ("pos", "dep"):
             words = ("--split", "train", "--layer", layer, "--out", tmp_path / "out")
@@ -126,6 +128,36 @@ OF_FORMAT = {
 }
 
 
+@pytest.mark.parametrize("name", OF_FORMAT)
+def test_a_format_is_guessed_from_its_first_lines(tmp_path, name):
+    file = tmp_path / ("few.jsonl" if name in ("jsonl", "hf") else "few.txt")
+    file.write_text(OF_FORMAT[name][0])
+    assert guess_format(file) == name.partition(",")[0]
+    (tmp_path / "folder").mkdir()
+    file.rename(tmp_path / "folder" / file.name)
+    assert guess_format(tmp_path / "folder") == name.partition(",")[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ("{} NNP B-NP O", "word,pos,_,ner"),
+        ("{}\tB-PER", "word,ner"),
+        ("1\t{}\tO\t-\tme", "_,word,ner,_,_"),
+        ("{} NN", "word,pos"),
+        ("{} {}", None),
+    ],
+)
+def test_columns_are_guessed_from_their_cells(tmp_path, row, columns):
+    rows = [row.format(word, word) for word in "abc"]
+    (tmp_path / "few.txt").write_text("\n".join([*rows, rows[0].replace("B-PER", "O")]) + "\n")
+    if columns is None:
+        with pytest.raises(CorpusError, match="what its columns hold is not known; say it, such as --columns"):
+            guess_columns(tmp_path / "few.txt")
+    else:
+        assert guess_columns(tmp_path / "few.txt") == columns
+
+
 @pytest.mark.parametrize("format_", OF_FORMAT)
 def test_sentences_and_layers_left_out_of_every_format(mtlprune, tmp_path, format_):
     """One sentence of a few that cannot be read; then each layer, which the others know."""
@@ -133,23 +165,21 @@ def test_sentences_and_layers_left_out_of_every_format(mtlprune, tmp_path, forma
     file, out = tmp_path / "few.jsonl", tmp_path / "made"
     file.write_text("".join(text.replace("NUMBER", str(k)) for k, text in enumerate([*[good] * 4, bad, good])))
     build = ["data", "build", format_.partition(",")[0], file, *options, "--split", "100/0/0", "--out", out]
-    if format_ != "hf":
-        build[3:4] = ["--train", file]
     refused = mtlprune(*build)
     assert refused.code == 2 and "few.jsonl" in refused.err and "--skip-bad" in refused.err, refused
-    refused = mtlprune(*build, "--skip-bad")
-    assert refused.code == 2 and "--skip-most" in refused.err and not out.exists(), refused
-    mtlprune(*build, "--skip-most", "50").done()
+    refused = mtlprune(*build, "--skip-bad", "1")
+    assert refused.code == 2 and "allow more (--skip-bad)" in refused.err and not out.exists(), refused
+    mtlprune(*build, "--skip-bad", "50").done()
     stored = load_corpus(out)
     known = {name for name, kind in stored.layers.items() if stored.info["splits"]["train"]["known"][name]}
     assert known == set(layers) and stored.info["left_out"]["sentences"] == 1
     assert {s.words for s in stored["train"]} >= {("ab",)} and len(stored["train"]) >= 5
     for layer in layers:
-        mtlprune(*build, "--skip-most", "50", "--leave-out", layer, "--overwrite").done()
+        mtlprune(*build, "--skip-bad", "50", "--leave-out", layer, "--overwrite").done()
         less = load_corpus(out)
         assert list(less["train"]) == [s.with_layers(**{layer: None}) for s in stored["train"]], layer
         assert less.info["left_out"]["layers"] == [layer]
-    refused = mtlprune(*build, "--skip-most", "50", "--leave-out", "nothing", "--overwrite")
+    refused = mtlprune(*build, "--skip-bad", "50", "--leave-out", "nothing", "--overwrite")
     assert refused.code == 2 and "--leave-out: expected layers that are read" in refused.err, refused
 
 
@@ -163,7 +193,7 @@ def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
 
 
 def test_it_says_what_training_then_does(mtlprune, lab, trained):
-    answer = mtlprune("check", lab.config).done()
+    answer = mtlprune("train", lab.config, "--dry-run").done()
     assert answer.out.endswith("ready\n")
     assert row(answer.out, "sentences with srl") == ["24", "8"]
     corpus = load_corpus(lab.corpus)
@@ -180,7 +210,7 @@ def test_it_warns(mtlprune, lab, tmp_path):
     train = [Sentence("a", words, ("NN",) * 70, srl=wide), Sentence("b", ("\u4eba", "runs"), ("NN", "VB"), srl=())]
     dev = [Sentence("c", ("Ann", "!"), ("NNP", "."), srl=())]
     save_corpus({"train": train, "dev": dev}, tmp_path / "c", name="small", licence="none", sources={})
-    answer = mtlprune("check", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl").done()
+    answer = mtlprune("train", "--dry-run", lab.config, f"data.path={tmp_path / 'c'}", "tasks=pos,srl").done()
     assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
     assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
     assert "warning: train: 1.4% of the words become unknown tokens" in answer.out

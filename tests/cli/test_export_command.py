@@ -1,6 +1,5 @@
-"""mtlprune prune and export: the run without its closed heads, and the model card's code, compute what the run does."""
+"""mtlprune export: the run without its closed heads, and the exported encoder, compute what the run does."""
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ import torch
 from gated_runs import forget_hashes
 from huggingface_hub import ModelCard
 from tiny import HEADS
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
@@ -47,7 +46,7 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned, masked):
     assert before["encoder"] - after["encoder"] == 5 * head and before["pos"] == after["pos"]
     assert manifest["parameters"] == after
     assert folder.read_config()["pruning"]["method"] == "none"
-    assert not (pruned / "gates.jsonl").exists() and not (pruned / "latency.json").exists()
+    assert not (pruned / "gates.jsonl").exists()
 
 
 def test_it_predicts_what_the_masked_run_predicts(mtlprune, pruned, masked):
@@ -64,7 +63,7 @@ def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
     table = mtlprune("table", masked, pruned, "--split", "dev").done()
     assert "tiny-pruned" in table.out
     answer = mtlprune("train", pruned / "config.yaml", "--out", pruned)
-    answer.refuses("was made by `mtlprune prune` and is not trained on")
+    answer.refuses("was made by `mtlprune export --remove` and is not trained on")
     tuned = tmp_path / "tuned"
     mtlprune("train", pruned / "config.yaml", f"train.start={pruned}", "train.epochs=1", "--out", tuned).done()
     kept = KeptHeads.read(pruned / "encoder")
@@ -73,23 +72,20 @@ def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
     mtlprune("bench", pruned / "config.yaml", "--batches", 1, "--rounds", 1, "--no-memory").done()
 
 
-def test_the_most_open_heads_stay_and_time_is_measured(mtlprune, gated, tmp_path):
+def test_the_most_open_heads_stay(mtlprune, gated, tmp_path):
     out = tmp_path / "five"
-    answer = mtlprune("prune", gated, "--out", out, "--heads", 5, "--rounds", 1).done()
+    answer = mtlprune("export", gated, "--remove", "--out", out, "--keep", 5).done()
     (claim,) = load_claims([gated])
     largest = set(np.argsort(-claim.gates.flatten())[:5].tolist())
     heads = KeptHeads.read(out / "encoder")
     assert {layer * HEADS + head for layer, row in enumerate(heads.kept) for head in row} == largest
     assert "heads: 5 of 8 are kept; 5 gates below 1 are in the weights now" in answer.out
-    record = json.loads((out / "latency.json").read_text())
-    assert len(record["cells"]) == 6 and "not measured: length 256; the encoder sees 64 tokens" in answer.out
-    assert all(cell["attention"]["ideal_gain"] == pytest.approx(3 / 8) for cell in record["cells"])
     assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
 
 
 def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune, own_gates, tmp_path):
     out = tmp_path / "ner"
-    mtlprune("prune", own_gates, "--out", out, "--task", "ner", "--no-latency").done()
+    mtlprune("export", own_gates, "--remove", "--out", out, "--task", "ner").done()
     assert RunFolder(out).read_config()["tasks"] == ["ner"] and set(RunFolder(out).read_best()) == {"joint", "ner"}
     assert list(MultiTaskModel.load(out).tasks) == ["ner"] and set(RunFolder(out).read_vocabularies()) == {"ner"}
     mine, theirs = (RunFolder(path).read_predictions("dev") for path in (out, own_gates))
@@ -101,14 +97,14 @@ def test_a_task_s_own_clones_go_into_the_weights(mtlprune, train, tmp_path):
     settings = ("tasks=pos,dep", "treatment.clone.heads=[1-2,2-3]", "pruning.method=random", "pruning.keep=5")
     run = train("clones", *settings, "train.epochs=1", "train.encoder_rate=0.01")
     theirs = RunFolder(run).read_predictions("dev")
-    for command in ("prune", "export"):
-        out = tmp_path / command
-        mtlprune(command, run, "--out", out).refuses("--task with one of pos, dep")
-        answer = mtlprune(command, run, "--out", out, "--task", "dep", *["--no-latency"][: command == "prune"]).done()
+    for name, more in (("removed", ["--remove"]), ("export", [])):
+        words = ("export", run, "--out", tmp_path / name, *more)
+        mtlprune(*words).refuses("--task with one of pos, dep")
+        answer = mtlprune(*words, "--task", "dep").done()
     assert "The clones of heads of dep are in the weights" in answer.out
-    pruned = MultiTaskModel.load(tmp_path / "prune")
+    pruned = MultiTaskModel.load(tmp_path / "removed")
     assert list(pruned.tasks) == ["dep"] and pruned.encoder.clones is None
-    assert [one.dep for one in RunFolder(tmp_path / "prune").read_predictions("dev")] == [one.dep for one in theirs]
+    assert [one.dep for one in RunFolder(tmp_path / "removed").read_predictions("dev")] == [one.dep for one in theirs]
     whole, removed = (pruned.encoder.transformer, Encoder.load(str(tmp_path / "export")).transformer)
     ids = torch.arange(5, 25)[None]
     torch.testing.assert_close(whole(ids).last_hidden_state, removed(ids).last_hidden_state, rtol=1e-4, atol=1e-5)
@@ -196,19 +192,12 @@ def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     assert Encoder.load(str(out)).head_map is None  # and as an encoder of ours
 
 
-def test_heads_removed_and_heads_put_back(mtlprune, masked, pruned, tmp_path):
-    wanted = states(masked, SHARED)
-    out = exported(mtlprune, tmp_path / "removed", masked, "--remove")
-    assert KeptHeads.read(out).count == 3
-    tokenizer = AutoTokenizer.from_pretrained(out)
-    compare({**as_the_card_says(out), "tokenizer": tokenizer}, wanted)
+def test_heads_removed_are_put_back_as_zeros(mtlprune, masked, pruned, tmp_path):
     with pytest.raises(RuntimeError, match="size"), quiet():
-        AutoModel.from_pretrained(out)
+        AutoModel.from_pretrained(pruned / "encoder")
     back = exported(mtlprune, tmp_path / "back", pruned)
-    compare(as_the_card_says(back), wanted)
+    compare(as_the_card_says(back), states(masked, SHARED))
     assert "3 of 8 heads are left" in (back / "README.md").read_text(encoding="utf-8")
-    cut = exported(mtlprune, tmp_path / "cut", pruned, "--remove")
-    compare({**as_the_card_says(cut), "tokenizer": tokenizer}, wanted)
 
 
 def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked, tmp_path):
@@ -219,44 +208,3 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked,
         with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds them into the weights"):
             save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
-
-
-APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[SEP] \u200b <s> the dog")
-"""Words that tokenizers take apart, that are signs of theirs, or that yield no sub-word."""
-
-
-@pytest.mark.parametrize(
-    ("family", "task"),
-    [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")],
-)
-def test_the_cards_code_labels_words_as_the_run_does(
-    mtlprune, train, linear_gates, tiny_encoder, tmp_path, family, task
-):
-    """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""
-    run = linear_gates
-    if family != "bert":
-        own = (f"encoder.name={tiny_encoder(family)}", "encoder.pooling=first", "decoders.ner.type=bio")
-        run = train(f"linear-{family}", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", *own)
-    answer = mtlprune("export", run, "--out", tmp_path / "out", "--head", task).done()
-    names = as_the_card_says(tmp_path / "out")
-    compare({"model": names["model"].base_model, "tokenizer": names["tokenizer"]}, states(run, task))
-    dev = RunFolder(run).read_predictions("dev")
-    assert f"gives {sum(map(len, dev)) + 12} words" in answer.out, answer.out
-    model = MultiTaskModel.load(run)
-    linear, gates = model.tasks[task].linear(), model.gates[task].evaluated()
-    predicted = [*dev, *model.parse(*TEXTS, *(text.split(" ") for text in APART))]
-    for sentence in predicted:
-        words = list(sentence.words)
-        labels = names["label"](words)
-        with torch.no_grad():
-            encoded = model.encoder(model.encoder.collate([model.encoder.tokenize(words)]), gates)
-            best = linear[0](encoded.words).softmax(-1).max(-1)
-        assert [label for label, _ in labels] == [linear[1][place] for place in best.indices]
-        torch.testing.assert_close(torch.tensor([value for _, value in labels]), best.values)
-        if task == "pos":
-            assert tuple(label for label, _ in labels) == sentence.pos
-        else:
-            assert names["join_tags"]([label for label, _ in labels]) == list(map(tuple, sentence.ner))
-    score = RunFolder(run).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
-    [result] = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
-    assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))

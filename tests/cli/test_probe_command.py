@@ -1,4 +1,4 @@
-"""mtlprune probe, its --plot, and mtlprune head: rows, figures, and what the terminal shows."""
+"""mtlprune analyze probes and analyze head: rows, and what the terminal shows."""
 
 import json
 import re
@@ -14,7 +14,10 @@ from gated_runs import write_run
 from probe_results import row, write_probes, write_rows
 from tiny import HEADS, LAYERS
 
+from mtlprune.analyses.analysis import Request, find
 from mtlprune.encoder.model import Encoder
+
+PUBLISHED = Path(__file__).parents[2] / "experiments/he-choi-2021/probes.csv"
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +33,12 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     encoder = tiny_encoder("bert")
-    options = "--corpus", lab.corpus, "--out", tmp_path / "p", "--few", 3
-    answer = mtlprune("probe", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options).done()
+    options = "--corpus", lab.corpus, "--out", tmp_path / "p", "few=3", f"against={PUBLISHED}"
+    answer = mtlprune("analyze", "probes", encoder, runs["pos-1"], runs["pos-2"], runs["own"], *options).done()
     own = "POS+NER (gates):NER, seed"
     for words in ("sound, pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
         assert words in answer.out.replace("\n", " ")
+    assert "POS: beside the published numbers of BERT" in (tmp_path / "p" / "probes.md").read_text()
     tree = json.loads((tmp_path / "p" / "probes.json").read_text())
     labels = [entry["encoder"] for entry in tree["encoders"]]
     assert labels == ["pretrained", "POS", "POS", "POS+NER (gates):POS", "POS+NER (gates):NER"]
@@ -50,34 +54,10 @@ def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
 
 
 def test_a_head_of_a_run_with_a_gate_set_a_task(mtlprune, runs):
-    words = "--text", "the old cat sleeps"
-    seen = [mtlprune("head", runs["own"], 2, 1, *words, "--gates-of", task) for task in ("pos", "ner")]
+    words = "layer=2", "head=1", "text=the old cat sleeps"
+    seen = [mtlprune("analyze", "head", runs["own"], *words, f"gates_of={task}") for task in ("pos", "ner")]
     assert [answer.code for answer in seen] == [0, 0], seen[0].err
     assert "POS+NER:POS" in seen[0].out and "POS+NER:NER" in seen[1].out
-
-
-PUBLISHED = Path(__file__).parents[2] / "experiments/he-choi-2021/probes.csv"
-LABELS = {"ner": ("PERSON", "ORG", "LAW"), "dep": ("det", "nsubj", "acl:relcl", "root", "csubj")}
-ENCODERS = (("pretrained", 0), ("DEP", 1), ("DEP", 2), ("MTL-5", 1))
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_probes(tmp_path_factory.mktemp("probes") / "p", ENCODERS, LABELS, (3, 4))
-
-
-def test_it_draws_and_tabulates_everything_and_lists_it(mtlprune, results, tmp_path):
-    out = tmp_path / "deep" / "plots"
-    answer = mtlprune("probe", "--plot", results, "--out", out, "--against", PUBLISHED, "--scale", 1).done()
-    listed = json.loads((out / "plots.json").read_text())
-    names = {name for picture in listed["pictures"] for name in picture["files"]}
-    assert {f"{stem}.png" for stem in ("layers-ner", "layers-dep", "differences-dep", "heads-dep-pretrained")} <= names
-    assert "differences-ner.png" not in names and "No STL run is among the results of NER" in answer.out
-    written = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert written == names | {"plots.json", "tables.md", "tables.tex"}
-    assert listed["mode"] == "sound" and f"{len(names)} pictures" in answer.out
-    assert "DEP: beside the published numbers of BERT" in (out / "tables.md").read_text()
-    assert r"\begin{tabular}" in (out / "tables.tex").read_text()
 
 
 @pytest.fixture
@@ -96,8 +76,9 @@ def probes(tmp_path: Path, encoder: Path) -> Path:
     return folder
 
 
-def test_the_weights_are_those_of_the_encoder(mtlprune, encoder):
-    answer = mtlprune("head", encoder, 2, 1, "--text", "the old cat sleeps").done()
+def test_the_weights_are_those_of_the_encoder(encoder):
+    options = find("head").options(layer=2, head=1, text="the old cat sleeps")
+    result = find("head").measure(Request([str(encoder)], Path(), options))
     loaded = Encoder.load(str(encoder), attention="eager")
     words = ("the", "old", "cat", "sleeps")
     batch = loaded.collate([loaded.tokenize(words)])
@@ -107,11 +88,12 @@ def test_the_weights_are_those_of_the_encoder(mtlprune, encoder):
         ).attentions
     pieces = slice(1, 1 + len(batch.piece_word))  # between [CLS] and [SEP]; rows are padded
     weights = maps[1][0, 0, pieces, pieces]
-    for number, word in enumerate(words):
+    for number, found in enumerate(result.frames["attention"].itertuples()):
         rows = weights[batch.piece_word == number]
-        sums = [rows[:, batch.piece_word == other].sum(1).mean() for other in range(len(words))]
-        best = int(torch.stack(sums).argmax())
-        assert re.search(rf" {word} → {words[best]} +{float(sums[best]):.2f}", answer.out), (word, answer.out)
+        sums = [float(rows[:, batch.piece_word == other].sum(1).mean()) for other in range(len(words))]
+        assert (found.word, found.target) == (words[number], words[int(np.argmax(sums))])
+        assert found.weight == pytest.approx(max(sums), abs=1e-5)
+        assert found.special == pytest.approx(1 - sum(sums), abs=1e-5)
 
 
 def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune, encoder, probes, lab, tmp_path):
@@ -120,9 +102,8 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune,
     runs = [write_run(tmp_path / f"dep-{seed}", ["dep"], gates * (seed == 1), seed=seed) for seed in (1, 2)]
     runs.append(write_run(tmp_path / "pos-1", ["pos"], 0 * gates))
     claims = [part for run in runs for part in ("--claims", run.path)]
-    shared = ["head", encoder, 1, 2, "--probes", probes, "--corpus", lab.corpus, *claims]
-    shared += ["--sentences", 2, "--split", "train"]
-    said = mtlprune(*shared).done().out
-    assert "DEP  det     80.0 %   +60.0  rank 1 of" in said and "chosen" in said
-    assert "DEP (1 of 2 seeds, mean gate 0.25)" in said and "POS" not in said.partition("claimed by")[2]
-    assert "those with most DEP det by length" in said and said.count("special tokens") > 8
+    words = ("analyze", "head", encoder, "layer=1", "head=2", f"probes={probes}", "--corpus", lab.corpus, *claims)
+    said = mtlprune(*words, "--sentences", 2, "--split", "train").done().out
+    assert re.search(r"DEP +\| det +\| +80.0 \| +\+60.0 \| +1 \|", said) and "chosen for it" in said
+    assert "Claimed by: DEP (1 of 2 seeds, mean gate 0.25)." in said
+    assert "those with most DEP det (of" in said and said.count("Attention: ") == 2

@@ -66,9 +66,9 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
     assert run_of(swept, "static-pos-1").splits() == ["dev", "test"]
     assert run_of(swept, "static-pos-1").read_config()["name"] == "static-pos"
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
-    status = mtlprune("sweep", "--status", swept.file, "--out", swept.out).done()
+    status = mtlprune("sweep", "--dry-run", swept.file, "--out", swept.out).done()
     assert "4 cells: 2 done, 1 failed, 1 left" in status.out
-    assert "failed: " in status.out and "left: 2 whose time is not known" in status.out
+    assert "failed: " in status.out and "of it by arithmetic, on one core" in status.out and " GB a run" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--only", "static-*-1").done()
     assert "2 cells: 2 done" in more.out
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
@@ -76,15 +76,26 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
 
 def test_status_says_a_time_once_a_cell_of_its_kind_is_done(mtlprune, swept):
     listed = mtlprune(
-        "sweep", "--status", swept.file, "--out", swept.out, "train.encoder_rate=0.002", "--jobs", 2
+        "sweep", "--dry-run", swept.file, "--out", swept.out, "train.encoder_rate=0.002", "--jobs", 2
     ).done()
-    assert "4 cells: 4 left" in listed.out and "left: 4 whose time is not known" in listed.out
+    assert "4 cells: 4 left" in listed.out and "left, 2 at once: about 0:" in listed.out
+    rough = listed.out.count("≈")
     (swept.file.parent / "two.yaml").write_text(swept.file.read_text().replace("seed: [1]", "seed: [1, 2]"))
     listed = mtlprune("sweep", "--dry-run", swept.file.parent / "two.yaml", "--out", swept.out).done()
     assert "6 cells: 2 done, 1 failed, 3 left" in listed.out
-    assert (
-        "left, one after the other: about 0:0" in listed.out and "not counted: 2 whose time is not known" in listed.out
-    )
+    assert "left, one after the other: about 0:" in listed.out and listed.out.count("≈") == rough == 4
+    two = mtlprune("sweep", "--dry-run", swept.file, swept.file.parent / "two.yaml").done().out
+    assert "10 cells: 10 left" in two and str(swept.file) in two
+    mtlprune("sweep", swept.file, swept.file).refuses("expected one file of a sweep, found 2")
+
+
+def test_the_paper_is_planned_without_its_corpus(mtlprune, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    files = sorted(Path("experiments/he-choi-2021").glob("*.yaml"))
+    answer = mtlprune("sweep", *files, "data.path=nowhere/ontonotes5", "--dry-run").done()
+    assert "831 cells: 831 left" in answer.out and " GB a run" in answer.out
+    assert "data missing: LDC2013T19, build it by python data_scripts/ontonotes5.py" in answer.out
+    mtlprune("sweep", files[0], "data.path=nowhere/ontonotes5").refuses("expected a corpus made by")
 
 
 def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
@@ -92,7 +103,7 @@ def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
     assert found_runs(swept.out) == runs
     assert expanded([swept.out, "minilm", f"{swept.out}:none-*"]) == [*runs, Path("minilm"), runs[0]]
     assert expanded([swept.out], having="gates.jsonl") == runs[1:]
-    table = mtlprune("table", swept.out, "--split", "test", "--no-test").done()
+    table = mtlprune("table", swept.out, "--split", "test", "--resamples", 0).done()
     assert "gates" in table.out and "2 of 4 cells are not finished and left out: wrong, after" in table.out
     mtlprune("table", f"{swept.out}:gates-*").refuses("the sweep has no cell gates-*")
 
@@ -135,7 +146,7 @@ def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     assert [command[4].rpartition("-")[0] for command in commands] == ["none-pos-1", "static-pos-1"]
     assert all(command[1:3] == ["-m", "mtlprune.sweeps.worker"] for command in commands)
     assert len(list((tmp_path / "o" / "cells").glob("*.yaml"))) == 2
-    mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--launcher", "slrum").refuses("did you mean 'slurm'")
+    mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--slurm", "cluster=slrum").refuses("did you mean 'slurm'")
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -152,11 +163,11 @@ def test_a_damaged_cell_fails_alone(mtlprune, swept, tmp_path, file):
     for path in bad.glob(file):
         DAMAGE[file](path)
     only = ("--out", tmp_path / "out", "--only", "none-*,static-*")
-    assert "2 cells: 1 done, 1 failed" in mtlprune("sweep", swept.file, "--status", *only).done().out
+    assert "2 cells: 1 done, 1 failed" in mtlprune("sweep", swept.file, "--dry-run", *only).done().out
     answer = mtlprune("sweep", swept.file, *only)
     assert answer.code == 1 and "failed: static-pos-1: " in answer.out and str(bad) in answer.out
     assert found_runs(tmp_path / "out") == [good]
-    table = mtlprune("table", tmp_path / "out", "--split", "test", "--no-test", "--format", "latex").done()
+    table = mtlprune("table", tmp_path / "out", "--split", "test", "--resamples", 0, "--format", "latex").done()
     assert "cell static-pos-1 is left out: " in table.out
     mtlprune("report", tmp_path / "out", "--out", tmp_path / "page.html", "--resamples", "10").done()
     assert "cell static-pos-1 is left out" in (tmp_path / "page.html").read_text()
@@ -171,6 +182,6 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     whole = path.read_bytes()
     path.write_text(text)
     options = ("--out", tmp_path / "out", "--only", "none-*")
-    assert "1 cells: 1 left" in mtlprune("sweep", "--status", swept.file, *options).out
+    assert "1 cells: 1 left" in mtlprune("sweep", "--dry-run", swept.file, *options).out
     mtlprune("sweep", swept.file, *options).done()
     assert json.loads(path.read_bytes()) == json.loads(whole)

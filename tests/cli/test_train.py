@@ -1,12 +1,14 @@
 """mtlprune train: what it leaves, resuming, interruption, pruning, several seeds, one sentence for each mistake."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gated_runs import forget_hashes
@@ -15,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 import mtlprune as library
 from mtlprune.cli.display import interruption
-from mtlprune.corpora.formats.jsonl import read_sentences
-from mtlprune.corpora.store import load_corpus
+from mtlprune.corpora.formats.jsonl import read_jsonl
+from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.folder import RunError, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +117,7 @@ def gated(train: Callable[..., Path]) -> Path:
 )
 def test_check_says_what_pruning_will_do(overrides, output, mtlprune, lab, trained):
     words = f"pruning.method={overrides}".format(trained=trained).split()
-    answer = mtlprune("check", lab.config, *words).done()
+    answer = mtlprune("train", lab.config, "--dry-run", *words).done()
     assert output.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
 
 
@@ -128,7 +130,7 @@ def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(" ".join(sentence.words) + "\n" for sentence in sentences))
     mtlprune("predict", gated, text, "--out", tmp_path / "one.jsonl").done()
-    predicted, expected = list(read_sentences(tmp_path / "one.jsonl")), RunFolder(gated).read_predictions("dev")
+    predicted, expected = list(read_jsonl(tmp_path / "one.jsonl", print)), RunFolder(gated).read_predictions("dev")
     assert [(s.pos, s.dep) for s in predicted] == [(s.pos, s.dep) for s in expected]
     opened = Path(shutil.copytree(gated, tmp_path / "opened"))
     for path in (opened / "weights").iterdir():
@@ -146,10 +148,35 @@ def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
 SETTINGS = ("tasks=pos", "pruning.method=gates", "train.epochs=1")
 
 
+def follow(answer: Any, mtlprune: Callable[..., Any]) -> list[str]:
+    """Run the command that an answer ends with, as it is printed, and so on; all of these commands."""
+    [*_, last] = answer.done().out.splitlines()
+    if not last.startswith("next: mtlprune "):
+        return []
+    words = shlex.split(last)[2:]
+    return [shlex.join(words), *follow(mtlprune(*words), mtlprune)]
+
+
+def test_what_comes_next_is_a_command_that_works(mtlprune, lab, single, pruned, pretraining, tmp_path, monkeypatch):
+    """Without folders that are named; without a test split; of runs without some heads; of a pretraining."""
+    monkeypatch.chdir(tmp_path)
+    words = ("train", lab.config, "tasks=pos", "train.epochs=1")
+    evaluated, tabled = follow(mtlprune(*words, "--seeds", "1,2"), mtlprune)
+    assert evaluated.count("runs/tiny-") == tabled.count("runs/tiny-") == 2
+    corpus = load_corpus(lab.corpus)
+    splits = {split: list(corpus[split]) for split in ("train", "dev")}
+    save_corpus(splits, Path("no test"), name="x", licence="none", sources={})
+    answer = mtlprune(*words, "data.path=no test", "--out", "run 1")
+    assert follow(answer, mtlprune) == ["table 'run 1' --split dev"]
+    assert follow(mtlprune("evaluate", single, pruned, "--split", "dev"), mtlprune)
+    assert follow(mtlprune("train", pretraining, "--out", "base"), mtlprune) == ["report base --out base-curves"]
+    assert len(list(Path("base-curves").iterdir())) == 4
+
+
 def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path, single):
     out = tmp_path / "runs"
     answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
-    assert f"mtlprune table {out}/seed-1 {out}/seed-2" in answer.out
+    assert follow(answer, mtlprune) == [f"evaluate {out} --split test", f"table {out} --split test"]
     alone = tmp_path / "alone"
     mtlprune("train", lab.config, *SETTINGS, "train.seed=2", "--out", alone).done()
     for file in ("metrics.jsonl", "gates.jsonl"):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError, tables
-from mtlprune.corpora.build import Files, cut, expand, merge, read_files, remarks, with_own_ids
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.build import cut, expand, merge, read_files, remarks, with_own_ids
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
@@ -21,9 +21,7 @@ def lines(path: Path) -> list[Sentence]:
     return [Sentence(f"s{k}", tuple(text.split())) for k, text in enumerate(path.read_text().splitlines())]
 
 
-@pytest.mark.parametrize("few", [0, 100], ids=["on the disk", "in memory"])
-def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "FEW", few)
+def test_files_folders_and_patterns(tmp_path: Path) -> None:
     for name in ("b/2.txt", "b/1.txt", "a.txt", "b/.hidden"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name} x\n")
@@ -35,7 +33,7 @@ def test_files_folders_and_patterns(tmp_path: Path, few: int, monkeypatch: pytes
         with pytest.raises(CorpusError, match=r"a..b: expected a pattern"):
             expand(["a**b"])
     told: list[str] = []
-    splits, about = read_files(Files(apart={"train": names, "dev": [names[0]], "test": []}), lines, told.append)
+    splits, about = read_files([], {"train": names, "dev": [names[0]], "test": []}, lines, told.append)
     assert {split: [s.id for s in found] for split, found in splits.items()} == {
         "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
     }  # fmt: skip
@@ -64,12 +62,12 @@ def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
 
     one, two = (str(tmp_path / name) for name in ("one", "two"))
     with pytest.raises(CorpusError, match=r"/two, sentence 's': .* of the kind tags, as it is in .*/one, found spans"):
-        read_files(Files([one, two]), read, print)
+        read_files([one, two], {}, read, print)
     with pytest.raises(CorpusError, match="/one: 1 sentences are too few for 10 % of dev"):
-        read_files(Files([one]), read, print)
+        read_files([one], {}, read, print)
     for shares in ("80/20", "80/10/9", "٨٠/10/10", f"{'9' * 5000}/10/10", "-80/90/90"):
         with pytest.raises(CorpusError, match="--split: expected percents"):
-            read_files(Files([one], shares=shares), read, print)
+            read_files([one], {}, read, print, shares=shares)
 
 
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:

@@ -121,7 +121,6 @@ def test_what_does_not_fit_is_told(corpus: Path, tmp_path: Path) -> None:
             build_ontonotes5(*(arguments or [corpus]))
 
     refused("expected a folder", tmp_path / "none")
-    refused("give one", corpus, tmp_path, tmp_path)
     twice = put(corpus, "test", "nw/own/00/own_0002", NAMED)
     refused(r"already read from .*each document in one split")
     twice.unlink()
@@ -212,7 +211,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
     put(corpus, "test", "nw/own/00/own_0004", TREELESS, NAMED, tuple(row.replace("Rome", "Zürich") for row in NAMED))
-    splits = build_ontonotes5(corpus, converter=jar)
+    splits = build_ontonotes5(corpus, dep=jar)
     for sentence in (sentence for sentences in splits.values() for sentence in sentences):
         n = len(sentence)
         chain = Dependencies(tuple(range(n)), ("root",) + ("dep",) * (n - 1))
@@ -223,7 +222,7 @@ def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
 def test_a_converter_that_goes_wrong(corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CONVERTER", "exit")
     with pytest.raises(CorpusError, match=r"exit code 3 \(no such luck"):
-        build_ontonotes5(corpus, converter=jar)
+        build_ontonotes5(corpus, dep=jar)
 
 
 def test_no_jar_and_no_java(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,4 +230,4 @@ def test_no_jar_and_no_java(corpus: Path, tmp_path: Path, monkeypatch: pytest.Mo
     touch(tmp_path, "any.jar")
     for name, said in (("none.jar", "found no such file"), ("any.jar", "install a Java runtime")):
         with pytest.raises(CorpusError, match=said):
-            build_ontonotes5(corpus, converter=tmp_path / name)
+            build_ontonotes5(corpus, dep=tmp_path / name)

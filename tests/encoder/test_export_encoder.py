@@ -6,18 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 from head_models import WITH_SDPA, build, drawn, gated, run
-from tiny import FAMILIES, HEAD_FAMILIES, HEADS, HIDDEN
+from tiny import FAMILIES, HEAD_FAMILIES, HEADS
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
-from mtlprune.tasks.products import Linear
 
 
 def in_pairs(layers: int) -> Tensor:
@@ -98,18 +97,6 @@ def test_heads_put_back_are_closed_heads(family: str) -> None:
     whole = with_all_heads(cut, remove_heads(cut, gates))
     shapes = [{n: p.shape for n, p in one.state_dict().items() if "pooler" not in n} for one in (whole, model)]
     assert shapes[0] == shapes[1] and apart(run(whole), run(cut)) <= 1e-6
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_a_linear_layer_goes_on_top_where_transformers_have_no_more(family: str) -> None:
-    model, scores, labels = build(family), Linear(HIDDEN, 3), ["O", "B-X", "I-X"]
-    if family == "modernbert":
-        with pytest.raises(EncoderError, match="is not one linear layer on the last hidden states"):
-            with_classifier(model, scores, labels)
-        return
-    classifier = with_classifier(model, scores, labels)
-    assert classifier.config.id2label == dict(enumerate(labels))
-    assert apart(run(classifier), scores(run(model))) <= 1e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)

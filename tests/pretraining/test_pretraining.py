@@ -100,8 +100,8 @@ def test_the_loss_is_that_of_the_whole_model(tiny_encoder, family):
     shown, labels = model.hide(batch)
     expected = model.whole(input_ids=shown, attention_mask=batch.attention_mask, labels=labels).loss
     torch.manual_seed(3)
-    [term] = model.terms(Batch(batch, {}, 3, 27))[TASK]
-    assert term.mean.item() == pytest.approx(expected.item(), rel=1e-5) and term.items == (labels >= 0).sum()
+    loss = model.losses(Batch(batch, {}, 3, 27))[TASK]
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     logits = model.whole(input_ids=shown, attention_mask=batch.attention_mask).logits
     assert logits.ndim == 3  # the head sees all slots again
     none = model.summed_loss(batch, shown, torch.full_like(labels, NOT_HIDDEN))
@@ -111,7 +111,7 @@ def test_the_loss_is_that_of_the_whole_model(tiny_encoder, family):
 
 @pytest.fixture(scope="module")
 def small_pretraining(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Settings of a pretraining of seconds, with dropout, both penalties and minimal pairs; blocks go over them.
+    """Settings of a pretraining of seconds, with dropout, a penalty and minimal pairs; blocks go over them.
 
     Sixty training and sixteen development sentences of the grammar, every fifth to learn from without its tree; and two
     paradigms of three pairs, in BLiMP's format.
@@ -135,7 +135,6 @@ def small_pretraining(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             "data": {"corpora": [str(folder / "corpus")]},
             "model": {"vocabulary": 200, "layers": 2, "heads": 2, "hidden": 16, "positions": 40},
             "syntax": {"strength": 0.5, "scale": "mean", "release": 9},
-            "cosreg": 0.5,
             "train": {"steps": 12, "batch_sentences": 16, "rate": 0.01, "checkpoint_minutes": 1e6, **same},
             "watch": {"points": 3, "first": 2, "blimp": str(folder / "pairs"), "blimp_pairs": 3},
         }
@@ -183,9 +182,9 @@ def test_the_run_folder_holds_what_is_promised(done):
         assert len(line["heads"]) == 2 and max(max(row) for row in line["heads"]) == pytest.approx(line["uas_single"])
         assert 0 <= line["blimp"] <= 100 and line["twonn_mean"] > 0
     assert lines[-1]["loss"] < lines[0]["loss"]
-    assert set(lines[1]["train"]) == {"mlm", "syntax", "cosreg"}
+    assert set(lines[1]["train"]) == {"mlm", "syntax"}
     updates = [event for event in events if event.line is None]
-    assert [set(event.losses) for event in updates] == [{"mlm", "syntax", "cosreg"}] * 9 + [{"mlm", "cosreg"}] * 3
+    assert [set(event.losses) for event in updates] == [{"mlm", "syntax"}] * 9 + [{"mlm"}] * 3
     assert pretrained(RunFolder(folder).read_config(), folder).step == 12  # a finished run stays as it is
 
 
@@ -214,7 +213,7 @@ def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining,
 def test_runs_of_one_seed_share_their_beginning_and_their_masks(done, small_pretraining, tmp_path):
     events: list[Event] = []
     stop = lambda: events[-1].progress.step == 1  # noqa: E731
-    pretrained(small_pretraining(syntax={}, cosreg=0.0), tmp_path, watch=events.append, stop=stop)
+    pretrained(small_pretraining(syntax={}), tmp_path, watch=events.append, stop=stop)
     exactly(weights_of(done[0], 0), weights_of(tmp_path, 0))
     first = next(event for event in done[1] if event.line is None)
     assert [event.losses["mlm"] for event in events if event.line is None] == [first.losses["mlm"]]
@@ -223,7 +222,7 @@ def test_runs_of_one_seed_share_their_beginning_and_their_masks(done, small_pret
 def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small_pretraining, tmp_path):
     def loss_and_gradients(step: int, **blocks: Any) -> tuple[torch.Tensor, ...]:
         """Of the first batch as if so many updates were done, from the same weights."""
-        config, folder = make(small_pretraining(cosreg=0.0, **blocks)), RunFolder(tmp_path / f"{step}-{len(blocks)}")
+        config, folder = make(small_pretraining(**blocks)), RunFolder(tmp_path / f"{step}-{len(blocks)}")
         trainer = Pretrainer(prepare(config, folder, {"corpus": load_corpus(Path(config.data.corpora[0]))}), folder)
         trainer.progress.step = step
         trainer.model.train()

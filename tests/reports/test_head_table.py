@@ -9,10 +9,10 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims import ANALYSIS
 from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.heads.measure import HeadTable, correlations
 from mtlprune.figures.grid import number, probability
 from mtlprune.io.files import RunError
 from mtlprune.reports.analyses import tables
-from mtlprune.reports.heads import HeadTable, correlations
 from mtlprune.runs.results import write_result
 
 
@@ -57,14 +57,14 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     names = {"pos": ["NN", "VB", "IN", "DT", "JJ"], "dep": ["nsubj", "obj", "det", "root"]}
     write_probes(tmp_path, [("pretrained", 0)], names)
     table = HeadTable()
-    table.read(tmp_path, "pretrained")
+    table.read(tmp_path, "pretrained", ("probes", "claims"))
     found = {column.name: column.values for column in table.columns}
     assert np.array_equal(found["gate POS"], np.eye(6, 12)) and not table.notes
     best = found["best labels over control"][np.unravel_index(np.argmax(found["probe gain POS"]), (6, 12))]
     named = [float(one.rpartition(" ")[2]) for one in best.split(", ")]
     assert 0 < len(named) <= 3 and named == sorted(named, reverse=True)  # at most three labels, the best first
     other = HeadTable()
-    other.read(tmp_path, "MTL-5")
+    other.read(tmp_path, "MTL-5", ("probes", "claims"))
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
 
 

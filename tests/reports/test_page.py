@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gated_runs import claim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
 
-from mtlprune.analyses.breaks.measure import frames_of
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
@@ -203,13 +203,13 @@ def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
 def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
-        curve = {"term": f"curve of {folder.name} {EVIL}", "measure": "break", "value": 64.0, "n": 16}
-        about = {"logs": [], "settings": {}, "encoders": [], "notes": [EVIL]}
-        about |= {"corpus": "elsewhere", "fingerprint": "0" * 64}
-        write_result(folder, Result("breaks", about, frames_of([curve], {}, {})))
+        claims = [claim(f"task of {folder.name} {EVIL}", seed, np.eye(3) * seed / 2) for seed in (1, 2)]
+        result = overlap(claims, permutations=0)
+        about = {**result.about, "notes": [EVIL], "corpus": "elsewhere", "fingerprint": "0" * 64}
+        write_result(folder, Result("claims", about, result.frames))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections
-    assert "curve of one" in sections["other"] and "curve of two" in sections["other"] and EVIL not in text
+    assert "task of one" in sections["claims"] and "task of two" in sections["claims"] and EVIL not in text
     assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
 
 

@@ -73,6 +73,25 @@ def test_seeds_are_averaged_and_an_unfinished_run_is_named(make):
     assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
 
 
+def test_corpora_have_rows_of_their_own(make):
+    folders = []
+    for corpus, scores in (("ewt5", {"pos": 90.0, "ner": 50.0}), ("gum", {"pos": 95.0, "dep": 10.0})):
+        for name, several in (("alone", [{task: score} for task, score in scores.items()]), ("both", [scores])):
+            folders += [make(one, corpus[:1] * 64, name) for one in several]
+        for folder in folders[-3:]:
+            manifest = folder.read_manifest()
+            folder.write_json("manifest.json", {**manifest, "data": {**manifest["data"], "name": corpus}})
+    text = markdown(compare(folders, "test", by_corpus=True))
+    assert [[row[0].rpartition(", ")[2], row[1].split()[0], *row[2:]] for row in rows(text)[1:]] == [
+        ["ewt5", "POS", "90.00", "90.00", "+0.00"],
+        ["ewt5", "NER", "50.00", "50.00", "+0.00"],
+        ["gum", "POS", "95.00", "95.00", "+0.00"],
+        ["gum", "DEP", "10.00", "10.00", "+0.00"],
+    ]
+    with pytest.raises(RunError, match=r"different data .*--by corpus"):
+        compare(folders, "test")
+
+
 def test_baselines_have_columns_of_their_own(make):
     both = {"pos": 1.0, "ner": 2.0}
     context, random = make(both, **{"encoder.context": False}), make(both, **{"encoder.random": True})

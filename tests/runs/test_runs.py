@@ -3,16 +3,20 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from random_sentences import sentences
 
+from mtlprune.config.config import build_config
 from mtlprune.corpora.formats.jsonl import from_json, to_json
+from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.io.files import append_line, one_writer, replacing, replacing_folder
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence, Span
 from mtlprune.training.checkpoint import Progress
+from mtlprune.training.data import read_splits
 
 
 def at_the_same_time(write: Callable[[int], None]) -> None:
@@ -159,6 +163,38 @@ def test_a_file_of_a_run_in_training_that_is_damaged_is_named(name, content, rea
     (tmp_path / name).write_text(content)
     with pytest.raises(RunError, match=f"^damaged: {tmp_path / name}.*; bring that file back, or train the run anew"):
         read(RunFolder(tmp_path))
+
+
+def test_the_corpus_is_found_from_anywhere(tmp_path, monkeypatch):
+    """By data.path from where a run was started, which its folder says without naming any folder."""
+    (tmp_path / "work" / "away").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    train = [Sentence("a", ("x",), pos=("A",)), Sentence("b", ("y",), pos=("A",))]
+    corpus = save_corpus({"train": train[:1], "dev": train[1:]}, Path("data/c"), name="c", licence="x", sources={})
+    folder = RunFolder("runs/deep/one")
+    data = {"path": "data/c", "fingerprint": corpus.fingerprint, **folder.started()}
+    folder.write_config({"data": {"path": "data/c"}, "tasks": ["pos"]})
+    folder.write_json("manifest.json", {"data": data})
+    assert data["started"] == "../../.." and folder.corpus_path() == Path("data/c")
+    monkeypatch.chdir(tmp_path / "work" / "away")
+    elsewhere = RunFolder("../runs/deep/one")
+    assert load_corpus(elsewhere.corpus_path()).fingerprint == corpus.fingerprint
+    save_corpus({"train": train}, Path("data/c"), name="another", licence="x", sources={})
+    assert load_corpus(elsewhere.corpus_path()).fingerprint == corpus.fingerprint
+    (tmp_path / "work" / "data").rename(tmp_path / "moved")
+    assert elsewhere.corpus_path() == Path("data/c")  # of another content, which whoever reads it refuses
+    (tmp_path / "work" / "away" / "data").rename(tmp_path / "too")
+    with pytest.raises(RunError, match=r"not found at data/c \(data.path\); go to the folder where the run"):
+        elsewhere.corpus_path()
+    assert RunFolder(tmp_path / "outside").started() == {}
+
+
+def test_only_the_first_sentences_of_dev_are_scored_in_training(tmp_path):
+    sentences = [Sentence(str(k), ("x",), pos=("A",)) for k in range(5)]
+    splits = {"train": sentences[:2], "dev": sentences[2:]}
+    corpus = save_corpus(splits, tmp_path / "c", name="c", licence="x", sources={})
+    config = build_config({"data": {"path": str(corpus.path), "dev_sentences": 2}, "tasks": ["pos"]})
+    assert [[s.id for s in split] for split in read_splits(config, corpus)] == [["0", "1"], ["2", "3"]]
 
 
 def test_a_folder_of_runs_is_no_run(tmp_path):

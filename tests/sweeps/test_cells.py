@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from mtlprune.config.config import ConfigError, build_config
+from mtlprune.config.config import ConfigError, build_config, load_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import read_info, save_corpus
 from mtlprune.sweeps import cells
 from mtlprune.sweeps.cells import LETTERS, WITHOUT_EFFECT, Sweep, digest, narrowed, resolve
 from mtlprune.sweeps.folder import State
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
-from mtlprune.sweeps.times import expected_times, kind_of
+from mtlprune.sweeps.times import data_missing, expected_times, kind_of, rough_seconds
 
 PLAIN = """
 base: quickstart
@@ -224,10 +224,23 @@ def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specificatio
 def test_a_time_is_that_of_done_cells_of_the_kind(specification):
     sweep = cells_of(specification(GRID))
     standing = {name: State("left") for name in sweep.cells}
-    assert set(expected_times(sweep.cells.values(), standing).values()) == {None}
+    rough = expected_times(sweep.cells.values(), standing)
+    assert rough == {name: (rough_seconds(cell.config), True) for name, cell in sweep.cells.items()}
     for seed in (1, 2):
         standing[f"none-pos-{seed}"] = State("done", trained=True, seconds=10.0 * seed)
     standing["none-dep-1"] = State("done", trained=True, seconds=7.0)
     times = expected_times(sweep.cells.values(), standing)
-    assert {name: seconds for name, seconds in times.items() if seconds} == {"none-dep-2": 7.0}
+    assert {name: one for name, one in times.items() if one != rough[name]} == {"none-dep-2": (7.0, False)}
     assert len(times) == 9
+
+
+def test_rough_figures_grow_with_what_is_computed(specification, tmp_path):
+    def seconds(*overrides: str) -> float:
+        return rough_seconds(load_config("minilm-ewt5", ["data.path=nowhere/ewt5", *overrides]))
+
+    assert rough_seconds(load_config("minilm-ewt5", ["data.path=nowhere/mine"])) is None
+    assert seconds("encoder.context=false") < seconds("tasks=pos") < seconds() < seconds("train.mixing=sampled")
+    assert seconds() < seconds("train.epochs=6") < seconds("encoder.name=bert-base-cased", "train.epochs=6")
+    frozen = ["train.start=x", "train.freeze=encoder,decoders", "pruning=fisher", "pruning.keep=3"]
+    assert seconds(*frozen, "pruning.importance_of=x") < seconds("encoder.context=false")
+    assert "LDC2013T19" in data_missing(tmp_path / "ontonotes5") and "data build" in data_missing(tmp_path / "mine")

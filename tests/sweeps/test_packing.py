@@ -85,19 +85,18 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return here, there
 
 
-PAGE = ("report", "mine", "--resamples", 50, "--permutations", 20, "--out", "made/page.html")
+PAGE = ("report", "mine", "--resamples", 50, "--out", "made/page.html")
 
 
 @pytest.mark.parametrize(
     "words",
     [
         *(("table", "mine:none-*,gates-*", "--format", kind, "--resamples", 50) for kind in ("markdown", "json")),
-        ("table", "mine:none-pos-?,removed-*", "--no-test"),
+        ("table", "mine:none-pos-?,removed-*", "--resamples", "0"),
         ("claims", "mine:gates-*", "--out", "made", "--permutations", 50),
         ("claims", "mine/sets-1", "--permutations", 50),
-        ("maps", "mine:gates-pos-*", "--out", "made", "--format", "svg", "--training"),
-        ("heads", "mine/gates-pos-1", "mine/gates-dep-1", "--permutations", 50, "--out", "made"),
-        ("analyze", "breaks", "mine/gates-pos-1", "mine/none-pos-1", "--out", "made"),
+        ("claims", "mine:gates-pos-*", "--out", "made", "--format", "svg"),
+        ("analyze", "heads", "mine/gates-pos-1", "mine/gates-dep-1", "permutations=50", "--out", "made"),
         pytest.param(PAGE, marks=pytest.mark.slow, id="report-mine"),
     ],
     ids=lambda words: "-".join(map(str, words[:2])).replace("mine:", ""),
@@ -128,7 +127,11 @@ def test_a_broken_cell_is_left_out_and_its_file_named(file, study, monkeypatch, 
     broken.write_text(BREAKS[file](text), encoding="utf-8")
     assert broken.read_text(encoding="utf-8") != text
     monkeypatch.chdir(tmp_path)
-    for words in (("table", "mine:gates-pos-*,none-pos-*", "--no-test"), ("claims", "mine:gates-pos-*"), PAGE[:-1]):
+    for words in (
+        ("table", "mine:gates-pos-*,none-pos-*", "--resamples", "0"),
+        ("claims", "mine:gates-pos-*"),
+        PAGE[:-1],
+    ):
         answer = mtlprune(*words, *([tmp_path / "page.html"] if words[0] == "report" else [])).done()
         shown = answer.out + answer.err + caplog.text + "".join(page.read_text() for page in tmp_path.glob("*.html"))
         caplog.clear()

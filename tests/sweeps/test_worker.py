@@ -194,7 +194,7 @@ def test_a_job_that_has_to_go_ends_its_process_first(tmp_path):
 def test_cells_run_as_jobs_on_this_machine(cells):
     pytest.importorskip("submitit", reason="needs the extra slurm")
     cells, root = {name: cells[name] for name in ("one", "after")}, cells["one"].place.root
-    with pytest.raises(SweepError, match=r"--launcher local: .*timeout_mni"):
+    with pytest.raises(SweepError, match=r"--slurm: .*timeout_mni"):
         submit(cells, root, "local", 1, {"timeout_mni": 3})
     assert submit(cells, root, "local", 1, {"timeout_min": 10}).keys() == cells.keys()
     assert [state(cell.place).kind for cell in cells.values()] == ["done", "done"]

@@ -38,7 +38,7 @@ def test_targets_are_iob2_and_lead_back() -> None:
 def test_decoding_takes_the_best_tag_of_each_word(kind, layer) -> None:
     task = decoder(kind, kind.collect(GOLD, layer), scale=1.0)
     words = encoded([3, 1, 2])
-    scores, labels = task.linear()
+    scores, labels = task.scores, task.labels["tags"]
     best = [labels[int((scores.weight @ vector + scores.bias).argmax())] for vector in words.words]
     tags = [tuple(best[a:b]) for a, b in ((0, 3), (3, 4), (4, 6))]
     assert task.decode(words) == (tags if kind is POS else [task.value(one) for one in tags])

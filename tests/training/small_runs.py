@@ -16,7 +16,6 @@ from mtlprune.training.checkpoint import Progress
 from mtlprune.training.loop import Trainer, train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
-from mtlprune.training.parallel import ALONE, ProcessGroup
 from mtlprune.training.run import Run
 from mtlprune.training.setup import prepare
 
@@ -28,8 +27,8 @@ def corpus_of(settings: dict[str, Any]) -> Corpus:
     return load_corpus(Path(settings["data"]["path"]))
 
 
-def prepared(settings: dict[str, Any], folder: Path, leads: bool = True) -> Run:
-    return prepare(build_config(settings), RunFolder(folder), corpus_of(settings), leads)
+def prepared(settings: dict[str, Any], folder: Path) -> Run:
+    return prepare(build_config(settings), RunFolder(folder), corpus_of(settings))
 
 
 def trained(settings: dict[str, Any], path: Path) -> RunFolder:
@@ -67,10 +66,10 @@ def with_sentences(
     return {**settings, "data": {"path": str(folder)}}
 
 
-def trainer(settings: dict[str, Any], folder: Path, group: ProcessGroup = ALONE) -> Trainer:
-    """Ready for its first update, without noise and dropout; of several processes, the first has written the folder."""
-    run = prepared(settings, folder, group.leads)
-    made = Trainer(run, RunFolder(folder), make_optimizer(run.model, run.config), Progress(), group=group)
+def trainer(settings: dict[str, Any], folder: Path) -> Trainer:
+    """Ready for its first update, without noise and dropout."""
+    run = prepared(settings, folder)
+    made = Trainer(run, RunFolder(folder), make_optimizer(run.model, run.config), Progress())
     made.model.eval()
     return made
 

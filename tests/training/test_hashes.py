@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_runs import corpus_of, prepared, train_until, trained
+from small_runs import prepared, train_until, trained
 
 from mtlprune.config.config import build_config
 from mtlprune.errors import MtlpruneError
@@ -13,7 +13,6 @@ from mtlprune.io.files import file_sha256
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.loop import train
-from mtlprune.training.setup import prepare
 
 
 @pytest.fixture(scope="module")
@@ -120,5 +119,5 @@ def test_a_run_that_begins_again_takes_the_commit_it_began_with(small_settings, 
     assert RunFolder(tmp_path / "run").read_manifest()["encoder"] == {"revision": "a" * 40}
     (hub / "refs" / "main").write_text("b" * 40)
     assert prepared(settings, tmp_path / "run").model.encoder.commit == "a" * 40
-    new = prepare(build_config(settings), RunFolder(tmp_path / "new"), corpus_of(settings), writes=False)
-    assert new.model.encoder.commit == "b" * 40
+    (tmp_path / "new").mkdir()
+    assert prepared(settings, tmp_path / "new").model.encoder.commit == "b" * 40

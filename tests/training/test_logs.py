@@ -1,8 +1,7 @@
-"""uas.jsonl, and what TensorBoard and Weights & Biases are told; runs that are killed and go on."""
+"""uas.jsonl and TensorBoard; runs that are killed and go on."""
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,41 +92,6 @@ def test_without_the_package_it_is_a_sentence_before_training(settings, tmp_path
     with pytest.raises(MtlpruneError, match=r'pip install -e "\.\[tensorboard\]"'):
         train(build_config(settings), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-# -- Weights & Biases, offline --
-
-
-@pytest.fixture
-def told(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    wandb = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    yield {**settings, "train": {**settings["train"], "tensorboard": False, "wandb": True}}
-    wandb.teardown()
-
-
-def test_weights_and_biases_are_told_of_one_run_under_one_id(told, tmp_path: Path, capfd):
-    """By what it leaves on the disk: files of its own form, in which names and settings stand, and pictures."""
-    folder = RunFolder(tmp_path / "run")
-    break_off_after(5, told, folder)
-    trained(told, folder.path)
-    pytest.importorskip("wandb").teardown()  # it writes from a process of its own, until then
-    identity = (folder.path / "wandb" / "id").read_text()
-    first, second = sorted((folder.path / "wandb").glob(f"offline-run-*/run-{identity}.wandb"))
-    for name in ("loss/pos", "dev/joint", "dev/dep", "gates/open/pos", "gates/expected/dep", "checkpoint_minutes"):
-        assert name.encode() in first.read_bytes() and name.encode() in second.read_bytes()
-    for task in ("pos", "dep"):
-        pictures = folder.path.glob(f"wandb/offline-run-*/files/media/images/gates/map/{task}_*.png")
-        assert {int(path.name.split("_")[1]) for path in pictures} == {line["step"] for line in folder.read_gates()}
-    assert capfd.readouterr().out == ""
-
-
-def test_without_an_account_it_is_a_sentence(told, tmp_path: Path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "online")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    with pytest.raises(MtlpruneError, match=r"train\.wandb: .*WANDB_MODE=offline"):
-        train(build_config(told), RunFolder(tmp_path / "run"))
 
 
 # -- uas.jsonl --

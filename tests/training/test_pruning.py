@@ -138,8 +138,7 @@ def test_a_penalty_in_the_loss_takes_the_steps_of_the_released_scripts(gated: Se
     ours, theirs = (trainer(settings, tmp_path / name) for name in ("ours", "theirs"))
 
     def losses(task: str, rows: list[int]) -> torch.Tensor:
-        [terms] = theirs.model.terms(theirs.data.batch(MiniBatch((task,), rows))).values()
-        return torch.stack([term.mean for term in terms]).sum()
+        return theirs.model.losses(theirs.data.batch(MiniBatch((task,), rows)))[task]
 
     for update, expected in zip(RELEASED, released_updates(theirs.model, losses, theirs.total), strict=True):
         found = gradients(ours, *[MiniBatch((task,), rows) for task, rows in update])

@@ -23,7 +23,7 @@ from mtlprune.analyses.claims.maths import (
 )
 from mtlprune.analyses.claims.stability import label_tests, missing, stability, variance_split
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.runs.claims import Claim, Gates, RunGroup, group, load_claims, notes
+from mtlprune.runs.claims import Claim, Gates, RunGroup, by_chance, group, load_claims, notes
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.agreement import decompose, jaccard, multiple_correlation, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import shared_null
@@ -93,6 +93,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
             {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
             | {"training": claim.training, "half": claim.half, "name": claim.name}
             | ({} if claim.frequencies is None else {"stable": _stable(claim)})
+            | ({"by_chance": drawn[0]} if (drawn := by_chance(claim))[0] else {})
             for claim in every
         ],
         "single": [run_group.label for run_group in single],

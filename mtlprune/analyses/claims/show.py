@@ -36,7 +36,7 @@ SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1),
 def about(result: Result) -> str:
     """Whose claims they are, and what is counted."""
     info, settings = result.about, result.about["settings"]
-    runs = len({one["run"] for one in info["encoders"]})
+    runs = len({one["run"] for one in info["encoders"]})  # one with a gate set a task has a claim for each
     return (
         f"Encoder {info['encoder']}: {info['layers']} layers × {info['heads']} heads = "
         f"{info['layers'] * info['heads']}. Runs: {runs}. A head is open where its gate exceeds "
@@ -129,6 +129,13 @@ def stable(result: Result) -> list[str]:
     if words:
         intro = "Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %)"
         sentences.append(f"{intro}: {'; '.join(words)}.")
+        encoders = result.about["encoders"]
+        if drawn := sum(one.get("by_chance", 0) for one in encoders):
+            share = drawn / sum(one["open"] for one in encoders)
+            sentences.append(
+                f"{share:.0%} of open heads were taken from others with the same gate: there Φ and the maps show how "
+                "ties were broken, not what tasks want (see the notes)."
+            )
     for wanted in RELIABILITIES:
         one = known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}"))
         if one and math.isfinite(one.value):

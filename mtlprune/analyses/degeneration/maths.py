@@ -1,6 +1,6 @@
 """How degenerate a cloud of rows is: cosines, cone, spectrum, isotropy, a negative direction. For any matrix of rows.
 
-    mean_cosine(model.tasks["pos"].label_rows().rows)  # R of Gao et al.; CosReg is γ · R
+    mean_cosine(model.tasks["pos"].label_rows().rows)  # R of Gao et al.; the penalty CosReg is γ · R
 
 Rows are token embeddings, label weights, head outputs or hidden states. What follows from first and second moments is
 read off :class:`Moments`, which rows are added to as they come; angles and partitions need the rows (a sample).
@@ -25,11 +25,34 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from mtlprune.statistics import twonn
-from mtlprune.training.optimisation import mean_cosine as mean_cosine
-from mtlprune.training.optimisation import unit_rows
 
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """(..., N, D): every row at length 1; a row of zeros has no direction and stays, without a gradient."""
+    squares = rows.square().sum(-1, keepdim=True)
+    return rows * torch.where(squares > 0, squares, 1.0).rsqrt() * (squares > 0)
+
+
+def mean_cosine(rows: Tensor) -> Tensor:
+    """R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N. In float32 at least; differentiable.
+
+    The token similarity CosSim of the same rows is R · N / (N − 1).
+
+    Args:
+        rows: (..., N, D).
+
+    Returns:
+        (...).
+
+    Source: Gao et al. (2019), the regulariser of MLE-CosReg.
+    """
+    number = rows.shape[-2]
+    with torch.autocast(rows.device.type, enabled=False):
+        total = unit_rows(rows if rows.dtype == torch.float64 else rows.float()).sum(-2)
+        return (total.square().sum(-1) - number) / number**2
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:

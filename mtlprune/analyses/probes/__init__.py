@@ -35,6 +35,9 @@ class ProbeOptions(Block):
     train_sentences: int | None = Field(default=None, ge=1, description="Of train, at random (all, if not given).")
     few: int = Field(default=20, ge=1, description="Labels with fewer test items are marked.")
     random_encoder: bool = Field(default=True, description="Also probe each encoder with random weights.")
+    against: str | None = Field(
+        default=None, description="Published numbers to stand beside ours: a CSV table, or FILE:ENCODER of several."
+    )
 
 
 ANALYSIS = Analysis(

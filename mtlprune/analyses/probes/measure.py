@@ -46,6 +46,7 @@ from mtlprune.analyses.probes.maths import (
     paired_interval,
     unit_vectors,
 )
+from mtlprune.analyses.probes.published import read_published
 from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
@@ -97,11 +98,11 @@ class ProbeSurvey:
     Args:
         encoder: in evaluation mode, with eager attention.
         gates: (L, A) applied to its heads; None for none.
-        on_batch: called after every batch.
+        on_batch: called after every batch with the number of its sentences.
     """
 
     def __init__(
-        self, encoder: Encoder, gates: Tensor | None = None, on_batch: Callable[[], None] = lambda: None
+        self, encoder: Encoder, gates: Tensor | None = None, on_batch: Callable[[int], None] = lambda sentences: None
     ) -> None:
         self.encoder, self.gates, self.on_batch = encoder, gates, on_batch
         places = encoder.places
@@ -182,7 +183,7 @@ class ProbeSurvey:
         """Batch by batch: the sentences and what the encoder does with them."""
         for rows, batch in batches(self.encoder, sentences, str(self._device)):
             yield rows, observe(self.encoder, batch, self.gates, want)
-            self.on_batch()
+            self.on_batch(len(rows))
 
     # -- small parts -------------------------------------------------------------------------------------------------
 
@@ -247,25 +248,14 @@ def measure(request: Request) -> Result:
     """
     options = request.options
     modes = MODES if options.mode == "both" else (options.mode,)
-    sources = find_sources(request.names)
-    corpus = load_corpus(request.corpus)
+    published = None if options.against is None else read_published(options.against)
+    sources, corpus = find_sources(request.names), load_corpus(request.corpus)
     sentences = _read(corpus, modes, options.train_sentences, request.seed)
-    request.on_status("looking for sentences that do not fit")
-    gone = iter(too_long(sources, list(chain(*sentences.values()))))
-    kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
-    for split in (split for split, content in kept.items() if not content):
-        raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-    data = Data(kept, read_items(kept, request.seed))
-    if not data.items["test"]:
-        raise ProbeError(
-            f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
-        )
-    longest = max(map(len, chain(*kept.values())))
+    data = _fitting(sentences, sources, corpus, request)
     encoders, probed, rows = [], [], []
     controls: dict[Any, Findings] = {}
     first: tuple[str, tuple] = ("", ())
-    for source in sources:
-        request.on_status(f"probing {source.name}")
+    for number, source in enumerate(sources, 1):
         for subject in source.open(request.device):
             first = first if first[1] else (source.name, subject.size())
             if subject.size() != first[1]:
@@ -274,10 +264,11 @@ def measure(request: Request) -> Result:
                     f"{words.format(first[0], *first[1])} and {words.format(source.name, *subject.size())}; heads of "
                     "different encoders do not correspond, so probe them into folders of their own"
                 )
-            findings = ProbeSurvey(subject.encoder, subject.gates, request.on_batch).run(data, modes)
-            untrained = _untrained(subject, source, request, data, modes, controls)
+            told = f"{subject.label}, {number} of {len(sources)}"
+            findings = _probe(subject.encoder, subject.gates, request, data, modes, told)
+            untrained = _untrained(subject, source, request, data, modes, controls, told)
             probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
-            rows += list(_rows(probed[-1], data.items, modes, longest))
+            rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
     kinds = {items.task: items.kind for items in data.items["test"]}
     accuracy = pd.concat(rows, ignore_index=True)
@@ -290,12 +281,11 @@ def measure(request: Request) -> Result:
         "corpus": corpus.info["name"],
         "fingerprint": corpus.fingerprint,
         "split": "test",
-        "sentences": len(kept["test"]),
+        "sentences": len(data.sentences["test"]),
         "splits": {
             split: {"sentences": len(content), "too_long": len(sentences[split]) - len(content)}
-            for split, content in kept.items()
+            for split, content in data.sentences.items()
         },
-        "modes": {mode: {part: split if mode == SOUND else "test" for part, split in _PARTS.items()} for mode in modes},
         "kinds": kinds,
         "specials": _specials(kinds),
         "few": options.few,
@@ -304,24 +294,23 @@ def measure(request: Request) -> Result:
         "encoders": encoders,
         "notes": notes,
     }
+    if published is not None:
+        about["published"], frames["published"] = published
     return Result("probes", about, frames)
 
 
-_PARTS = {"centroids": "train", "choice": "dev", "report": "test"}
-
-
-def _specials(kinds: Mapping[str, str]) -> str:
-    """How the special tokens are treated."""
-    names = {probe: [task for task, kind in kinds.items() if kind in of] for probe, of in _PROBES.items()}
-    sentences = [f"{', '.join(tasks)}: {probe}." for probe, tasks in names.items() if tasks]
-    return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *sentences])
-
-
-_PROBES = {
+_SPECIALS = {
     "[CLS] and the words can be chosen, [CLS] stands for the root, [SEP] is dropped": ("tree",),
     "words only": ("frames",),
     "vectors of words only": CENTROID,
 }
+
+
+def _specials(kinds: Mapping[str, str]) -> str:
+    """How the special tokens are treated."""
+    names = {how: [task for task, kind in kinds.items() if kind in of] for how, of in _SPECIALS.items()}
+    sentences = [f"{', '.join(tasks)}: {how}." for how, tasks in names.items() if tasks]
+    return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *sentences])
 
 
 def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, seed: int) -> dict[str, list[Sentence]]:
@@ -330,7 +319,7 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
     if missing:
         raise ProbeError(
             f"{corpus.path}: expected the splits {', '.join(wanted)}, found {', '.join(corpus.splits)}; centroids come "
-            f"from train, heads are chosen on dev; with test alone there is --mode {AS_RELEASED}"
+            f"from train, heads are chosen on dev; with test alone there is mode={AS_RELEASED}"
         )
     by_split = {split: list(corpus[split]) for split in wanted}
     if train_sentences is not None and "train" in by_split and train_sentences < len(by_split["train"]):
@@ -340,8 +329,41 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
     return by_split
 
 
+def _fitting(
+    sentences: Mapping[str, Sequence[Sentence]], sources: Sequence[Source], corpus: Corpus, request: Request
+) -> Data:
+    """The sentences that every encoder sees at once, with their items. Raises ProbeError where there are none."""
+    request.on_status("looking for sentences that do not fit")
+    gone = iter(too_long(sources, list(chain(*sentences.values()))))
+    kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
+    for split in (split for split, content in kept.items() if not content):
+        raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
+    data = Data(kept, read_items(kept, request.seed))
+    if not data.items["test"]:
+        raise ProbeError(
+            f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
+        )
+    return data
+
+
+def _probe(
+    encoder: Encoder, gates: Tensor | None, request: Request, data: Data, modes: Sequence[str], told: str
+) -> Findings:
+    """One encoder in all modes; the progress counts the sentences of all its passes."""
+    sizes = {split: len(content) for split, content in data.sentences.items()}
+    passes = [split for mode in modes for split in (("train", "dev") if mode == SOUND else ("test",))] + ["test"]
+    request.on_status(f"probing {told}", sum(sizes[split] for split in passes))
+    return ProbeSurvey(encoder, gates, request.on_batch).run(data, modes)
+
+
 def _untrained(
-    subject: Subject, source: Source, request: Request, data: Data, modes: Sequence[str], controls: dict[Any, Findings]
+    subject: Subject,
+    source: Source,
+    request: Request,
+    data: Data,
+    modes: Sequence[str],
+    controls: dict[Any, Findings],
+    told: str,
 ) -> Findings | None:
     """The same architecture, heads and gates with random weights; encoders that agree in these share the result."""
     if not request.options.random_encoder:
@@ -349,19 +371,17 @@ def _untrained(
     gates = None if subject.gates is None else subject.gates.cpu().numpy().tobytes()
     key = source.kind, tuple(subject.encoder.places.kept), gates
     if key not in controls:
-        request.on_status(f"probing {source.name} with random weights")
         encoder: Encoder = use_eager(subject.untrained(request.seed)).to(request.device)
-        controls[key] = ProbeSurvey(encoder, subject.gates, request.on_batch).run(data, modes)
+        controls[key] = _probe(encoder, subject.gates, request, data, modes, f"{told}, with random weights")
     return controls[key]
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(
-    probed: Probed, splits: Mapping[str, Sequence[Items]], modes: Sequence[str], longest: int
-) -> Iterator[pd.DataFrame]:
+def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataFrame]:
     """The frame ``accuracy`` of one encoder, by mode and task: the probe, then its controls."""
+    splits, longest = data.items, max(map(len, chain(*data.sentences.values())))
     for mode, items in product(modes, splits["test"]):
         named = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
         sources = [

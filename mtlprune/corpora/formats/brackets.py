@@ -126,8 +126,6 @@ log = logging.getLogger(__name__)
 EMPTY = "-NONE-"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
-_BRACKET = re.compile(r"\(")
-_ROOT = re.compile(rf"\(\s*(\(|({'|'.join(sorted(ROOTS))})(?![^\s()])|$)")
 _CATEGORY = re.compile(r"[^-=]+")
 
 
@@ -155,25 +153,16 @@ def bare_label(label: str) -> str:
     return category[0] if category else label
 
 
-def read_ptb(
-    path: Path,
-    *,
-    functions: bool = False,
-    unescape: bool = False,
-    skip: formats.Skip | None = None,
-    unread: Container[str] = (),
-) -> Iterator[Sentence]:
+def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
     """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
-    (-NONE-) go, and the nodes left empty with them.
+    (-NONE-) go, and the nodes left empty with them; of labels only the category stays (NP of NP-SBJ-1). The words
+    -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- become the brackets, and ``\\/`` and ``\\*`` in words / and *; any other
+    backslash is a character like others.
 
     Args:
         path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
-        functions: keep function tags and indices (NP-SBJ-1); by default only the category stays.
-        unescape: turn the words -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- into the brackets, and ``\\/`` and ``\\*`` in
-            words into / and *; by default they stay. Any other backslash is a character like others.
-        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one: with
-            the bracket of a root (without label, or TOP, ROOT, S1) in the first column, or with any bracket there if
-            no two lines begin with a root; None has it raised.
+        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins with a
+            bracket; None has it raised.
         unread: layers to leave out.
 
     Yields:
@@ -184,32 +173,27 @@ def read_ptb(
         CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
             without a label or without content.
     """
-    parts: Iterable[Iterable[formats.NumberedLine]] = [formats.read_lines(path)]
-    if skip is not None:
-        rooted = sum(1 for _ in _cut(path, _ROOT)) > 1
-        parts = _cut(path, _ROOT if rooted else _BRACKET)
     number = 0
-    for part in parts:
+    for part in [formats.read_lines(path)] if skip is None else _cut(path):
         with formats.skipping(skip):
-            trees = _trees(path, part, functions)
+            trees = _trees(path, part)
             for line, words, tags, spans in trees if skip is None else list(trees):
                 number += 1
                 if not words:
                     log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
                     continue
                 con = drop_root(spans, len(words))
-                if unescape:
-                    words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
+                words = [BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*") for word in words]
                 known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
                 with formats.on_lines(path, [(line, None)]):
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
 
 
-def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedLine]]:
-    """The lines of a file from each one that ``begins`` so to the next, blank ones left out."""
+def _cut(path: Path) -> Iterator[list[formats.NumberedLine]]:
+    """The lines of a file from each one that begins with a bracket to the next, blank ones left out."""
     part: list[formats.NumberedLine] = []
-    for line in formats.read_lines(path, lambda error: None):
-        if part and begins.match(line.text):
+    for line in formats.read_lines(path):
+        if part and line.text.startswith("("):
             yield part
             part = []
         if line.text and not line.text.isspace():
@@ -218,9 +202,7 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedL
         yield part
 
 
-def _trees(
-    path: Path, lines: Iterable[formats.NumberedLine], functions: bool
-) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
+def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
     """First line, words, tags and brackets (in pre-order) of each tree, in order; brackets that cover no word go."""
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
@@ -249,7 +231,7 @@ def _trees(
                 )
             label = node.label or "TOP"
             if node.word is None and len(words) > node.begin:
-                spans[node.place] = Span(node.begin, len(words), label if functions else bare_label(label))
+                spans[node.place] = Span(node.begin, len(words), bare_label(label))
             if node.word is not None and label != EMPTY:
                 words.append(node.word)
                 tags.append(label)
@@ -264,7 +246,6 @@ def _trees(
 def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, str]]:
     """Brackets and what stands between them; of spaces other than blanks and tabs, those alone are layout, too."""
     for line in lines:
-        formats.check_text(path, [line])
         for token in _TOKEN.findall(line.text):
             if not token.isspace():
                 yield line.number, token

@@ -225,16 +225,15 @@ class _Table:
         self.path, self.columns, self.numbered = path, columns, ""
         self.more = columns[-1].kind == "frames" or columns[-1].name == REST
         self.width = len(columns) - (columns[-1].name == REST)
-        rows = (line.text for line in formats.read_lines(path, lambda error: None) if line.text.strip(formats.BLANKS))
+        rows = (line.text for line in formats.read_lines(path) if line.text.strip(formats.BLANKS))
         rows = (text for text in rows if not text.startswith(("#", "-DOCSTART-")))
         self.tabs = sum(1 if "\t" in text else -1 for text in rows) > 0
 
     def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
         """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
         number = 0
-        for block in formats.blocks(formats.read_lines(self.path, skip), skip):
+        for block in formats.blocks(formats.read_lines(self.path)):
             with formats.skipping(skip):
-                formats.check_text(self.path, block)
                 rows = [(line, row) for line in block if (row := self._cells(line)) is not None]
                 if self.columns[0].name in (SKIP, "id"):
                     rows = self._words(rows)
@@ -268,19 +267,12 @@ class _Table:
     ) -> list[tuple[formats.NumberedLine, list[str]]]:
         """The rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a sentence."""
         plain = [row[0] for _, row in rows if formats.whole_number(row[0]) is not None]
-        if not plain or len(plain) == len(rows) or plain != [str(place) for place in range(1, len(plain) + 1)]:
+        others = [row[0] for _, row in rows if re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
+        numbered = plain == [str(place) for place in range(1, len(plain) + 1)]
+        if not plain or not numbered or not others or len(plain) + len(others) < len(rows):
             return rows
-        last = 0
-        for line, (number, *_) in rows:
-            if number == str(last + 1):
-                last += 1
-                continue
-            match = re.fullmatch(r"([0-9]+)([-.])[0-9]+", number)
-            if match is None or match[1] != str(last + (match[2] == "-")):
-                what = f"expected the number {last + 1} in column 1 (or a range or empty node there), found {number!r}"
-                raise formats.malformed(self.path, line.number, f"{what}; number the words anew")
-            self.numbered = self.numbered or number
-        return [(line, row) for line, row in rows if formats.whole_number(row[0]) is not None]
+        self.numbered = others[0]
+        return [(line, row) for line, row in rows if row[0] in plain]
 
 
 def _frames(
@@ -318,7 +310,7 @@ def read_roles(
     Raises:
         CorpusError: with file and line, and what the file was taken for.
     """
-    texts = (line.text for line in formats.read_lines(path, skip) if line.text.strip(formats.BLANKS))
+    texts = (line.text for line in formats.read_lines(path) if line.text.strip(formats.BLANKS))
     first = next((text for text in texts if text.startswith("#begin document") or not text.startswith("#")), "")
     if first.startswith("#begin document"):
         tell(f"{path}: read as CoNLL-2012")

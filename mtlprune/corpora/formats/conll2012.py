@@ -18,6 +18,7 @@ How each layer is read (facts of the original release, and where we differ):
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError, formats
@@ -25,7 +26,7 @@ from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans
 from mtlprune.sentence import Predicate, Sentence, Span
 
 _BEGIN = re.compile(r"#begin document \((.+)\)(?:; part ([0-9]+))?;?[ \t]*")
-_END = re.compile(r"#end document\b.*")
+_MARK = re.compile(r"#(begin document \(.+\)|end document\b)")
 _SLASHED = {"/.": ".", "/?": "?"}
 _WORD, _POS, _PARSE, _LEMMA, _FRAMESET, _NER = 3, 4, 5, 6, 7, 10
 _FIXED = 11  # columns before those of the predicates
@@ -91,64 +92,44 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread: Contain
     """
     documents: dict[str, Document] = {}
     parts: set[tuple[str, str]] = set()
-    for name, part, line, blocks in _parts(path, skip):
-        double = (name, part) in parts
-        parts.add((name, part))
-        document = documents.setdefault(name, Document(name, path, line))
-        for number, block in enumerate(blocks):
+    inside: tuple[Document, str] | None = None
+    number = 0
+    for is_mark, lines in groupby(formats.read_lines(path), lambda line: bool(_MARK.match(line.text))):
+        for line, text in lines if is_mark else ():
+            begin = _BEGIN.fullmatch(text)
             with formats.skipping(skip):
-                if double:
-                    raise formats.malformed(
-                        path, line, f"part {part} of document {name} stands here for the second time"
-                    )
-                document.sentences.append(_sentence(document, f"{name}/{part}/{number}", block, unread))
+                if begin and inside:
+                    what = f"a document begins before #end document of {inside[0].name}"
+                    raise formats.malformed(path, line, what)
+                if not begin and not inside:
+                    raise formats.malformed(path, line, "#end document without #begin document; repair the file")
+                if begin and begin.groups() in parts:
+                    what = f"part {begin[2]} of document {begin[1]} stands here for the second time"
+                    raise formats.malformed(path, line, what)
+            inside, number = None, 0
+            if begin:
+                parts.add((begin[1], begin[2]))
+                inside = documents.setdefault(begin[1], Document(begin[1], path, line)), begin[2] or "000"
+        for block in () if is_mark else formats.blocks(lines):
+            with formats.skipping(skip):
+                if inside is None:
+                    what = f"expected '#begin document (NAME); part 000', found {block[0].text[:60]!r}"
+                    raise formats.malformed(path, block[0].number, what)
+                document, part = inside
+                number += 1
+                rows = [(line.number, formats.cells_of(line.text)) for line in block]
+                document.sentences.append(_sentence(document, f"{document.name}/{part}/{number - 1}", rows, unread))
+    if inside:
+        with formats.skipping(skip):
+            raise CorpusError(f"{path}: the document {inside[0].name} lacks its #end document; is the file cut off?")
     return list(documents.values())
 
 
 Row = tuple[int, list[str]]  # line number, cells
 
 
-def _parts(path: Path, skip: formats.Skip | None) -> Iterator[tuple[str, str, int, list[list[Row]]]]:
-    """Name, part, first line and sentences (lists of rows) of each ``#begin document`` ... ``#end document``.
-
-    With ``skip``, a document without its end loses its last sentence, which may be cut off.
-    """
-    inside: tuple[str, str, int] | None = None
-    blocks: list[list[Row]] = [[]]
-    outside = False  # in a block of lines outside of documents that was told already
-    for line, text in formats.read_lines(path, skip):
-        begin = _BEGIN.fullmatch(text)
-        if begin:
-            if inside:
-                with formats.skipping(skip):
-                    raise formats.malformed(path, line, f"a document begins before #end document of {inside[0]}")
-                yield *inside, [block for block in blocks if block][:-1]
-            inside, blocks, outside = (begin[1], begin[2] or "000", line), [[]], False
-        elif _END.fullmatch(text):
-            if inside:
-                yield *inside, [block for block in blocks if block]
-            elif not outside:
-                with formats.skipping(skip):
-                    raise formats.malformed(path, line, "#end document without #begin document; repair the file")
-            inside, outside = None, False
-        elif not text.strip(formats.BLANKS):
-            blocks.append([])
-            outside = False
-        elif inside:
-            blocks[-1].append((line, formats.cells_of(text)))
-        elif not outside:
-            outside = True
-            with formats.skipping(skip):
-                raise formats.malformed(path, line, f"expected '#begin document (NAME); part 000', found {text[:60]!r}")
-    if inside:
-        with formats.skipping(skip):
-            raise CorpusError(f"{path}: the document {inside[0]} of line {inside[2]} lacks its #end document; cut off?")
-        yield *inside, [block for block in blocks if block][:-1]
-
-
 def _sentence(document: Document, id: str, rows: list[Row], unread: Container[str]) -> Sentence:
     path = document.path
-    formats.check_text(path, (formats.NumberedLine(line, " ".join(cells)) for line, cells in rows))
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
     words = tuple(_SLASHED.get(word, word) for word in columns[_WORD])

@@ -3,14 +3,13 @@
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtlprune.corpora import CorpusError, answers, formats
 from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns, without
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.io.files import parse_json_line, read_json, read_yaml
 from mtlprune.sentence import Sentence
 
 USUAL = {
@@ -24,30 +23,11 @@ _UNKNOWN = (None, -1, -100)
 """Labels of words that have none: -1 is what ClassLabel writes, -100 what torch passes over."""
 
 
-class _Row(NamedTuple):
-    """A row, and where it stands: the file (or dataset and split), in rows or lines, and its number."""
-
-    source: str
-    unit: str
-    number: int
-    values: Mapping[str, Any]
-
-
-class _SplitTable(NamedTuple):
-    """A split: its columns, the names of labels that are written as numbers, and what gives the rows of columns."""
-
-    columns: list[str]
-    labels: Mapping[str, Sequence[str]]
-    rows: Callable[[list[str]], Iterable[_Row]]
-
-
 def read_dataset(
     source: str,
     columns: str | None = None,
-    subset: str | None = None,
-    revision: str | None = None,
     repair: bool = False,
-    tell: Any = lambda line: None,
+    tell: Callable[[str], None] = lambda line: None,
     wanted: Mapping[str, Sequence[str]] | None = None,
     skip: formats.Skip | None = None,
     unread: Container[str] = (),
@@ -55,13 +35,12 @@ def read_dataset(
     """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
 
     Args:
-        source: a folder of ``save_to_disk``, a file or folder of Parquet or JSON rows, else a name of the hub.
+        source: a folder of ``save_to_disk``, a file or folder of Parquet or JSON rows, else NAME[:SUBSET][@REVISION]
+            of the hub.
         columns: ``tokens=word,labels=ner``; the usual ones, if not given. Numbers with names (ClassLabel) become those.
-        subset, revision: of a name of the hub.
-        repair: as in ``read_columns``.
+        repair, skip, unread: as in ``read_columns``.
         tell: is given what was taken for what, and what was converted.
         wanted: train, dev and test → the dataset's splits that make it; if none is named, all, validation as dev.
-        skip, unread: as in ``read_columns``.
 
     Returns:
         split → sentences.
@@ -71,7 +50,7 @@ def read_dataset(
     """
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:  # what local files are turned into does not stay
         with _in_words(source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"):
-            tables = _tables(source, subset, revision, cache, skip)
+            tables = _tables(source, cache)
         taken = _splits(source, list(tables), wanted or {})
         if left := [name for name in tables if name not in {name for names in taken.values() for name in names}]:
             tell(f"{source}: left out the splits {', '.join(left)}, which --train, --dev and --test can name")
@@ -80,19 +59,19 @@ def read_dataset(
             sentences: list[Sentence] = []
             for name in names:
                 table = tables[name]
-                chosen = _choose(source, table.columns, columns)
+                chosen = _choose(source, table.column_names, columns)
                 chosen = dict(zip(chosen, without(list(chosen.values()), unread), strict=True))
                 if not splits and not sentences:
                     taken_for = ", ".join(f"{column} as {what.name}" for column, what in chosen.items())
-                    rest = ", ".join(column for column in table.columns if column not in chosen)
+                    rest = ", ".join(column for column in table.column_names if column not in chosen)
                     tell(f"{source}: read {taken_for}{rest and f'; left out {rest}, which --columns can name'}")
-                sentences += _sentences(source, name, table, chosen, repair, tell, skip)
+                sentences += _sentences(f"{source}, split {name}", name, table, chosen, repair, tell, skip)
             splits[split] = sentences
     return splits
 
 
 @contextlib.contextmanager
-def _in_words(where: Path | str, wanted: str) -> Iterator[None]:
+def _in_words(where: str, wanted: str) -> Iterator[None]:
     """Turn whatever libraries raise into a sentence with its first cause, not with what it was wrapped in."""
     try:
         yield
@@ -124,183 +103,53 @@ def _splits(source: str, known: Sequence[str], wanted: Mapping[str, Sequence[str
     return taken
 
 
-def _tables(
-    source: str, subset: str | None, revision: str | None, cache: str, skip: formats.Skip | None
-) -> dict[str, _SplitTable]:
-    """Splits by the names that the dataset gives them."""
+def _tables(source: str, cache: str) -> dict[str, Any]:
+    """Datasets by the names of their splits."""
     import datasets
     from huggingface_hub import constants
 
-    path = Path(source)
+    path, options = Path(source), {}
     if path.is_file():
-        return {"train": _of_files([path], None, skip)}
-    if not path.exists() and not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):  # the library tries long
-        hub = f"the hub ({constants.ENDPOINT}) cannot be reached; check the path, or connect to the hub"
-        raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
-    _refuse_elsewhere(_descriptions(source, revision))
+        kind = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(path.suffix)
+        if kind is None:
+            what = "a dataset (.parquet, .json, .jsonl, or a folder of them), found a file of another kind"
+            raise CorpusError(f"{source}: expected {what}; for lines of text take another format, such as columns")
+        options = {"path": kind, "data_files": source, "cache_dir": cache}
+    elif path.exists():
+        options = {"path": source, "cache_dir": cache}
+    else:
+        if not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):  # the library tries long
+            hub = f"the hub ({constants.ENDPOINT}) cannot be reached; check the path, or connect to the hub"
+            raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
+        name, subset, revision = re.fullmatch(r"([^:@]*)(?::([^@]*))?(?:@(.*))?", source).groups()  # type: ignore[union-attr]
+        options = {"path": name, "name": subset, "revision": revision}
     hidden = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
-            loaded = datasets.load_from_disk(source)
-        else:
-            local: dict[str, Any] = {"cache_dir": cache} if path.exists() else {"revision": revision}
-            builder = datasets.load_dataset_builder(source, subset, **local)
-            files = {str(split): list(map(Path, names)) for split, names in (builder.config.data_files or {}).items()}
-            if path.exists() and all(file.suffix in _READERS for names in files.values() for file in names):
-                return {split: _of_files(names, builder.info.features, skip) for split, names in files.items()}
-            builder.download_and_prepare()
-            loaded = builder.as_dataset()
+        saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        loaded: Any = datasets.load_from_disk(source) if saved else datasets.load_dataset(**options)
     finally:
         if not hidden:
             datasets.enable_progress_bars()
-    return {
-        str(split): _SplitTable(
-            rows.column_names, _label_names(source, rows.features), _reader(f"{source}, split {split}", rows)
-        )
-        for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()
-    }
+    return {str(split): rows for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()}
 
 
-def _label_names(where: Path | str, features: Any) -> dict[str, Sequence[str]]:
+def _label_names(where: str, features: Any) -> dict[str, Sequence[str]]:
     """Column → names of the numbers in its lists. Raises CorpusError where one is no text."""
-    inner = {name: getattr(feature, "feature", None) for name, feature in (features or {}).items()}
-    labels = {name: getattr(feature, "names", None) for name, feature in inner.items()}
+    inner = {name: getattr(feature, "feature", None) for name, feature in features.items()}
+    labels = {name: names for name, one in inner.items() if (names := getattr(one, "names", None)) is not None}
     for name, names in labels.items():
-        if wrong := [label for label in names or () if not isinstance(label, str)]:
+        if wrong := [label for label in names if not isinstance(label, str)]:
             raise CorpusError(f"{where}, column {name}: expected names of labels, found {wrong[0]!r}; write text")
-    return {name: names for name, names in labels.items() if names is not None}
+    return labels
 
 
-def _reader(source: str, rows: Any) -> Callable[[list[str]], Iterator[_Row]]:
-    def read(names: list[str]) -> Iterator[_Row]:
-        with _in_words(source, "rows"):
-            yield from _decoded(source, rows.select_columns(names).with_format("arrow").iter(1000), names)
-
-    return read
-
-
-def _decoded(source: str, batches: Iterable[Any], names: list[str]) -> Iterator[_Row]:
-    """Rows of Arrow tables."""
-    start = 0
-    for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in names]
-        for row, values in enumerate(zip(*columns, strict=True), start):
-            yield _Row(source, "row", row, dict(zip(names, values, strict=True)))
-        start += len(batch)
-
-
-# -- descriptions of a dataset, which may name no file of others -------------------------------------------------------
-
-_ELSEWHERE = re.compile(r"^[/\\~]|^\w:[/\\]|(^|[/\\])\.\.([/\\]|$)|://|::")
-_README, _YAML = "README.md", ".huggingface.yaml"
-
-
-def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
-    """Files that say where the dataset's files are, as far as there are some."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    folder = Path(source)
-    if folder.exists():
-        files = (folder / name for name in (_README, _YAML, "dataset_dict.json", "state.json"))
-        yield from (file for file in (*files, *folder.glob("*/state.json")) if file.is_file())
-        return
-    for name in (_README, _YAML):
-        with contextlib.suppress(EntryNotFoundError):
-            yield Path(hf_hub_download(source, name, repo_type="dataset", revision=revision))
-
-
-def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
-    """Raise CorpusError where one names an address, or a file outside the dataset's folder."""
-    from huggingface_hub import metadata_load
-
-    for file in descriptions:
-        with _in_words(file, "a description of a dataset"):
-            read: Any = {_README: metadata_load, _YAML: read_yaml}.get(file.name, read_json)
-            named = list(_named(read(file)))
-        if elsewhere := [name for name in named if _ELSEWHERE.search(name)]:
-            what = f"names of files in the folder of the dataset, found {elsewhere[0]!r}"
-            raise CorpusError(f"{file}: expected {what}; put the file there and correct the name")
-
-
-def _named(value: Any, inside: bool = False) -> Iterator[str]:
-    """All text below the keys that name files."""
-    if isinstance(value, str) and inside:
-        yield value
-    for part in value if isinstance(value, list) else ():
-        yield from _named(part, inside)
-    for key, part in value.items() if isinstance(value, dict) else ():
-        yield from _named(part, inside or key in ("data_files", "data_dir", "_data_files", "splits"))
-
-
-# -- files of rows ---------------------------------------------------------------------------------------------------
-
-
-def _of_files(files: Sequence[Path], features: Any, skip: formats.Skip | None) -> _SplitTable:
-    """The rows of local files, one after another; ``features``: what a description says of the columns."""
-    columns: dict[str, None] = {}
-    given = _label_names(files[0].parent, features)
-    labels = dict(given)
-    readers = []
-    for file in files:
-        if file.suffix not in _READERS:
-            what = f"a dataset ({', '.join(_READERS)}, or a folder of them), found a file of another kind"
-            raise CorpusError(f"{file}: expected {what}; for lines of text take another format, such as columns")
-        own, names, rows = _READERS[file.suffix](file, skip)
-        columns |= dict.fromkeys(own)
-        for name, known in names.items():
-            if list(labels.setdefault(name, known)) != list(known) and name not in given:
-                what = f"the labels {', '.join(labels[name])} as in the files before, found {', '.join(known)}"
-                raise CorpusError(f"{file}, column {name}: expected {what}; build them apart, and merge")
-        readers.append(rows)
-    return _SplitTable(list(columns), labels, lambda names: (row for rows in readers for row in rows(names)))
-
-
-def _parquet(file: Path, skip: formats.Skip | None) -> _SplitTable:
-    from datasets import Features
-    from pyarrow import parquet
-
-    with _in_words(file, "a dataset"):
-        opened = parquet.ParquetFile(file)
-        columns, features = opened.schema_arrow.names, Features.from_arrow_schema(opened.schema_arrow)
-        if len(set(columns)) < len(columns):
-            raise CorpusError(f"{file}: expected columns of different names, found {', '.join(columns)}; rename one")
-
-    def rows(names: list[str]) -> Iterator[_Row]:
-        with _in_words(file, "rows of Parquet"):
-            own = [name for name in names if name in columns]
-            yield from _decoded(str(file), opened.iter_batches(1000, columns=own), own)
-
-    return _SplitTable(columns, _label_names(file, features), rows)
-
-
-def _json(file: Path, skip: formats.Skip | None) -> _SplitTable:
-    with _in_words(file, "a dataset"), file.open("rb") as stream:
-        whole = stream.read(100).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-    unit = "object" if whole else "line"
-    objects: list[tuple[int, dict[str, Any]]] = []
-    with _in_words(file, "a dataset"):
-        for number, row in enumerate(read_json(file, CorpusError), 1) if whole else formats.read_lines(file, skip):
-            if not whole and not row.strip():
-                continue
-            with formats.skipping(skip):
-                if not whole:
-                    formats.check_text(file, [formats.NumberedLine(number, row)])
-                    row = parse_json_line(row, f"{file}, line {number}", CorpusError)
-                if not isinstance(row, dict):
-                    what = f"expected an object with columns and values, found {str(row)[:60]!r}"
-                    raise formats.malformed(file, number, what, unit)
-                objects.append((number, row))
-    columns = list(dict.fromkeys(name for _, row in objects for name in row))
-    return _SplitTable(columns, {}, lambda names: (_Row(str(file), unit, number, row) for number, row in objects))
-
-
-_READERS: dict[str, Callable[[Path, formats.Skip | None], _SplitTable]] = {
-    ".parquet": _parquet,
-    ".json": _json,
-    ".jsonl": _json,
-}
+def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]:
+    """The values of each row, by column."""
+    with _in_words(source, "rows"):
+        for batch in table.select_columns(names).with_format("arrow").iter(1000):
+            columns = [batch.column(name).to_pylist() for name in names]
+            yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 # -- rows to sentences -------------------------------------------------------------------------------------------------
@@ -335,66 +184,61 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
 def _sentences(
     source: str,
     split: str,
-    table: _SplitTable,
+    table: Any,
     columns: Mapping[str, FileColumn],
     repair: bool,
-    tell: Any,
+    tell: Callable[[str], None],
     skip: formats.Skip | None,
 ) -> Iterator[Sentence]:
-    turned = []
+    labels = _label_names(source, table.features)
     names = [name for name in columns if columns[name].name != SKIP]
-    for count, row in enumerate(table.rows(names)):
-        with formats.skipping(skip):
-            cells = {columns[name]: _cells(row, name, table.labels.get(name), columns[name]) for name in names}
+    sentences = []
+    for number, row in enumerate(_rows(source, table, names)):
+        with formats.skipping(skip), formats.on_lines(source, [(number, None)], unit="row"):
+            cells = {columns[name]: _cells(row, name, labels.get(name), columns[name]) for name in names}
             words = next(values for column, values in cells.items() if column.name == WORD)
             for name, values in zip(names, cells.values(), strict=True):
                 if len(values) != len(words) and columns[name].name != "id":
-                    what = f"expected a value a word, found {len(values)} for {len(words)} words"
-                    raise formats.malformed(row.source, row.number, f"column {name}: {what}; repair the row", row.unit)
+                    what = f"column {name}: expected a value a word, found {len(values)} for {len(words)} words"
+                    raise formats.malformed(source, number, f"{what}; repair the row", "row")
             if words:
-                turned.append((row, count, cells))
-    kinds = list(columns.values())
-    notation = Notation(kinds, lambda column: (cells[column] for _, _, cells in turned), repair)
-    for row, count, cells in turned:
+                sentences.append((number, cells))
+    notation = Notation(list(columns.values()), lambda column: (cells[column] for _, cells in sentences), repair)
+    for number, cells in sentences:
         own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
-        places = [(row.number, word) for word in next(v for c, v in cells.items() if c.name == WORD)]
         plain = {column: values for column, values in cells.items() if column.name != "id"}
+        places = [(number, None)] * len(next(values for column, values in cells.items() if column.name == WORD))
         with formats.skipping(skip):
-            yield assemble(row.source, places, own or f"{split}-{count}", plain, notation, row.unit)
+            yield assemble(source, places, own or f"{split}-{number}", plain, notation, "row")
     for line in notation.converted():
-        tell(f"{source}, split {split}: {line}")
+        tell(f"{source}: {line}")
 
 
-def _cells(row: _Row, name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:
-    """A text a word; unknown ones are _."""
-    value = row.values.get(name)
+def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:
+    """A text a word; unknown ones are _. Raises formats.WordError."""
+    value = row.get(name)
     if column.name == "id" and (value is None or type(value) in (str, int)):
         return [] if value is None else [str(value)]
     if column.name == "id" or not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
         wanted = "a text" if column.name == "id" else "a list with a value a word"
-        what = f"column {name}: expected {wanted}, found {str(value)[:60]!r}"
-        raise formats.malformed(row.source, row.number, what, row.unit)
-    if labels is None and all(type(cell) is str for cell in value):
-        return value
-    with formats.on_lines(row.source, [(row.number, None)] * len(value), f"column {name}", row.unit):
-        return [_cell(place, cell, labels, column.name) for place, cell in enumerate(value)]
+        raise formats.WordError(0, f"column {name}: expected {wanted}, found {str(value)[:60]!r}")
+    return [_cell(f"column {name}: word {place}", cell, labels, column.name) for place, cell in enumerate(value)]
 
 
-def _cell(place: int, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
+def _cell(where: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
     """Raises formats.WordError."""
     if isinstance(cell, str) and (labels is None or cell in labels):
         return cell
+    if (labels is not None and cell in _UNKNOWN) or (cell is None and holds != WORD):
+        return "_"
     if labels is not None:
-        if cell in _UNKNOWN:
-            return "_"
         if type(cell) is int and 0 <= cell < len(labels):
             return labels[cell]
-        what = f"0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it or add a name"
-        raise formats.WordError(place, f"expected a label from {what}")
-    if cell is None and holds != WORD:
-        return "_"
-    if type(cell) is not int:
-        raise formats.WordError(place, f"expected text, found {cell!r}; write text into this column")
-    if holds not in (WORD, "head", "lemma"):
-        raise formats.WordError(place, "expected labels, found numbers that have no names (ClassLabel); write text")
-    return str(cell)
+        what = f"a label from 0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it"
+    elif type(cell) is not int:
+        what = f"text, found {cell!r}; write text into this column"
+    elif holds not in (WORD, "head", "lemma"):
+        what = "labels, found numbers that have no names (ClassLabel); write text"
+    else:
+        return str(cell)
+    raise formats.WordError(0, f"{where}: expected {what}")

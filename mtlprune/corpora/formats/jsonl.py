@@ -13,8 +13,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
-from mtlprune.io.files import parse_json_line, read_json_lines, reading
+from mtlprune.corpora.formats import Skip, on_lines, read_lines, skipping
+from mtlprune.io.files import parse_json_line, reading
 from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
 from mtlprune.sentence import Sentence
@@ -105,14 +105,6 @@ def _check(schema: TypeAdapter[Any], value: Any) -> None:
         raise ValueError(f"{shown} as {where or 'all there is'} ({first['msg']})") from None
 
 
-def read_sentences(path: Path) -> Iterator[Sentence]:
-    """Sentences that ``predict`` and ``evaluate`` wrote. Raises RunError, naming file and line."""
-    for number, tree in read_json_lines(path):
-        with reading(f"{path}, line {number}", remedy=EXAMPLE):
-            check_sentence(tree)
-            yield from_json(tree)
-
-
 def read_jsonl(
     path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread: Container[str] = ()
 ) -> Iterator[Sentence]:
@@ -128,12 +120,11 @@ def read_jsonl(
         CorpusError: with file and line.
     """
     ignored: dict[str, None] = {}
-    for line in read_lines(path, skip):
+    for line in read_lines(path):
         if not line.text.strip():
             continue
         where = f"{path}, line {line.number}"
         with skipping(skip), reading(where, CorpusError, EXAMPLE):
-            check_text(path, [line])
             tree = parse_json_line(line.text, where, CorpusError)
             if isinstance(tree, dict):
                 tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}

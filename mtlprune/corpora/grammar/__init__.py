@@ -12,7 +12,6 @@ from typing import NamedTuple
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.grammar.derivation import PAIRS, Derivation, derive
 from mtlprune.corpora.grammar.lexicon import Draw
-from mtlprune.corpora.tables import spooled
 from mtlprune.sentence import Sentence
 
 LONGEST = 40
@@ -48,7 +47,7 @@ def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int 
     known: set[tuple[str, str]] = set()
     for split, size in sizes.items():
         allowed = None if split == "train" else known.issuperset
-        corpus[split] = spooled(fill(split, size, _draws(split, seed), taken, allowed))
+        corpus[split] = list(fill(split, size, _draws(split, seed), taken, allowed))
         if split == "train":
             known = {label for sentence in corpus[split] for label in labels(sentence)}
     return corpus

@@ -13,20 +13,19 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, read
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.probes import show as probes
-from mtlprune.analyses.probes.show.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
+from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid
 from mtlprune.figures.maps import diverging, hexes
 from mtlprune.io.files import RunError, read_json, reading
 from mtlprune.reports import analyses as shown
-from mtlprune.reports import heads
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
-FILES = [*(f"{name}.json" for name in ANALYSES.values()), heads.FILE]
-"""Files that analyses, and the table of heads, leave in their folders, in the order of parts."""
+FILES = [f"{name}.json" for name in ANALYSES]
+"""Files that analyses leave in their folders, in the order of parts."""
 WHY = ("cross", "roles", "exchange", "gradients", "treatments")
-QUESTION_OF = dict.fromkeys(WHY, "why") | {"heads": "know"}
+QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
@@ -43,7 +42,7 @@ def results_of(folders: Sequence[Path]) -> dict[str, list[Result]]:
                 f"{folder} holds no results of an analysis (none of {', '.join(FILES)}); name a folder that "
                 "`mtlprune analyze ... --out DIR` wrote"
             )
-    return {name: [read(f, name) for f in every if (f / f"{name}.json").is_file()] for name in ANALYSES.values()}
+    return {name: [read(f, name) for f in every if (f / f"{name}.json").is_file()] for name in ANALYSES}
 
 
 def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
@@ -59,12 +58,7 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         if path.stem == CLAIMS.name:
             continue
         with reading(path, RunError, "make it anew"):
-            table = path.name == heads.FILE
-            analysis = None if table else find(path.stem)
-            if analysis is None:
-                section = heads.section(path.parent)
-            else:
-                section = shown.section(analysis, read(path.parent, path.stem))
+            section = shown.section(find(path.stem), read(path.parent, path.stem))
         taken = {part.key for part in made}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
@@ -74,7 +68,7 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
         question = QUESTION_OF.get(path.stem, "other")
         blocks = {"blocks": section.blocks}
-        folded = table or question == "other"
+        folded = question == "other" or path.stem == "heads"
         made.append(Part(key, title, blocks, question, caveats, template="analysis", folded=folded))
     return made
 
@@ -133,11 +127,13 @@ def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     labels = [panel.of(title, label)[0] for label in panel.sure if panel.of(title, label)]
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
     text = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
-    words = f"{panel.task.upper()}, {title}: gain over the best control by layer of the best head. Most: {text}."
+    words = (
+        f"{panel.task.upper()}, {title}: accuracy of the best head of each label beside its best control. Most: {text}."
+    )
     figures = [Figure(probes.layers_figure(result, panel, title), words)]
     if panel.compared:
         spec = probes.differences_figure(result, panel)
-        words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
+        words = f"{spec['title']['text']}, a dot a label, encoders side by side; the table below has the numbers."
         figures.append(Figure(spec, words))
     return figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL, holm
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
 WIDTH, ROW, LEFT, RIGHT = 430, 46, 104, 16
@@ -134,7 +135,7 @@ def largest_joint(scored: Scored) -> Joint | None:
         if len(column.runs[0].tasks) == size:
             sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
     equal, more = sides[False], sides[True]
-    gaps, theirs = (list(_gaps(scored, list(side.values()))) for side in (equal, more))
+    gaps, theirs = (_corrected(list(_gaps(scored, list(side.values())))) for side in (equal, more))
     titles = {plain[place].title.partition(" (")[0] for side in (equal, more) for place in side.values()}
     single = comparison.columns[comparison.against[next(iter(plain))]].title
     fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
@@ -166,17 +167,26 @@ def _updates(scored: Scored, place: int) -> float:
     return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
 
 
-def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
+def _corrected(side: Sequence[tuple[Gap, float]]) -> list[Gap]:
+    """The gaps of a side, significant where p is below the level by Holm over them alone: the table that they come from
+    corrects for every setting that it happens to have."""
+    corrected = holm([p for _, p in side])
+    return [replace(gap, significant=bool(p < LEVEL)) for (gap, _), p in zip(side, corrected, strict=True)]
+
+
+def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[tuple[Gap, float]]:
+    """Each gap of these columns, with its p over seeds and sentences; NaN where it is not known."""
     comparison = scored.comparison
     for place, task in comparison.compared():
         if place in places:
             column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
             name = task.upper() if len(places) == 1 else f"{task.upper()}, {column.title}"
             if test := comparison.tests.get((place, task)):
-                yield Gap(name, test.difference.delta, *test.interval, test.significant, test.difference.has_seeds)
+                difference = test.difference
+                yield Gap(name, difference.delta, *test.interval, False, difference.has_seeds), difference.wide_p
             else:
                 delta = float(np.mean(column.values(task)) - np.mean(other.values(task)))
-                yield Gap(name, delta, np.nan, np.nan, significant=False, seeds=False)
+                yield Gap(name, delta, np.nan, np.nan, False, False), np.nan
 
 
 def plot(joint: Joint) -> dict[str, Any] | None:
@@ -215,7 +225,7 @@ def plot(joint: Joint) -> dict[str, Any] | None:
     return {
         "title": f"{joint.title}, points",
         "legend": keys,
-        "about": f"95 % over {'seeds and sentences; filled: p < 0.05 (Holm)' if seeds else 'sentences, of one seed'}",
+        "about": "95 % over " + ("seeds and sentences; filled: p < 0.05 (Holm by colour)" if seeds else "sentences"),
         "rows": list(zip(names, range(ROW // 2, len(names) * ROW, ROW), strict=True)),
         "dots": dots,
         "ticks": ticks,

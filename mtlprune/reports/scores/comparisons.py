@@ -100,9 +100,10 @@ def compare(
     split: str,
     extra: Mapping[str, Mapping[str, float]] | None = None,
     reference: str = "",
+    by_corpus: bool = False,
 ) -> Comparison:
     """Group runs into columns, as ``in_columns`` does, yet without tests."""
-    return Comparison(**vars(in_columns(runs, split, extra, reference)))
+    return Comparison(**vars(in_columns(runs, split, extra, reference, by_corpus)))
 
 
 def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, margin: float = MARGIN) -> Comparison:

@@ -221,6 +221,8 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
         shown.append((places, headed, compared))
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
+        if several and not any(comparison.columns[p[row]].values(row[1]) for p in printed.values() if row in p):
+            continue  # a task that another encoder or corpus has
         cells = [row[0]] * several + [comparison.row_title(row[1])]
         rivals = {places[row] for places in printed.values() if row in places}
         for places, headed, compared in shown:

@@ -31,11 +31,10 @@ class GatePenalty(Callback):
     Args:
         config: one whose gates move.
         total: updates of the run.
-        leads: whether this process adds it to losses: gradients of all processes are summed, so one of them does.
     """
 
-    def __init__(self, config: Config, model: MultiTaskModel, total: int, leads: bool = True) -> None:
-        self.sets, self.leads, self.step = gate_sets(model), leads, 0
+    def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:
+        self.sets, self.step = gate_sets(model), 0
         self.overlap, self.in_loss = config.pruning.overlap, config.pruning.in_loss
         self.penalty = make_penalty(config, model, total)
 
@@ -43,11 +42,9 @@ class GatePenalty(Callback):
         self.step = step
 
     def terms(self, losses: Losses) -> None:
-        for task, value in losses.values.items() if self.in_loss else ():
+        for task, loss in losses.tasks.items() if self.in_loss else ():
             penalty = self.penalty({task: self.sets[task if task in self.sets else SHARED]}, self.step)
-            losses.values[task] = value.double() + penalty.detach().double()
-            if self.leads:
-                losses.tasks[task] = losses.tasks[task] + penalty if task in losses.tasks else penalty
+            losses.tasks[task] = loss + penalty
 
     def before_step(self, tasks: Collection[str]) -> None:
         if self.in_loss:

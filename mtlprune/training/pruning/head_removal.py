@@ -1,46 +1,26 @@
-"""From a run with gates to a run without the heads they closed: a whole run folder, proved to compute the same.
-
-`measure` compares seconds of the encoder's forward pass in full, with heads masked, and with them removed, in turn; the
-fastest round of each counts. Inputs are random tokens without padding; the gradient is off.
-
-The *ideal gain* is the removed heads' share of the multiply-adds. Of one pass over B rows of T tokens are counted
-
-    every linear layer:   2 · (inputs it reads) · (outputs it has)    for each vector it reads
-    every layer's heads:  4 · B · T² · n · d                          scores Q Kᵀ and mixture P V
-
-with n heads of width d: once for the whole encoder, once for the attention block alone (queries, keys, values, T² part,
-output projection). The ideal gain is 1 − FLOPs after / FLOPs before, and of it is *reached* (1 − seconds removed /
-seconds full) / ideal gain. Soft-max, norms, activations, embeddings, DeBERTa's products with positions: not counted.
-"""
+"""From a run with gates to a run without the heads they closed: a whole run folder, proved to compute the same."""
 
 import contextlib
-import copy
 import datetime
-import math
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtlprune import __version__
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates, top_mask
-from mtlprune.encoder.heads import HeadHooks, by_layer, family_of
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.removal import KeptHeads, remove_heads
-from mtlprune.encoder.sources import FLOAT32_ONLY
 from mtlprune.errors import out_of_memory
 from mtlprune.io.files import file_sha256, replacing_folder
-from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import SHARED
@@ -78,19 +58,16 @@ class RemovalRequest:
 
 @dataclass
 class Pruned:
-    """A run without the removed heads, and the model before.
+    """A run without the removed heads.
 
     Attributes:
-        full: the transformer before, in evaluation mode, without the gates; it had the heads ``kept_before``.
         gates: (L, A) float32 with closed ones at 0, in original numbering.
         model: the run as it was written and read back, with the ``heads`` that are left.
         parameters: "before" and "after" → part → number.
         difference: between word vectors before and after, relative to the largest number in them.
     """
 
-    full: PreTrainedModel
     gates: Tensor
-    kept_before: Sequence[Sequence[int]]
     model: MultiTaskModel
     heads: KeptHeads
     parameters: dict[str, dict[str, int]]
@@ -112,10 +89,10 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     layers, heads = next(iter(sets.values())).shape
     if most_open is not None and most_open > layers * heads:
         raise RunError(
-            f"--heads {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
+            f"--keep {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
             f"{source.path} has ({layers} layers of {heads})"
         )
-    path, wanted = Path(config.data.path), source.read_manifest()["data"]["fingerprint"]
+    path, wanted = source.corpus_path(), source.read_manifest()["data"]["fingerprint"]
     corpus = load_corpus(path)
     if corpus.fingerprint != wanted:
         raise RunError(
@@ -144,13 +121,12 @@ def appearing(out: Path) -> Iterator[RunFolder]:
         raise RunError(f"{out} could not be written ({error.strerror or error})") from error
 
 
-def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | None = None) -> Pruned:
+def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     """Remove the heads and write the run, but for its results.
 
     Args:
         folder: where the files go.
         out: what that folder will be called.
-        device: another device than the run's own.
 
     Raises:
         RunError: the result does not compute what the masked model computes.
@@ -158,7 +134,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     """
     config = build_config(asked.source.read_config(), str(asked.source.config_path))
     hardware.settle(config.train.threads)
-    model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(device or config.train.device))
+    model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(config.train.device))
     gates = chosen_gates(model, asked)
     encoder = model.encoder
     sentences = list(asked.corpus[config.data.dev])[:CHECKED_SENTENCES]
@@ -166,11 +142,10 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
     if asked.task is not None:
         model.fold_clones(asked.task)
     transformer = cast(PreTrainedModel, encoder.transformer)
-    kept_before, full = encoder.places.kept, copy.deepcopy(transformer)
     left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
     sizes = {"before": left.sizes()}
     fold_means(encoder, gates)
-    encoder.head_map = remove_heads(transformer, gates, kept_before)
+    encoder.head_map = remove_heads(transformer, gates, encoder.places.kept)
     del encoder.places  # they knew the heads as they lay before
     sizes["after"] = left.sizes()
     write(asked, folder, out, left, sizes)
@@ -183,7 +158,7 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path, device: str | Non
             f"differ by {difference:.1e} of the largest number in them, expected at most {TOLERANCE:.0e}; nothing is "
             "written. This is a defect: please report it with the encoder's name"
         )
-    return Pruned(full, gates, kept_before, reloaded, encoder.head_map, sizes, difference)
+    return Pruned(gates, reloaded, encoder.head_map, sizes, difference)
 
 
 def chosen_gates(model: MultiTaskModel, asked: RemovalRequest) -> Tensor:
@@ -270,161 +245,3 @@ def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus) -> Evaluatio
     folder.write_results(split, evaluation.scores, [s.id for s in dev], evaluation.counts, evaluation.predictions)
     folder.write_end()
     return evaluation
-
-
-BATCHES = (1, 8, 32)
-LENGTHS = (16, 64, 256)
-MOST_ROUNDS = 100
-
-
-@dataclass
-class LatencyPart:
-    """The whole encoder or its attention blocks, in one cell of the grid."""
-
-    share: float
-    """The removed heads' share of the FLOPs: the ideal gain."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """full, masked, removed → seconds of one forward pass, the fastest round."""
-
-    @property
-    def gain(self) -> float:
-        """The share of the full model's time that removal saves."""
-        return 1 - self.seconds["removed"] / self.seconds["full"]
-
-    @property
-    def reached(self) -> float | None:
-        """How much of the ideal gain that is; None where nothing was removed."""
-        return self.gain / self.share if self.share > 0 else None
-
-
-@dataclass
-class LatencyCell:
-    """One batch size and length."""
-
-    batch: int
-    length: int
-    rounds: int
-    encoder: LatencyPart
-    attention: LatencyPart
-
-    def record(self) -> dict[str, Any]:
-        """For JSON."""
-        figures = {
-            name: {"ideal_gain": p.share, "gain": p.gain, "reached": p.reached, "seconds": p.seconds}
-            for name, p in (("encoder", self.encoder), ("attention", self.attention))
-        }
-        return {"batch": self.batch, "length": self.length, "rounds": self.rounds, **figures}
-
-
-class TimedModel:
-    """A model that is measured.
-
-    Args:
-        gating: makes the context of a pass.
-    """
-
-    def __init__(self, model: PreTrainedModel, gating: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        self.model, self.gating = model, gating
-        family = family_of(model)
-        self.attentions, self.outputs = (by_layer(model, path) for path in (family.attention, family.output))
-
-    def run(self, ids: Tensor, precision: torch.dtype) -> float:
-        """Seconds of one pass. ``ids``: (B, T)."""
-        kept = torch.float32 if self.model.config.model_type in FLOAT32_ONLY else precision
-        with torch.inference_mode(), self.gating(), autocast(ids.device, kept):
-            begun = self._now()
-            self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
-            return self._now() - begun
-
-    def run_attention(self, ids: Tensor, precision: torch.dtype) -> float:
-        """Seconds that one pass spends between the entry of the attention modules and the end of their projections."""
-        entered: list[float] = []
-        left: list[float] = []
-        with ExitStack() as hooks:
-            for part in dict.fromkeys(self.attentions):
-                hook = part.register_forward_pre_hook(lambda *_: entered.append(self._now()), prepend=True)
-                hooks.enter_context(hook)
-            for part in dict.fromkeys(self.outputs):
-                hooks.enter_context(part.register_forward_hook(lambda *_: left.append(self._now())))
-            self.run(ids, precision)
-        return sum(left) - sum(entered)
-
-    def _now(self) -> float:
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
-        return time.perf_counter()
-
-    def flops(self, ids: Tensor) -> tuple[float, float]:
-        """FLOPs of one pass over ``ids`` (B, T): the whole encoder, and its attention blocks alone."""
-        squares = 4.0 * ids.shape[0] * ids.shape[1] ** 2 * sum(output.in_features for output in self.outputs)
-        inside = {part for attention in self.attentions for part in attention.modules()} | set(self.outputs)
-        counted = [squares, squares]
-
-        def count(part: nn.Linear, args: tuple[Tensor, ...], result: Any) -> None:
-            flops = 2.0 * args[0].shape[:-1].numel() * part.in_features * part.out_features
-            counted[0] += flops
-            counted[1] += flops if part in inside else 0.0
-
-        with ExitStack() as hooks, torch.inference_mode():
-            for part in self.model.modules():
-                if isinstance(part, nn.Linear):
-                    hooks.enter_context(part.register_forward_hook(count))
-            self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
-        return counted[0], counted[1]
-
-
-def measure(
-    full: PreTrainedModel,
-    masked: PreTrainedModel,
-    removed: PreTrainedModel,
-    gates: Tensor,
-    *,
-    kept: Sequence[Sequence[int]] | None = None,
-    batches: Sequence[int] = BATCHES,
-    lengths: Sequence[int] = LENGTHS,
-    precision: torch.dtype = torch.float32,
-    rounds: int = 5,
-    seconds: float = 1.0,
-    on_batch: Callable[[], None] = lambda: None,
-) -> list[LatencyCell]:
-    """Measure every batch size with every length. Raises EncoderError: the family is unknown, or gates do not fit.
-
-    Args:
-        full, removed: the model before and after removal, in evaluation mode.
-        masked: a copy of ``full``, which is run under ``gates`` (L, A) in original numbering, and gets hooks.
-        kept: heads that ``masked`` has left from an earlier removal.
-        lengths: tokens a row, special ones included; none may be more than the model sees at once.
-        rounds: repetitions at least; short passes are repeated for ``seconds``, up to 100 times.
-        on_batch: called after every cell, for a progress bar.
-    """
-    places = HeadHooks(masked, kept)
-    subjects = {
-        "full": TimedModel(full),
-        "masked": TimedModel(masked, partial(places.gated, gates.to(full.device))),
-        "removed": TimedModel(removed),
-    }
-    generator = torch.Generator().manual_seed(0)
-    cells = []
-    for length in lengths:
-        for batch in batches:
-            ids = torch.randint(full.config.vocab_size, (batch, length), generator=generator).to(full.device)
-            cells.append(_measure_cell(subjects, ids, precision, rounds, seconds))
-            on_batch()
-    return cells
-
-
-def _measure_cell(
-    subjects: dict[str, TimedModel], ids: Tensor, precision: torch.dtype, rounds: int, seconds: float
-) -> LatencyCell:
-    before, after = subjects["full"].flops(ids), subjects["removed"].flops(ids)
-    encoder, attention = (LatencyPart(1 - left / all_) for left, all_ in zip(after, before, strict=True))
-    for subject in subjects.values():  # the first pass allocates
-        subject.run(ids, precision)
-    begun, done = time.perf_counter(), 0
-    while done < rounds or (time.perf_counter() - begun < seconds and done < MOST_ROUNDS):
-        for kind, subject in subjects.items():
-            encoder.seconds[kind] = min(encoder.seconds.get(kind, math.inf), subject.run(ids, precision))
-        for kind, subject in subjects.items():
-            attention.seconds[kind] = min(attention.seconds.get(kind, math.inf), subject.run_attention(ids, precision))
-        done += 1
-    return LatencyCell(len(ids), ids.shape[1], done, encoder, attention)

@@ -16,7 +16,6 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunFolder
 from mtlprune.training.callbacks import Callback
 from mtlprune.training.heads import Sets, choose, names
-from mtlprune.training.parallel import ProcessGroup
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.treatments.allocation import Clone, Dispatch, Project, Protect
 from mtlprune.training.treatments.base import HeadGradients, Treatment, TreatmentContext
@@ -86,15 +85,15 @@ def chosen(model: MultiTaskModel, name: str) -> Sets:
 
 
 def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """Do what is done once, before the first update of a run, by the process that writes."""
+    """Do what is done once, before the first update of a run."""
     for name, options in run.config.treatment.given.items():
         find(name).begin(options, run, folder, precision)
 
 
-def treatment_callbacks(run: Run, folder: RunFolder, total: int, group: ProcessGroup) -> list[Callback]:
+def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callback]:
     """The treatments of a run of so many updates, and first what weighs gradients of heads for them."""
     treatments = [
-        find(name)(TreatmentContext(options, run, folder, total, group, chosen(run.model, name)))
+        find(name)(TreatmentContext(options, run, folder, total, chosen(run.model, name)))
         for name, options in run.config.treatment.given.items()
     ]
     of_heads = [one for one in treatments if type(one).factors is not Treatment.factors]

@@ -1,6 +1,5 @@
 """Whose gradient moves which heads: some are kept from tasks, each task moves its own, or has a clone of its own; or
-conflicts are taken out, at the encoder's output or at the weights of each head: PCGrad (Yu et al. 2020), or an
-aggregator of torchjd that remembers nothing from update to update.
+conflicts are taken out, at the encoder's output or at the weights of each head: PCGrad (Yu et al. 2020).
 
     g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j where g_i · g_j < 0, for all j ≠ i in random order; then Σ_i g_i
 
@@ -20,7 +19,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.config import ConfigError
 from mtlprune.config.blocks import CloneConfig, DispatchConfig, HeadsConfig, ProjectConfig, ProtectConfig
 from mtlprune.encoder.batch import Encoded
 from mtlprune.encoder.clones import Clones
@@ -95,19 +93,6 @@ class Clone(Treatment):
 
 
 PARTS = ("words", "cls", "sep")
-Weigh = Callable[[Tensor, torch.Generator], Tensor]
-"""(T, T) products of gradients, g_i · g_j, float64 → (T,) what each is multiplied with."""
-AGGREGATORS: dict[str, tuple[str, dict[str, float]]] = {
-    "aligned-mtl": ("AlignedMTL", {}),
-    "cagrad": ("CAGrad", {"c": 0.4}),
-    "dualproj": ("DualProj", {}),
-    "fairgrad": ("FairGrad", {"alpha": 1.0}),
-    "imtl-g": ("IMTLG", {}),
-    "mgda": ("MGDA", {}),
-    "upgrad": ("UPGrad", {}),
-}
-"""Method → what torchjd calls it, and its settings. All but FairGrad, which gives every sum the same norm, are scaled
-like a mean; here a sum takes its place."""
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
@@ -132,32 +117,6 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     return total
 
 
-def weighing(method: str) -> Weigh:
-    """The weighing of gradients by a method. Raises ConfigError where a package is missing."""
-    if method == "pcgrad":
-        return pcgrad
-    name, settings = AGGREGATORS[method]
-    try:
-        from torchjd import aggregation
-
-        weights = getattr(aggregation, f"{name}Weighting")(**settings)
-    except ImportError as error:
-        raise ConfigError(
-            f"treatment.project.method: {method} needs torchjd ({error}); pip install 'mtlprune[torchjd]', or take "
-            "pcgrad"
-        ) from None
-
-    def weigh(gram: Tensor, generator: torch.Generator) -> Tensor:
-        """A task that is not in the batch has no say: its gradient, 0, would be the smallest of all."""
-        live = gram.diagonal() > 0
-        factors = torch.ones_like(gram[0])
-        if live.any():
-            factors[live] = (1 if name == "FairGrad" else int(live.sum())) * weights(gram[live][:, live])
-        return factors
-
-    return weigh
-
-
 class Project(Treatment):
     """Projected gradients; where none conflict it is joint training."""
 
@@ -166,7 +125,6 @@ class Project(Treatment):
     def __init__(self, run: TreatmentContext) -> None:
         super().__init__(run)
         self.seed, self.at = run.run.config.train.seed, self.options.at
-        self.weigh = weighing(self.options.method)
         self.mask = run.heads.get(SHARED)
         self.generator = torch.Generator()
         self.source: Encoded | None = None
@@ -176,16 +134,8 @@ class Project(Treatment):
     def heads_of(cls, options: ProjectConfig) -> HeadsConfig | None:  # type: ignore[override]
         return options.heads if options.at == "heads" else None
 
-    @classmethod
-    def check(cls, run: Any, options: Any) -> None:
-        weighing(options.method)
-        if options.at == "heads" and run.processes > 1:
-            raise ConfigError(
-                "treatment.project: at: heads needs the whole batch in one process; take at: features, or one process"
-            )
-
     def before_update(self, step: int, epoch: int = 0) -> None:
-        self.generator.manual_seed(step_seed(self.seed, step, self.tasks, 7))  # the same in every process
+        self.generator.manual_seed(step_seed(self.seed, step, self.tasks, 7))
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         if self.at != "heads" or len(tasks) < 2 or self.mask is None:
@@ -193,7 +143,7 @@ class Project(Treatment):
         products = gram(self.mask.any(1).nonzero().flatten().tolist())
         weights = torch.ones(len(tasks), *self.mask.shape)
         for layer, head in self.mask.nonzero().tolist():
-            weights[:, layer, head] = self.weigh(products[layer, head], self.generator).float()
+            weights[:, layer, head] = pcgrad(products[layer, head], self.generator).float()
         return weights
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
@@ -214,15 +164,12 @@ class Project(Treatment):
         yield
         if self.at != "features":
             return
-        each = torch.zeros(len(self.tasks), 1)
-        if self.copies:
-            gradients = {task: self._gradient(copy) for task, copy in self.copies.items()}
-            none = torch.zeros_like(next(iter(gradients.values())))
-            each = torch.stack([gradients.get(task, none) for task in self.tasks])
+        assert self.source is not None  # `decode` came first
+        gradients = {task: self._gradient(copy) for task, copy in self.copies.items()}
+        none = torch.zeros_like(next(iter(gradients.values())))
+        each = torch.stack([gradients.get(task, none) for task in self.tasks])
         wide = each.double()
-        weights = self.weigh(self.group.summed((wide @ wide.T).cpu()), self.generator)
-        if self.source is None:
-            return
+        weights = pcgrad((wide @ wide.T).cpu(), self.generator)
         sources = [getattr(self.source, part) for part in PARTS]
         parts = (weights.to(each) @ each).split([part.numel() for part in sources])
         torch.autograd.backward(sources, [g.view_as(s) for g, s in zip(parts, sources, strict=True)])

@@ -19,7 +19,6 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.training.callbacks import Callback
 from mtlprune.training.head_gradients import Owned, owned, products
 from mtlprune.training.heads import Sets, check_own_weights
-from mtlprune.training.parallel import ProcessGroup
 from mtlprune.training.run import NewRun, Run
 
 
@@ -33,7 +32,6 @@ class TreatmentContext:
     folder: RunFolder
     total: int
     """Updates."""
-    group: ProcessGroup
     heads: Sets
     """That are treated: (L, A) of bool for each task, or for all of them as "shared"; nothing without heads."""
 
@@ -54,7 +52,7 @@ class Treatment(Callback):
     """True where all tasks share the set of heads."""
 
     def __init__(self, run: TreatmentContext) -> None:
-        self.options, self.group, self.tasks = run.options, run.group, run.tasks
+        self.options, self.tasks = run.options, run.tasks
 
     @classmethod
     def heads_of(cls, options: Any) -> HeadsConfig | None:
@@ -76,7 +74,7 @@ class Treatment(Callback):
 
     @classmethod
     def begin(cls, options: Any, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-        """Change the weights that the run begins with. One process does; the others are sent what it made."""
+        """Change the weights that the run begins with."""
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         """Numbers that the gradients of tasks by each head's weights are multiplied with before they are added.

@@ -1,8 +1,7 @@
 """Teach: finished single-task runs give targets, λ · gold + (1 − λ) · teacher (BAM, Clark et al. 2019).
 
-λ rises from 0 to 1 over the updates. Teachers score the training sentences when a run begins or goes on, without
-dropout; their scores lie in a temporary file, in half precision. By decoder, p the teacher's probabilities, q the
-student's:
+λ rises from 0 to 1 over the updates. Teachers score each mini-batch without dropout. By decoder, p the teacher's
+probabilities, q the student's:
 
     tags, spans    −Σ p log q over labels of each word, of each span
     tree           the same over the heads of each word, and over relations at its gold head
@@ -11,279 +10,119 @@ student's:
     frames         binary cross-entropies of words (predicates) and spans (arguments); −Σ p log q over roles of gold
                    predicates with the spans that the teacher keeps
 
-Every part has the denominator of its gold loss. Letters: B sentences, N words, M spans, K labels.
+Every part has the denominator of its gold loss. Letters: N words, M spans or words, K labels.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mtlprune.config.blocks import DistilConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.corpora.store import load_corpus
-from mtlprune.corpora.tables import Spool, arrays_from_bytes, arrays_to_bytes
 from mtlprune.encoder.batch import Encoded
 from mtlprune.io.files import verify_file
-from mtlprune.model import Decode, MultiTaskModel, autocast, evaluation_batches
+from mtlprune.model import Decode, MultiTaskModel
 from mtlprune.tasks import inference
-from mtlprune.tasks.base import Target, Term, WordLabels
+from mtlprune.tasks.base import WordLabels
 from mtlprune.tasks.con import CON
 from mtlprune.tasks.dep import DEP
 from mtlprune.tasks.ner import NER
 from mtlprune.tasks.srl import SRL
-from mtlprune.training import hardware
 from mtlprune.training.data import read_splits
-from mtlprune.training.run import NewRun, Run
+from mtlprune.training.run import NewRun
 from mtlprune.training.start import check_finished, check_same_labels, origins
 from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
-Scores = Mapping[str, np.ndarray]
-"""The teacher's scores of one sentence, by name."""
-Rows = Sequence[Scores]
-Tensors = Mapping[str, Tensor]
+Target = Mapping[str, Tensor]
+Read = tuple[Any, Encoded]
+"""A decoder, and a batch as its encoder reads it."""
 
 
-class Teacher(ABC):
-    """Teaching of one kind of decoder by another of its kind."""
-
-    shared: ClassVar[tuple[str, ...]]
-    """Methods of the decoder whose results serve gold and teacher in one update, with one dropout."""
-
-    @staticmethod
-    @abstractmethod
-    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
-        """The teacher's scores of each sentence, by name; float16 and integers."""
-
-    @staticmethod
-    @abstractmethod
-    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        """The losses by the teacher in the places of ``gold``."""
+def cross(own: Tensor, theirs: Tensor) -> Tensor:
+    """−Σ p log q over all rows of scores, (M, K) each, in which impossible classes are −∞."""
+    logs = own.log_softmax(-1).masked_fill(own == float("-inf"), 0.0)
+    return -(theirs.softmax(-1) * logs).sum()
 
 
-class WordTeacher(Teacher):
-    shared = ("scores",)
-
-    @staticmethod
-    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
-        return _split(task.scores(encoded.words).float().softmax(-1), encoded.sizes)
-
-    @staticmethod
-    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        own = task.scores(encoded.words).float()
-        return [cross(own, _joined(scores, "p", own)) / len(own)]
+def teach_words(student: Read, teacher: Read, target: Target) -> Tensor:
+    own, theirs = (task.scores(encoded.words).float() for task, encoded in (student, teacher))
+    return cross(own, theirs) / len(own)
 
 
-class SpanTeacher(Teacher):
-    shared = ("span_scores",)
+def teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
+    def scores(task: Any, encoded: Encoded) -> Tensor:
+        """Scores of the spans that there are, sentence by sentence. (M, K)"""
+        table = task.span_scores(encoded)  # (B, T, K, T)
+        return table.transpose(2, 3)[task.candidates(encoded.lengths, table.shape[1])]
 
-    @staticmethod
-    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
-        return _split(_spans(task, encoded).softmax(-1), [size * (size + 1) // 2 for size in encoded.sizes])
-
-    @staticmethod
-    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        own = _spans(task, encoded)
-        return [cross(own, _joined(scores, "p", own)) / gold[0].items]
+    own, theirs = scores(*student), scores(*teacher)
+    return cross(own, theirs) / (len(student[1].words) if student[0].options.loss_per == "word" else len(own))
 
 
-def _spans(task: Any, encoded: Encoded) -> Tensor:
-    """Scores of the spans that there are, sentence by sentence. (M, K)"""
-    scores = task.span_scores(encoded)  # (B, T, K, T)
-    return scores.transpose(2, 3)[task.candidates(encoded.lengths, scores.shape[1])]
-
-
-class TreeTeacher(Teacher):
-    shared = ("features", "relation_scores")
-
-    @staticmethod
-    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+def teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
+    def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Scores of the heads of each word, and of relations at its gold head. (N, T + 1), (N, K)"""
         arcs, vectors = task.features(encoded)
-        rows = _split(task.relation_scores(encoded, vectors, target["heads"]).softmax(-1), encoded.sizes)
-        heads = arcs.softmax(-1).half().cpu().numpy()
-        for place, size in enumerate(encoded.sizes):
-            rows[place]["heads"] = heads[place, :size, : size + 1]
-        return rows
+        return task.real(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
 
-    @staticmethod
-    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        arcs, vectors = task.features(encoded)
-        own, relations = task.real(encoded, arcs), task.relation_scores(encoded, vectors, target["heads"])
-        heads = np.zeros(own.shape, np.float16)
-        for start, one in zip(encoded.starts.tolist(), scores, strict=True):
-            heads[start : start + len(one["heads"]), : one["heads"].shape[1]] = one["heads"]
-        return [(cross(own, _even(heads, own)) + cross(relations, _joined(scores, "p", relations))) / len(own)]
+    (heads, relations), theirs = scores(*student), scores(*teacher)
+    return (cross(heads, theirs[0]) + cross(relations, theirs[1])) / len(heads)
 
 
-class BracketTeacher(Teacher):
-    shared = ("features",)
-
-    @staticmethod
-    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
+def teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
+    def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Scores of all spans, and of labels of gold spans. (B, T + 1, T + 1), (M, K)"""
         spans, vectors = task.features(encoded)
-        labels = task.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
-        rows = _split(labels.softmax(-1), [2 * size - 1 for size in encoded.sizes])
-        marginals = inference.constituency_marginals(spans, encoded.lengths).half().cpu().numpy()
-        for place, size in enumerate(encoded.sizes):
-            rows[place]["spans"] = marginals[place][np.triu_indices(size + 1, 1)]
-        return rows
+        where = target["left"], target["right"], target["sentence"]
+        return spans, task.label.score(vectors, *where, len(encoded.sizes))
 
-    @staticmethod
-    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        spans, vectors = task.features(encoded)
-        labels = task.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
-        marginals = np.zeros(spans.shape, np.float32)
-        for table, size, one in zip(marginals, encoded.sizes, scores, strict=True):
-            table[np.triu_indices(size + 1, 1)] = one["spans"]
-        expected = (spans * torch.from_numpy(marginals).to(spans.device)).sum()
-        # log Z was computed for gold: log Z − ⟨μ, s⟩ = (log Z − gold score) + gold score − ⟨μ, s⟩
-        crf = gold[0].mean + (spans[target["chart"]].sum() - expected) / len(encoded.words)
-        return [crf, cross(labels, _joined(scores, "p", labels)) / len(labels)]
+    (spans, labels), theirs = scores(*student), scores(*teacher)
+    encoded = student[1]
+    expected = (spans * inference.constituency_marginals(theirs[0], encoded.lengths)).sum()
+    crf = inference.constituency_log_partition(spans, encoded.lengths).sum() - expected
+    return crf / len(encoded.words) + cross(labels, theirs[1]) / len(labels)
 
 
-class FrameTeacher(Teacher):
-    shared = ("rank",)
-
-    @staticmethod
-    def read(task: Any, encoded: Encoded, target: Tensors) -> list[dict[str, Any]]:
-        ranked = task.rank(encoded)
-        kept = task.keep(encoded, ranked)[0].nonzero().squeeze(1)
-        roles, span, _ = _roles(task, encoded, ranked, kept, target["predicate"])
-        counts = torch.bincount(ranked.spans.sentence, minlength=len(encoded.sizes)).tolist()
-        pairs = torch.bincount(ranked.spans.sentence[span], minlength=len(encoded.sizes)).tolist()
-        rows = _split(nn.functional.pad(roles, (1, 0)).softmax(-1), pairs)
-        first = np.concatenate([[0], np.cumsum(counts)])
-        owner = ranked.spans.sentence[kept].cpu().numpy()
-        parts = zip(
-            rows,
-            ranked.predicate.sigmoid().half().cpu().split(encoded.sizes),
-            ranked.argument.sigmoid().half().cpu().split(counts),
-            strict=True,
-        )
-        for place, (row, words, spans) in enumerate(parts):
-            row |= {"words": words.numpy(), "spans": spans.numpy()}
-            row["kept"] = (kept.cpu().numpy()[owner == place] - first[place]).astype(np.int32)
-        return rows
-
-    @staticmethod
-    def losses(task: Any, encoded: Encoded, target: Tensors, scores: Rows, gold: Sequence[Term]) -> list[Tensor]:
-        ranked = task.rank(encoded)
-        binary = nn.functional.binary_cross_entropy_with_logits
-        total = binary(ranked.predicate, _numbers(scores, "words", ranked.predicate), reduction="sum")
-        total = total + binary(ranked.argument, _numbers(scores, "spans", ranked.argument), reduction="sum")
-        first = np.cumsum([0, *(len(one["spans"]) for one in scores[:-1])])
-        kept = np.concatenate([one["kept"] + start for one, start in zip(scores, first, strict=True)])
-        if len(kept) and len(target["predicate"]):
-            device = ranked.predicate.device
-            roles = _roles(task, encoded, ranked, torch.from_numpy(kept).long().to(device), target["predicate"])[0]
-            roles = nn.functional.pad(roles, (1, 0))
-            total = total + cross(roles, _joined(scores, "p", roles))
-        return [total / len(encoded.words)]
-
-
-def _roles(task: Any, encoded: Encoded, ranked: Any, kept: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Role scores of all pairs of a kept span and a chosen word of its sentence, and their rows."""
+def teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
+    encoded, binary = student[1], nn.functional.binary_cross_entropy_with_logits
+    own, theirs = (decoder.rank(batch) for decoder, batch in (student, teacher))
+    total = binary(own.predicate, theirs.predicate.sigmoid(), reduction="sum")
+    total = total + binary(own.argument, theirs.argument.sigmoid(), reduction="sum")
+    rows = teacher[0].keep(teacher[1], theirs)[0].nonzero().squeeze(1), target["predicate"]
     spans, words = (
-        torch.bincount(of[rows], minlength=len(encoded.sizes))
-        for of, rows in ((ranked.spans.sentence, kept), (encoded.owner, chosen))
+        torch.bincount(sentence[some], minlength=len(encoded.sizes))
+        for sentence, some in zip((own.spans.sentence, encoded.owner), rows, strict=True)
     )
-    scores: tuple[Tensor, Tensor, Tensor] = task.pair_scores(
-        encoded, ranked, (kept, chosen), int((spans * words).sum())
-    )
-    return scores
+    if pairs := int((spans * words).sum()):
+        roles, taught = (
+            nn.functional.pad(decoder.pair_scores(batch, ranked, rows, pairs)[0], (1, 0))
+            for (decoder, batch), ranked in ((student, own), (teacher, theirs))
+        )
+        total = total + cross(roles, taught)
+    return total / len(encoded.words)
 
 
-TEACHERS: dict[type, type[Teacher]] = {
-    WordLabels: WordTeacher,
-    NER: SpanTeacher,
-    DEP: TreeTeacher,
-    CON: BracketTeacher,
-    SRL: FrameTeacher,
+TEACHERS: dict[type, Callable[[Read, Read, Target], Tensor]] = {
+    WordLabels: teach_words,
+    NER: teach_spans,
+    DEP: teach_trees,
+    CON: teach_brackets,
+    SRL: teach_frames,
 }
+"""Decoder → its loss by a teacher with a decoder of its kind."""
 
 
-def teacher_of(task: Any) -> type[Teacher] | None:
-    """The teacher for a decoder; None where there is none."""
+def teaching_of(task: Any) -> Callable[[Read, Read, Target], Tensor] | None:
+    """The loss by a teacher for a decoder; None where there is none."""
     if isinstance(task, SRL) and task.ranked:
         return None
-    return next((teacher for kind, teacher in TEACHERS.items() if isinstance(task, kind)), None)
-
-
-def cross(scores: Tensor, probabilities: Tensor) -> Tensor:
-    """−Σ p log q over all rows. Scores may be −∞ where p is 0. (M, K) each"""
-    logs = scores.log_softmax(-1).masked_fill(scores == float("-inf"), 0.0)
-    return -(probabilities * logs).sum()
-
-
-def _split(probabilities: Tensor, counts: Sequence[int]) -> list[dict[str, Any]]:
-    """(M, K) to one array a sentence, "p"."""
-    return [{"p": part.numpy()} for part in probabilities.half().cpu().split(list(counts))]
-
-
-def _even(rows: np.ndarray, like: Tensor) -> Tensor:
-    """Probabilities that add up to 1 again, which half precision makes nearly so."""
-    probabilities = torch.from_numpy(rows).to(like.device, torch.float32)
-    return probabilities / probabilities.sum(-1, keepdim=True).clamp(min=1e-6)
-
-
-def _joined(scores: Sequence[Scores], name: str, like: Tensor) -> Tensor:
-    return _even(np.concatenate([one[name] for one in scores]), like)
-
-
-def _numbers(scores: Sequence[Scores], name: str, like: Tensor) -> Tensor:
-    return torch.from_numpy(np.concatenate([one[name] for one in scores])).to(like.device, torch.float32)
-
-
-@contextmanager
-def computed_once(task: Any, methods: Sequence[str]) -> Iterator[None]:
-    """Within it these methods of a decoder give what they gave when they were first asked."""
-    kept: dict[str, Any] = {}
-
-    def once(name: str, method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            if name not in kept:
-                kept[name] = method(*args)
-            return kept[name]
-
-        return call
-
-    vars(task).update({name: once(name, getattr(task, name)) for name in methods})
-    try:
-        yield
-    finally:
-        for name in methods:
-            del vars(task)[name]
-
-
-@torch.no_grad()
-def taught(run: Run, model: MultiTaskModel, task: str, precision: torch.dtype) -> Spool[dict[str, Any] | None]:
-    """The scores of a finished run for each training sentence, in the batches of evaluation; None without the layer."""
-    decoder: Any = model.eval().tasks[task]
-    teacher = teacher_of(decoder)
-    assert teacher is not None
-    sentences = list(read_splits(run.config, load_corpus(Path(run.config.data.path)))[0])
-    rows: list[dict[str, Any] | None] = [None] * len(sentences)
-    known = [row for row, has in enumerate(run.known[task]) if has]
-    pieces = model.encoder.tokenize_all([sentences[row].words for row in known])
-    for places in evaluation_batches([len(p.ids) for p in pieces]):
-        targets: list[Target | None] = [run.targets[task][known[place]] for place in places]
-        batch = model.collate([pieces[place] for place in places], {task: targets})
-        with autocast(model.device, precision):
-            [(encoded, _)] = model.encodings(batch.pieces, [task])
-            scores = teacher.read(decoder, encoded, batch.targets[task][1])
-        for place, one in zip(places, scores, strict=True):
-            rows[known[place]] = one
-    spool = Spool[dict[str, Any] | None](arrays_to_bytes, arrays_from_bytes)
-    for row in rows:
-        spool.append(row)
-    return spool
+    return next((teach for kind, teach in TEACHERS.items() if isinstance(task, kind)), None)
 
 
 class Distil(Treatment):
@@ -298,20 +137,19 @@ class Distil(Treatment):
         config = run.run.config
         begun = run.folder.read_manifest().get("begun_from") if run.folder.config_path.exists() else None
         files = begun or origins(config)
-        precision = hardware.dtype(config.train.precision)
-        self.scores: dict[str, Sequence[Any]] = {}
+        self.sentences = read_splits(config, load_corpus(Path(config.data.path)))[0]
+        self.teachers: dict[str, MultiTaskModel] = {}
         for task, path in self.options.teachers.items():
             key = f"treatment.distil.teachers.{task}"
             advice = f"{key} names it; bring it back, or choose another --out"
             verify_file(Path(files[key]["file"]), files[key]["sha256"], advice)
-            source = MultiTaskModel.load(path, device=str(self.model.device))
-            self.scores[task] = taught(run.run, source, task, precision)
+            self.teachers[task] = MultiTaskModel.load(path, device=str(self.model.device)).requires_grad_(False)
 
     @classmethod
     def check(cls, run: NewRun, options: Any) -> None:
         for task, path in options.teachers.items() if not run.resumes else ():
             key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
-            if teacher_of(student) is None:
+            if teaching_of(student) is None:
                 why = "; take predicates: classified" if isinstance(student, SRL) else ""
                 raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{why}")
             other = check_finished(path, key, run.folder)
@@ -333,19 +171,19 @@ class Distil(Treatment):
         if self.weight == 1.0:
             return decode
 
-        def taught_terms(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> list[Term]:
-            if name not in self.scores:
-                return decode(name, encoded, known, target)
-            task, teacher = self.model.tasks[name], teacher_of(self.model.tasks[name])
-            assert teacher is not None
+        def taught(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Tensor:
+            gold, teach = decode(name, encoded, known, target), teaching_of(self.model.tasks[name])
+            if name not in self.teachers or teach is None:
+                return gold
             own = encoded if known is None else encoded.select(known)
-            scores = [self.scores[name][row] for row in (rows if known is None else [rows[place] for place in known])]
-            with computed_once(task, teacher.shared):
-                gold = decode(name, own, None, target)
-                losses = teacher.losses(task, own, target, scores, gold)
-            return [
-                Term(self.weight * term.mean + (1 - self.weight) * loss, term.items)
-                for term, loss in zip(gold, losses, strict=True)
-            ]
+            teacher = self.read(name, rows if known is None else [rows[place] for place in known])
+            return self.weight * gold + (1 - self.weight) * teach((self.model.tasks[name], own), teacher, target)
 
-        return taught_terms
+        return taught
+
+    def read(self, task: str, rows: Sequence[int]) -> Read:
+        """The decoder of a task's teacher, and training sentences as its encoder reads them."""
+        model = self.teachers[task]
+        pieces = model.encoder.tokenize_all([self.sentences[row].words for row in rows])
+        [(encoded, _)] = model.encodings(model.encoder.collate(pieces).to(model.device), [task])
+        return model.tasks[task], encoded

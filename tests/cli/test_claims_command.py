@@ -1,6 +1,5 @@
-"""mtlprune claims, maps and heads: what they print and write for run folders with gates."""
+"""mtlprune claims and analyze heads: what they print and write for run folders with gates."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,6 @@ import pytest
 from gated_runs import scattered, write_run, write_selection
 
 from mtlprune import read_results
-from mtlprune.figures.grid import Grid
-from mtlprune.reports.heads import read_heads, section
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Result, head_rows, write_result
 
@@ -31,14 +28,15 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path):
-    out, words = tmp_path / "new" / "results", ("claims", *runs, "--permutations", 300, "--seed", 5)
+    out, words = tmp_path / "new" / "results", ("claims", *runs, "--permutations", 300)
     answer = mtlprune(*words, "--out", out).done()
     figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
     shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
-    assert shown == {"claims.json", "claims.md", "claims.tex", *figures}
-    assert (out / "claims.md").read_text() == answer.out == mtlprune(*words).out
+    assert shown == {"claims.json", "claims.md", "claims.tex", "maps", *figures}
+    text = (out / "claims.md").read_text()
+    assert text == mtlprune(*words).out and answer.out.startswith(text)
     result = read_results(out)["claims"]
-    assert (result.about["settings"]["permutations"], result.about["settings"]["seed"]) == (300, 5)
+    assert result.about["settings"]["permutations"] == 300
     assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]
     assert result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05
     assert "they share more than depth" in answer.out and (result.frames["groups"]["group"] == "stem").sum() >= 8
@@ -66,11 +64,10 @@ def gates(folder: Path, line: int = 1) -> list[list[float]]:
 def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers(mtlprune, make, tmp_path):
     runs = [make("pos", seed) for seed in (3, 1)] + [make("dep", 1), make("pos+ner+dep", 1)]
     out = tmp_path / "deep" / "maps"
-    answer = mtlprune("maps", *runs, "--out", out, "--training", "--scale", 1).done()
+    answer = mtlprune("claims", *runs, "--permutations", 9, "--out", out.parent).done()
     stems = {"run-POS-seed1", "run-POS-seed3", "run-DEP-seed1", "run-MTL-3-seed1", "colourblind-POS"}
     stems |= {"grey-POS", "grey-DEP", "grey-MTL-3", "grey-all-tasks"}
     stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
-    stems |= {f"training-{stem.removeprefix('run-')}" for stem in stems if stem.startswith("run-")}
     written = {path.name for path in out.iterdir()}
     assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | {"maps.json"}
     assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems)} pictures" in answer.out
@@ -84,15 +81,18 @@ def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers
     assert np.allclose(entries["grey-POS"]["numbers"]["mean"], mean)
     assert np.allclose(entries["grey-all-tasks"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
     assert np.allclose(entries["difference-POS-DEP"]["numbers"]["difference"], mean - gates(runs[2]))
-    during = entries["training-DEP-seed1"]["numbers"]
-    assert [name.partition("\n")[0] for name in during] == ["1: step 10", "2: step 20", "3: step 30"]
-    assert list(during.values()) == [gates(runs[2], line) for line in range(3)]
+    mtlprune(
+        "claims", *runs[:2], "--permutations", 9, "--out", out.parent, "--format", "svg", "--palette", "rgb"
+    ).done()
+    fewer = {"run-POS-seed1.svg", "run-POS-seed3.svg", "rgb-POS.svg", "grey-POS.svg", "maps.json"}
+    assert {path.name for path in out.iterdir()} == fewer  # nothing stays that was drawn of other runs
+    assert not list(out.parent.glob("*.png"))
 
 
 def test_a_gate_set_a_task_has_maps_of_its_own(mtlprune, make, tmp_path):
     runs = [make("pos+ner+dep", 1, own=True), make("pos", 1)]
-    mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg").done()
-    names = {path.stem for path in (tmp_path / "m").glob("*.svg")}
+    mtlprune("claims", *runs, "--permutations", 9, "--out", tmp_path, "--format", "svg").done()
+    names = {path.stem for path in (tmp_path / "maps").glob("*.svg")}
     assert {"run-MTL-3_POS-seed1", "difference-POS-MTL-3_POS", "difference-MTL-3_POS-MTL-3_NER"} <= names
     assert "difference-POS-MTL-3_NER" not in names
 
@@ -101,8 +101,8 @@ def test_frequencies_over_halves_have_a_map_and_a_place_on_the_page(mtlprune, ma
     runs = [make("pos", 1), make("pos", 2)]
     shares = [[0.0, 0.1, 0.9, 1.0]] * 3
     write_selection(RunFolder(runs[1]), shares)
-    assert mtlprune("maps", *runs, "--out", tmp_path / "m", "--format", "svg").code == 0
-    entries = {entry["files"][0]: entry for entry in json.loads((tmp_path / "m" / "maps.json").read_text())["maps"]}
+    mtlprune("claims", *runs, "--permutations", 9, "--out", tmp_path, "--format", "svg").done()
+    entries = {entry["files"][0]: entry for entry in json.loads((tmp_path / "maps" / "maps.json").read_text())["maps"]}
     assert entries["frequency-POS-seed2.svg"]["numbers"] == {"frequency": shares}
     assert "frequency-POS-seed1.svg" not in entries
 
@@ -122,14 +122,11 @@ def analyses(tmp_path: Path) -> Path:
 
 
 def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
-    mtlprune("heads", "--analyses", analyses, "--out", tmp_path / "out").done()
-    with (tmp_path / "out" / "heads.csv").open() as handle:
-        rows = {(row["layer"], row["head"]): row for row in csv.DictReader(handle)}
-    assert len(rows) == 6
-    assert all(float(row["λ"]) == 10 * int(layer) + int(head) for (layer, head), row in rows.items())
-    assert (rows["1", "2"]["UAS"], rows["2", "1"]["UAS"], rows["2", "3"]["UAS"]) == ("2", "6", "")
-    assert any("claims (RUNS)" in note for note in read_heads(tmp_path / "out")["notes"])
-    blocks = section(tmp_path / "out").blocks
-    assert any(isinstance(block, Grid) and len(block.rows) == 6 for block in blocks)
-    other = ("--of", "POS", "--out", tmp_path / "none")
-    mtlprune("heads", "--analyses", analyses, *other).refuses("expected --of pretrained")
+    mtlprune("analyze", "heads", analyses, "--out", tmp_path / "out").done()
+    result = read_results(tmp_path / "out")["heads"]
+    heads = result.wide("heads").set_index(["layer", "head"])
+    assert len(heads) == 6 and all(value == 10 * layer + head for (layer, head), value in heads["λ"].items())
+    assert (heads.loc[(1, 2), "UAS"], heads.loc[(2, 1), "UAS"]) == (2, 6) and np.isnan(heads.loc[(2, 3), "UAS"])
+    assert any("claims" in note for note in result.about["notes"])
+    other = ("of=POS", "--out", tmp_path / "none")
+    mtlprune("analyze", "heads", analyses, *other).refuses("expected of=pretrained")

@@ -1,7 +1,7 @@
-"""Reading what `mtlprune probe` wrote, one folder or several; labels by task.
+"""Results of probes, from one folder or several; labels by task.
 
-    found = read_probes(["results/probes"])
-    panel = panels(found, "sound")[0]
+    result = read_probes(["results/probes"])
+    panel = panels(result, "sound")[0]
     panel.mean("STL", "NN"), panel.mean("STL", "NN", "gain")
 
 Accuracies are in percent; layers and heads are counted from 1.
@@ -39,7 +39,7 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
     """
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
-        raise RunError("no folder with probe results is named; `mtlprune probe` makes one")
+        raise RunError("no folder with probe results is named; `mtlprune analyze probes` makes one")
     return together(paths, [read(path, "probes") for path in paths])
 
 
@@ -71,6 +71,8 @@ def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
     kinds = {task: kind for one in each for task, kind in one.about["kinds"].items()}
     exact, _ = labels_of(frames["accuracy"], each[0].about["few"], kinds)
     frames["labels"], notes = _shared(exact)
+    if "published" in frames:
+        frames["published"] = frames["published"].drop_duplicates(["task", "label"])
     if "differences" in frames:  # of the most seeds
         sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
         frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
@@ -167,7 +169,7 @@ class ProbePanel:
 
     def mean(self, title: str, label: str, what: str = "test") -> float:
         """Over seeds; NaN where no seed has the label."""
-        return statistics.mean(found) if (found := self.values(title, label, what)) else math.nan
+        return statistics.mean(values) if (values := self.values(title, label, what)) else math.nan
 
     def gap(self, title: str, label: str) -> float:
         """Mean accuracy minus that of STL."""
@@ -184,15 +186,15 @@ def modes(result: Result) -> list[str]:
     return [mode for mode in MODES if (result.frames["labels"]["mode"] == mode).any()]
 
 
-def panels(result: Result, mode: str, others: bool = False) -> list[ProbePanel]:
-    """A panel a task. ``others``: also encoders trained for other tasks only."""
+def panels(result: Result, mode: str) -> list[ProbePanel]:
+    """A panel a task, without encoders that were trained for other tasks only."""
     labels = result.frames["labels"]
     tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
     shown = []
     for task in in_order(labels.loc[labels["mode"] == mode, "task"].unique()):
         here = labels[(labels["mode"] == mode) & (labels["task"] == task)].sort_values("seed", kind="stable")
         kinds = {encoder: kind(encoder, task, tasks) for encoder in here["encoder"].unique()}
-        wanted = sorted(place for place in {_place(*one) for one in kinds.values()} if others or place[0] < _OTHERS)
+        wanted = sorted(place for place in {_place(*one) for one in kinds.values()} if place[0] < _OTHERS)
         titles = tuple(title for _, _, title in wanted)
         rows = here.assign(title=here["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()}))
         if titles:

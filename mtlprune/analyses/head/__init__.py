@@ -1,0 +1,32 @@
+"""One head: what it knows best, which tasks claim it, and its attention in example sentences."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.io.block import Block
+
+
+class HeadOptions(Block):
+    """Which head, and what is known of it."""
+
+    layer: int = Field(ge=1, description="From 1.")
+    head: int = Field(ge=1, description="From 1, in the encoder's original numbering.")
+    probes: Path | None = Field(default=None, description="Folder that mtlprune analyze probes wrote.")
+    gates_of: str | None = Field(default=None, description="Task whose gates or clones are taken, of a run of several.")
+    text: str | None = Field(default=None, description="A sentence of your own.")
+
+
+ANALYSIS = Analysis(
+    name="head",
+    title="One head",
+    key="head",
+    question="One head, and its attention in sentences.",
+    help="""Show one head: what it knows best, which tasks claim it, and its attention in example sentences.
+
+    Sentences are of the run's corpus, or of --corpus (--sentences N: four, if not given). Where the head is among the
+    five best of a relation or role (probes=DIR), they are those with most of it, else the first short ones.""",
+    needs=frozenset({"sentences", "claims"}),
+    options=HeadOptions,
+)

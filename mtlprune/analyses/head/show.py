@@ -1,0 +1,76 @@
+"""Views of one head: sentences and tables of a Result."""
+
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.figures.grid import Grid, number
+from mtlprune.runs.results import Result
+
+SHOWN = 10
+"""Labels that are named."""
+
+
+def about(result: Result) -> str:
+    """Which head it is."""
+    [one] = result.about["encoders"]
+    label = "" if one["encoder"] == "pretrained" else f" ({one['encoder']}, seed {one['seed']})"
+    return f"Layer {result.about['layer']}, head {result.about['head']} of {one['run']}{label}."
+
+
+def findings(result: Result) -> list[str]:
+    """Which tasks claim the head."""
+    rows = result.frames.get("claimed", pd.DataFrame(columns=["encoder", "open"]))
+    users = [
+        f"{row.encoder} ({row.open} of {row.seeds} seeds, mean gate {row.mean:.2f})"
+        for row in rows[rows["open"] > 0].itertuples()
+    ]
+    return [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []
+
+
+def _known(result: Result) -> Grid | None:
+    if "known" not in result.frames:
+        return None
+    rows = result.frames["known"][:SHOWN]
+    marks = [
+        ", ".join(
+            words
+            for words, holds in (
+                ("chosen for it", row["best"]),
+                ("few items", row["few"]),
+                ("attention resting at [CLS]", row["apart"]),  # root is no arc
+            )
+            if holds
+        )
+        for row in rows.to_dict("records")
+    ]
+    columns: dict[str, Any] = {"task": ("task", str.upper), "label": "label", "accuracy": ("test", 1)}
+    columns |= {"gain": ("gain", "{:+.1f}".format), "rank": "rank", "heads": "there", "items": "items", "": "marks"}
+    return Grid.of(
+        "What it knows best",
+        rows.assign(marks=marks),
+        columns,
+        "Accuracy on test in percent; gain over the best control, in points; rank among the heads that are there.",
+        texts=2,
+    )
+
+
+def _attention(result: Result) -> list[Grid]:
+    rows = result.frames.get("attention", pd.DataFrame(columns=["sentence", "sought"]))
+    caption = "The word that each word attends to most; special: what goes to the special tokens."
+    caption += " * a pair that the label connects." * bool(rows["sought"].any())
+    columns: dict[str, Any] = {"word": "word", "attends to": "target", "": "mark", "weight": ("weight", number)}
+    return [
+        Grid.of(
+            f"Attention: {name}",
+            here.assign(mark=here["sought"].map({True: "*", False: ""})),
+            {**columns, "special": ("special", number)},
+            caption if name == rows["sentence"].iloc[-1] else "",
+            texts=3,
+        )
+        for name, here in rows.groupby("sentence", sort=False)
+    ]
+
+
+TABLES = (_known, _attention)
+FIGURES: dict[str, Any] = {}

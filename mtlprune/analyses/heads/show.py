@@ -1,0 +1,72 @@
+"""Views of the table of heads: sentences and tables of a Result."""
+
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.figures.grid import Grid
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+SHOWN = 40
+"""Correlations listed at most; all are in the frame."""
+
+
+def about(result: Result) -> str:
+    """Whose heads they are."""
+    of = result.about["settings"]["of"]
+    return f"One row per head; claims and gradients are of the runs, probes and other analyses of {of}."
+
+
+def findings(result: Result) -> list[str]:
+    """A sentence on what the correlations come to."""
+    across = _pairs(result, one_source=False)
+    if not len(across):
+        return ["There are no two sources with numbers that vary within layers, so nothing is compared between them."]
+    return [
+        f"Of {len(across)} pairs of columns from different sources, {(across['q'] < LEVEL).sum()} go together within "
+        f"layers at q < {LEVEL:g} (Spearman, {result.about['settings']['permutations']} permutations of heads within "
+        "layers, Benjamini and Hochberg)."
+    ]
+
+
+def _pairs(result: Result, one_source: bool) -> pd.DataFrame:
+    every = result.frames.get("correlations", pd.DataFrame(columns=["one_source", "p", "q"]))
+    return every[(every["one_source"] == one_source) & every["p"].notna()]
+
+
+def _correlations(result: Result, one_source: bool) -> Grid:
+    """Correlations below LEVEL after correction; the ten closest where there is none."""
+    every = _pairs(result, one_source)
+    clear = every[every["q"] < LEVEL]
+    shown = (clear if len(clear) else every[:10])[:SHOWN]
+    what = "one source (they may go together by construction)" if one_source else "different sources"
+    many = f"{len(clear)} of {len(every)} pairs have" if len(clear) else f"None of {len(every)} has"
+    columns: dict[str, Any] = {"column": "first", "and": "second", "heads": ("heads", 0)}
+    columns |= {"ρ": ("rho", "{:+.2f}".format), "p": ("p", 4), "q": ("q", 4)}
+    caption = f"Spearman's ρ within layers. {many} q < {LEVEL:g}; {len(shown)} shown."
+    return Grid.of(f"Columns of {what}", shown, columns, caption, texts=2)
+
+
+def _meanings(result: Result) -> Grid:
+    known = result.frames["columns"].query("meaning != ''")
+    about_columns = {"column": "term", "source": "source", "what it is": "meaning"}
+    return Grid.of("Columns", known, about_columns, "The reduction that makes each of them.", texts=3)
+
+
+def _heads(result: Result) -> Grid:
+    """One row a head: numbers first, then words."""
+    place, names = ["layer", "head"], list(result.frames["columns"]["term"])
+    table = result.frames["heads"].pivot(index=place, columns="measure", values="value")
+    if "words" in result.frames:
+        table = table.join(result.frames["words"].pivot(index=place, columns="term", values="words").replace("", "–"))
+    numbers = [name for name in names if name in set(result.frames["heads"]["measure"])]
+    words = [name for name in names if name not in numbers]
+    columns: dict[str, Any] = {"layer": ("layer", 0), "head": ("head", 0)}
+    columns |= {name: (name, "{:.3g}".format) for name in numbers} | {name: name for name in words}
+    grid = Grid.of("All heads", table.reset_index(), columns, "Layers and heads are counted from 1.", texts=0)
+    return Grid(grid.header, grid.rows, 0, grid.title, grid.caption, texts_last=len(words))
+
+
+TABLES = (lambda result: _correlations(result, False), lambda result: _correlations(result, True), _meanings, _heads)
+FIGURES: dict[str, Any] = {}

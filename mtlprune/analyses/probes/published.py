@@ -1,0 +1,44 @@
+"""Published numbers that stand beside ours: a table such as experiments/he-choi-2021/probes.csv, with its remarks."""
+
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from mtlprune.io.files import RunError
+
+KEYS = ("encoder", "task", "label")
+
+
+def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
+    """Name of the encoder and remarks (the lines that begin with #); rows by task and label, cells as they are written.
+
+    Args:
+        against: FILE, or FILE:ENCODER of a file of several encoders (else its first one).
+
+    Raises:
+        RunError: no such table, or encoder.
+    """
+    path, encoder = Path(against), ""
+    if not path.is_file():
+        name, _, encoder = against.rpartition(":")
+        path = Path(name)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        remarks = [line.lstrip("# ") for line in lines if line.startswith("# ")]
+        table = pd.read_csv(io.StringIO("\n".join(lines[len(remarks) :])), dtype=str, keep_default_na=False)
+    except (OSError, ValueError):
+        raise RunError(
+            "against: expected a table of published numbers such as experiments/he-choi-2021/probes.csv, or "
+            f"FILE:ENCODER, found {against!r}"
+        ) from None
+    if not {*table} >= {*KEYS}:
+        raise RunError(
+            f"{path}: expected a CSV table with the columns {', '.join(KEYS)}, found {', '.join(table)[:80]}"
+        )
+    names = list(table["encoder"].unique())
+    chosen = next((name for name in names if name.lower() == (encoder or names[0]).lower()), None)
+    if chosen is None:
+        raise RunError(f"{path}: expected one of {', '.join(names)}, found {encoder!r}")
+    rows = table[table["encoder"] == chosen].drop(columns="encoder")
+    return {"encoder": chosen, "remarks": " ".join(remarks)}, rows

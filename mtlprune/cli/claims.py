@@ -1,0 +1,103 @@
+"""mtlprune claims: which heads tasks claim, whether they are the same, and whether other seeds would claim them; in
+words, tables, figures and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mtlprune.cli.console import (
+    ADVANCED,
+    Resamples,
+    Runs,
+    Width,
+    chosen_formats,
+    named_runs,
+    paper_style,
+    say,
+    seen_from_here,
+)
+from mtlprune.io.files import make_room, one_writer, read_json, remove, write_bytes, write_json
+
+if TYPE_CHECKING:
+    from mtlprune.figures.charts import Style
+    from mtlprune.runs.claims import Claim
+
+Palette = Literal["colourblind", "rgb"]
+MAPS, LISTED = "maps", "maps.json"
+"""Folder of the maps in --out, and the list of them in it."""
+
+
+def claims(
+    runs: Runs,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write tables, figures and a map of each claim.")
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--format", help="Of figures: png, svg, pdf, with commas between.", rich_help_panel=ADVANCED)
+    ] = "png,svg",
+    palette: Annotated[
+        Palette, typer.Option(help="Of the maps of seeds; rgb: as in He and Choi (2021).", rich_help_panel=ADVANCED)
+    ] = "colourblind",
+    width: Width = None,
+    permutations: Resamples = 10_000,
+) -> None:
+    """Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.
+
+    Of runs that were trained with pruning. Maps show each run, seeds by colour, means, all tasks and differences.
+    """
+    from mtlprune.analyses.analysis import Request, find
+    from mtlprune.figures.charts import FORMATS
+    from mtlprune.reports.analyses import markdown, write_shown
+    from mtlprune.runs.claims import load_claims
+    from mtlprune.runs.results import write_result
+
+    asked = chosen_formats(formats, FORMATS)
+    style = paper_style(width)
+    if out is not None:
+        make_room(out)
+    analysis = find("claims")
+    paths = [folder.path for folder in named_runs(seen_from_here(runs), "gates.jsonl")]
+    options = analysis.options(permutations=permutations)  # type: ignore[call-arg]
+    result = analysis.measure(Request(list(map(str, paths)), Path(), options))
+    notes = []
+    if out is not None:
+        write_result(out, result)
+        write_shown(analysis, result, out, [*asked, "tex"], style)
+        notes = _draw(load_claims(paths), out / MAPS, palette, asked, style)
+    say(markdown(analysis, result), nl=False)
+    for note in notes:
+        say(note)
+
+
+def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequence[str], style: Style) -> list[str]:
+    """Write all maps and a list of them, in the place of those that an earlier list names; returns notes."""
+    from mtlprune.figures.charts import render
+    from mtlprune.figures.maps import claim_maps, left_out
+    from mtlprune.runs.claims import group
+    from mtlprune.runs.claims import notes as remarks_on
+
+    run_groups = group(claims)
+    remarks = [*remarks_on(run_groups), *left_out(run_groups)]
+    drawn = claim_maps(run_groups, palette)
+    entries = [{"files": [f"{one.name}.{kind}" for kind in formats], **one.entry()} for one in drawn]
+    layers, heads = claims[0].gates.shape
+    head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": remarks}
+    with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
+        if (out / LISTED).is_file():
+            earlier = [name for entry in read_json(out / LISTED)["maps"] for name in entry["files"]]
+            remove(out / LISTED, *(out / Path(name).name for name in earlier))
+        for one in drawn:
+            spec = one.spec()
+            for kind in formats:
+                write_bytes(out / f"{one.name}.{kind}", render(spec, kind, style))
+        write_json(out / LISTED, head | {"maps": entries})  # last, so that it never names what is not there
+    captions = dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption"))
+    return [
+        f"{len(drawn) * len(formats)} pictures of {len(drawn)} maps in {out}; {LISTED} there lists them",
+        *(f"maps of seeds: {caption}" for caption in captions),
+        *(f"note: {note}" for note in remarks),
+    ]

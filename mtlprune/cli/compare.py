@@ -1,0 +1,285 @@
+"""mtlprune compare: single-task against multi-task training on any corpus, the heads that tasks claim, and one page."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+
+from mtlprune.cli.console import Overrides, console
+from mtlprune.corpora.store import read_info
+from mtlprune.io.files import RunError, remove, write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlprune.sweeps.cells import Sweep
+    from mtlprune.sweeps.compare import Effort
+
+MOST_JOBS, LEAST_MEMORY = 4, 2e9
+"""Runs at once on a CPU, since more by a thread each make small batches hardly faster; bytes that each may take."""
+FILE, RUNS, PAGE, TABLE = "sweep.yaml", "runs", "report.html", "table.md"
+ANALYSES, PROBES = "analyses", "probes"
+"""Names in the folder of a comparison."""
+
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; by cores, memory and GPUs, if not given.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
+KeepWeights = Annotated[bool, typer.Option("--keep-weights", help="Keep the weights of finished runs.")]
+
+
+def compare(
+    corpus: Annotated[Path, typer.Argument(help="A corpus with train, dev and test.")],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For runs, table and page.")] = Path("compare"),
+    tasks: Annotated[str | None, typer.Option(metavar="TASK,...", help="Two or more; else all layers.")] = None,
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="All runs are repeated with each.")] = "1,2,3",
+    pairs: Annotated[bool, typer.Option("--pairs", help="Also every two tasks together.")] = False,
+    jobs: Jobs = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    keep_weights: KeepWeights = False,
+) -> None:
+    """Does it hurt to train these tasks together, and because they share heads?
+
+    Every task alone and all together, scored on test; heads that halves of the data agree on in each finished run; what
+    closing them costs every task; what heads know before and after. OUT/report.html shows it all. The same command
+    again continues where it stopped.
+    """
+    from mtlprune.sweeps.compare import EFFORT, parse_seeds
+
+    wanted = Wanted(corpus, out, tasks, parse_seeds(seeds), overrides or [], pairs, EFFORT)
+    run(wanted, console(), jobs, dry_run, keep_weights, slurm)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A comparison as a user asks for it."""
+
+    corpus: Path
+    out: Path
+    tasks: str | None
+    seeds: Sequence[int]
+    overrides: Sequence[str]
+    pairs: bool
+    effort: Effort
+    title: str = ""
+
+
+def run(
+    wanted: Wanted,
+    terminal: Console,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    keep_weights: bool = False,
+    slurm: Sequence[str] | None = None,
+) -> None:
+    """Do what is missing of a comparison, and show it."""
+    from mtlprune.sweeps.compare import choose_tasks, settings_of
+
+    began = time.monotonic()
+    info = read_info(wanted.corpus)
+    tasks = choose_tasks(wanted.corpus, info, wanted.tasks)
+    settings = settings_of(wanted.corpus, info, tasks, wanted.overrides)
+    seeds = f"seed{'s' if len(wanted.seeds) > 1 else ''} {', '.join(map(str, wanted.seeds))}"
+    terminal.print(f"comparing {', '.join(tasks)} of {wanted.corpus}, {seeds} ...")
+
+    from mtlprune.cli.sweep import INTERRUPTED, run_cells, submit_cells
+    from mtlprune.sweeps.cells import resolve
+    from mtlprune.sweeps.compare import sweep_tree
+    from mtlprune.sweeps.specification import parse_specification
+
+    tree = sweep_tree(settings, tasks, wanted.seeds, wanted.pairs, _heads(wanted), wanted.effort)
+    whole = resolve(parse_specification(wanted.out / FILE, tree), wanted.out / RUNS)
+    jobs = jobs or _jobs(whole)
+    finished = _check_place(wanted.out, whole)
+    if dry_run:
+        _show_plan(whole, jobs, keep_weights, terminal)
+        return
+    if not finished:  # what was made of fewer runs is not to be taken for new
+        remove(wanted.out / PAGE, wanted.out / TABLE)
+        for folder in (ANALYSES, PROBES):
+            shutil.rmtree(wanted.out / folder, ignore_errors=True)
+    whole.write_index()  # first: by it a stopped comparison is known
+    write_text(wanted.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    if slurm is not None:
+        submit_cells(whole, whole.cells, slurm, jobs, terminal)
+        terminal.print("when these are done, the same command without --slurm makes the page")
+        return
+    run_cells(whole.cells, jobs, terminal)
+    try:
+        notes = _measure(whole, wanted, jobs, terminal)
+        text = _show(whole, wanted, tasks, notes)
+    except KeyboardInterrupt:
+        terminal.print("stopped; the same command continues")
+        raise typer.Exit(INTERRUPTED) from None
+    for cell in () if keep_weights else whole.cells.values():
+        cell.place.run.drop_weights()
+    terminal.print(f"\n{text}\n{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
+    terminal.print(f"everything on one page: {(wanted.out / PAGE).resolve().as_uri()}")
+
+
+# -- before training ---------------------------------------------------------------------------------------------------
+
+
+def _heads(wanted: Wanted) -> int:
+    """The number of the encoder's heads. Raises EncoderError, ConfigError: settings that cannot be used."""
+    from mtlprune.config.config import load_config
+    from mtlprune.encoder.model import Encoder
+
+    encoder = load_config(wanted.effort.base, wanted.overrides).encoder
+    places = Encoder.load(encoder.name, revision=encoder.revision, random=True).places
+    return places.layers * places.heads
+
+
+def _jobs(whole: Sweep) -> int:
+    """As many runs at once as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
+    from mtlprune.sweeps.pool import cores, visible_gpus
+    from mtlprune.sweeps.times import rough_memory
+    from mtlprune.training.hardware import decide
+
+    config = next(iter(whole.cells.values())).config
+    if decide(config).train.device != "cpu":
+        return max(1, len(visible_gpus()))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(cores(), MOST_JOBS, int(memory / max(LEAST_MEMORY, rough_memory(config)))))
+
+
+def _check_place(out: Path, whole: Sweep) -> bool:
+    """True where all runs are done. Raises RunError: ``out`` holds something else, or what cannot be gone on with."""
+    from mtlprune.sweeps.folder import INDEX, read_index
+    from mtlprune.sweeps.pool import states
+
+    foreign = sorted(path.name for path in out.iterdir() if path.name != "corpus") if out.is_dir() else []
+    if foreign and not (whole.root / INDEX).is_file():
+        raise RunError(f"{out} holds {foreign[0]}, and no comparison; name another --out")
+    before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if foreign else set()
+    if before - {cell.digest for cell in whole.cells.values()}:
+        raise RunError(f"{out} holds a comparison of other tasks, seeds, settings or data; name another --out")
+    left = [name for name, standing in states(whole.cells.values()).items() if standing.kind != "done"]
+    places = [cell.place for cell in whole.cells.values()]
+    if left and any(place.run.is_finished() and not place.run.keeps_weights() for place in places):
+        raise RunError(
+            f"{out} lacks {', '.join(left[:3])}, and its other runs are kept without their weights (as without "
+            "--keep-weights); name another --out"
+        )
+    return not left
+
+
+def _show_plan(whole: Sweep, jobs: int, keep_weights: bool, terminal: Console) -> None:
+    """Runs with their times, and how much of the disk they will take."""
+    from mtlprune.cli.sweep import list_cells
+    from mtlprune.sweeps.times import shape_of
+
+    list_cells([(whole, whole.cells)], jobs, terminal)
+    config = next(iter(whole.cells.values())).config
+    weights = 4 * shape_of(config.encoder.name).weights * len(whole.cells) / 1e6
+    kept = 3 * len(whole.cells)
+    most = f"about {weights + kept:,.0f} MB"
+    terminal.print(f"disk: {most}" if keep_weights else f"disk: {most} meanwhile, about {kept} MB in the end")
+
+
+# -- after training ----------------------------------------------------------------------------------------------------
+
+
+def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list[str]:
+    """Make the Results that are missing, side by side; returns notes on what could not be asked."""
+    from mtlprune.sweeps.pool import cores
+    from mtlprune.training.hardware import decide
+
+    notes: list[str] = []
+    train = decide(next(iter(whole.cells.values())).config).train
+    threads = train.threads if train.threads == 1 else max(1, cores() // min(jobs, 2))
+    left = {
+        name: (folder, threads, {"corpus": wanted.corpus, "device": train.device, **request})
+        for name, (folder, request) in _requests(whole, wanted, notes)
+        if not (folder / f"{name}.json").is_file()
+    }
+    if len(left) < 2 or jobs < 2:
+        for name, one in left.items():
+            terminal.print(_measure_one(name, *one))
+        return notes
+    context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for us
+    with ProcessPoolExecutor(min(jobs, len(left)), context, signal.signal, ignored) as pool:
+        try:
+            for future in as_completed([pool.submit(_measure_one, name, *one) for name, one in left.items()]):
+                terminal.print(future.result())
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+    return notes
+
+
+def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[str, tuple[Path, dict[str, Any]]]]:
+    """Analysis → folder of its Result, and its Request in parts; those that take longest first."""
+    from mtlprune.analyses.claims import ClaimsOptions
+    from mtlprune.analyses.cross import CrossOptions
+    from mtlprune.analyses.probes import ProbeOptions
+    from mtlprune.runs.claims import group, load_claims
+    from mtlprune.sweeps.compare import HEADS
+
+    config, effort = next(iter(whole.cells.values())).config, wanted.effort
+    runs = {name: str(cell.place.run.path) for name, cell in whole.cells.items()}
+    alone = [run for name, run in runs.items() if name.startswith("stl-")]
+    joint = [run for name, run in runs.items() if name.startswith("mtl-")]
+    selected = [run for name, run in runs.items() if name.startswith(HEADS)]
+    groups = group(load_claims(selected))
+    told_apart = [one for one in groups if one.claimed.any() and not one.claimed.all()]
+    if lacking := [one.label for one in groups if one not in told_apart]:
+        notes.append(f"No head is claimed for {', '.join(lacking)}, so closing them was not tried.")
+    closed = [Path(claim.run) for one in told_apart if not one.joint for claim in one.claims]
+    if closed:
+        sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
+        yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": CrossOptions(draws=effort.draws), **sample})
+    names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *(alone if effort.probe_alone else [])]
+    probed = ProbeOptions(train_sentences=effort.probes, random_encoder=False)
+    yield "probes", (wanted.out / PROBES, {"names": names, "options": probed})
+    yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
+
+
+def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any]) -> str:
+    """Make one Result; returns a line that says so."""
+    import torch
+
+    from mtlprune.analyses.analysis import Request, find
+    from mtlprune.runs.results import write_result
+
+    began = time.monotonic()
+    torch.set_num_threads(threads)
+    write_result(folder, find(name).measure(Request(**request)))
+    return f"{find(name).title}: {len(request['names'])} encoders, {time.monotonic() - began:.0f} s"
+
+
+def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[str]) -> str:
+    """Write table and page, where they are not there; returns the table."""
+    from mtlprune.cli.show import gold_of, majority_scores
+    from mtlprune.reports.page import Choices, Sources, report
+    from mtlprune.reports.scores.comparisons import compare as compare_runs
+    from mtlprune.reports.scores.comparisons import with_tests
+    from mtlprune.reports.scores.tables import markdown
+    from mtlprune.sweeps.compare import HEADS
+
+    table, page = wanted.out / TABLE, wanted.out / PAGE
+    if not (table.is_file() and page.is_file()):
+        runs = {name: cell.place.run for name, cell in whole.cells.items()}
+        trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
+        known = majority_scores(wanted.corpus, trained[0], "test")
+        baselines = {"majority": {task: known[task] for task in tasks}}
+        write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
+        made = {"probes": [wanted.out / PROBES], "analyses": [wanted.out / ANALYSES]}
+        sources = Sources(list(runs.values()), baselines=baselines, notes=notes, **made)
+        write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
+    return table.read_text(encoding="utf-8")

@@ -1,0 +1,94 @@
+"""mtlprune evaluate: score trained runs on a split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtlprune.cli.check import check_run
+from mtlprune.cli.console import (
+    ADVANCED,
+    Device,
+    Runs,
+    console,
+    named_runs,
+    new_table,
+    next_command,
+    warn_unfinished,
+)
+from mtlprune.io.files import make_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mtlprune.runs.folder import RunFolder
+
+
+def evaluate(
+    runs: Runs,
+    split: Annotated[str, typer.Option(help="Such as dev or test.")],
+    best: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="The weights best for this task alone.", rich_help_panel=ADVANCED),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="For LAYER.gold and LAYER.pred, for official scorers.", rich_help_panel=ADVANCED
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Another corpus than the run's own.", rich_help_panel=ADVANCED)
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Score the best weights of runs; scores, per-sentence counts and predictions stay in the run folders."""
+    folders = named_runs(runs)
+    for folder in folders:
+        check_run(folder.path, data)
+    terminal = console()
+    for folder in folders:
+        place = predictions if predictions is None or len(folders) == 1 else predictions / folder.path.name
+        _evaluate(folder, split, best, place, data, device, terminal)
+    if best is None and data is None:
+        next_command(terminal, "table", *runs, "--split", split)
+
+
+def _evaluate(
+    folder: RunFolder,
+    split: str,
+    best: str | None,
+    predictions: Path | None,
+    data: Path | None,
+    device: str | None,
+    terminal: Console,
+) -> None:
+    from mtlprune.corpora.export import write_scorer_files
+    from mtlprune.evaluation.scores import foreign_punctuation, name_of
+    from mtlprune.training.evaluation import evaluate_run
+
+    if predictions is not None:
+        make_folder(predictions)  # before the work, which would be lost if they had no place
+    warn_unfinished(folder, terminal)
+    result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
+    settings = folder.read_config()
+    for task in settings["tasks"]:
+        if task not in result.scores:
+            terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
+    table = new_table(f"{folder.path}: {name}", "task", "score", ">%")  # *the* score of each task first and in bold
+    for task, values in result.scores.items():
+        main = result.names[task]
+        table.add_row(task, name_of(task, main, settings.get("decoders", {})), f"{values[main]:.2f}", style="bold")
+        for other, value in values.items():
+            if other != main:
+                table.add_row("", other, f"{value:.2f}")
+        table.add_section()
+    terminal.print(table)
+    terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
+    for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):
+        terminal.print(line)
+    if predictions is not None:
+        for layer, number in write_scorer_files(gold, result.predictions, predictions).items():
+            terminal.print(f"{predictions}/{layer}.gold and {layer}.pred: {number} of {len(gold)} sentences")

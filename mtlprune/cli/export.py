@@ -1,0 +1,130 @@
+"""mtlprune export: a run's encoder for plain Hugging Face transformers; or, with --remove, a run without the heads that
+its gates closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtlprune.cli.check import check_run
+from mtlprune.cli.console import ADVANCED, Runs, console, named_runs, new_table, next_command, warn_unfinished
+from mtlprune.io.files import RunError, write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from mtlprune.training.evaluation import Evaluation
+    from mtlprune.training.pruning.head_removal import Pruned, RemovalRequest
+
+
+def export(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder; of several runs it holds one for each.")],
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Cut closed heads out instead, into a run of its own.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(metavar="K", min=0, help="With --remove, keep the K most open heads (all open ones).")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Whose gates or clones, where each task has its own.")
+    ] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", rich_help_panel=ADVANCED),
+    ] = None,
+) -> None:
+    """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
+
+    AutoModel.from_pretrained(DIR) gives the states that the run computes; this is checked before DIR is there. With
+    --remove DIR is a run without the closed heads, checked to compute the same and scored on dev; it works with
+    evaluate, predict, bench and table.
+    """
+    if keep is not None and not remove:
+        raise RunError("--keep is for --remove; give that too, or leave it out")
+    if remove and licence:
+        raise RunError("--licence is for a model card, which a run with --remove has not; leave it out")
+    folders, terminal = named_runs(runs), console()
+    for folder in folders:
+        place = out if len(folders) == 1 else out / folder.path.name
+        if remove:
+            _remove(folder.path, place, task, keep, terminal)
+        else:
+            _export(folder.path, place, task, licence, terminal)
+
+
+def _export(run: Path, out: Path, task: str | None, licence: str | None, terminal: Console) -> None:
+    from mtlprune.training import export as exporting
+    from mtlprune.training.export import model_card
+    from mtlprune.training.pruning.head_removal import appearing
+
+    asked = exporting.request(run, task, licence)
+    with appearing(out) as folder:
+        warn_unfinished(asked.run, terminal)
+        exported = exporting.export(asked, folder.path)
+        write_text(folder.path / "README.md", model_card(asked, exported))
+    terminal.print(exporting.account(exported))
+    terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
+    if licence is None:
+        terminal.print("note: the model card states no licence of the whole; --licence ID does")
+    terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")
+
+
+def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: Console) -> None:
+    """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own. Open
+    gates are folded into the weights."""
+    check_run(run)
+
+    from mtlprune.training.pruning import head_removal
+
+    asked = head_removal.request(run, task, keep)
+    with head_removal.appearing(out) as folder:
+        warn_unfinished(asked.source, terminal)
+        pruned = head_removal.prune(asked, folder, out)
+        for line in _account(asked, pruned):
+            terminal.print(line)
+        terminal.print(_layers_table(pruned))
+        terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus)))
+    terminal.print(f"written: {out}")
+    if "test" in asked.corpus.splits:
+        next_command(terminal, "evaluate", out, "--split", "test")
+
+
+def _account(asked: RemovalRequest, pruned: Pruned) -> Iterator[str]:
+    layers, heads = pruned.gates.shape
+    folded = int(((pruned.gates > 0) & (pruned.gates < 1)).sum())
+    yield f"heads: {pruned.heads.count} of {layers * heads} are kept; {folded} gates below 1 are in the weights now"
+    if asked.most_open is not None and pruned.heads.count < asked.most_open:
+        yield f"note: only {pruned.heads.count} heads are open; closed ones add nothing, so they go too"
+    if pruned.heads.layer_gates:
+        yield "note: layers share weights here: a head goes when all of them closed it, and gates stay in the model"
+    before, after = pruned.parameters["before"], pruned.parameters["after"]
+    for name, number in (("encoder", before["encoder"]), ("encoder and decoders", sum(before.values()))):
+        left = after["encoder"] if name == "encoder" else sum(after.values())
+        yield f"parameters of {name}: {number:,} before, {left:,} after ({1 - left / number:.1%} fewer)"
+    yield f"checked: word vectors of dev sentences differ from the masked model's by {pruned.difference:.1e} (relative)"
+
+
+def _layers_table(pruned: Pruned) -> Table:
+    table = new_table("Heads kept", ">layer", ">heads", "which (from 1)")
+    for layer, row in enumerate(pruned.heads.kept, 1):
+        table.add_row(str(layer), str(len(row)), " ".join(str(head + 1) for head in row) or "none")
+    return table
+
+
+def _scores_table(asked: RemovalRequest, scored: Evaluation) -> Table:
+    from mtlprune.evaluation.scores import name_of
+
+    split = asked.source.read_config()["data"]["dev"]
+    before = asked.source.read_scores(split) if split in asked.source.splits() else {}
+    table = new_table(f"{split}, before and after", "task", "score", ">before", ">after")
+    for task, value in scored.main().items():
+        name = scored.names[task]
+        old = before.get(task, {}).get(name)
+        shown = name_of(task, name, asked.source.read_config().get("decoders", {}))
+        table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
+    return table

@@ -1,0 +1,81 @@
+"""The format of files by how the first one begins, and what its columns hold where nobody says it."""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import BLANKS, cells_of, files_below, read_lines
+from mtlprune.io.files import parse_json_line
+
+ROWS = 300
+"""Lines that are looked at."""
+_NUMBER = re.compile(r"[0-9]+([-.][0-9]+)?")
+_STAR = re.compile(r"(\([^()*\s]+)+\*\)*")
+
+
+def guess_format(path: Path) -> str:
+    """One of conllu, columns, brackets, propbank, jsonl, hf (Hugging Face) and merge (a corpus that is built already).
+
+    Raises:
+        CorpusError: a file that cannot be read, or a folder without files.
+    """
+    if path.is_dir():
+        names = {file.name: file for file in sorted(files_below(path)) if not file.name.startswith(".")}
+        if (path / "corpus.json").is_file():
+            return "merge"
+        if {"dataset_dict.json", "state.json"} & names.keys() or not names:
+            return "hf"
+        return guess_format(next((file for file in names.values() if file.suffix == ".parquet"), min(names.values())))
+    if path.suffix in (".parquet", ".json"):
+        return "hf"
+    lines = _beginning(path)
+    first = lines[0] if lines else ""
+    if first.startswith("{"):
+        tree = parse_json_line(first, f"{path}, line 1", CorpusError)
+        return "jsonl" if {"id", "words"} <= tree.keys() and not any(key.endswith("_tags") for key in tree) else "hf"
+    if first.lstrip().startswith("(") and ")" in "".join(lines) and not any("*" in line for line in lines[:1]):
+        return "brackets"
+    if first.startswith("#begin document"):
+        return "propbank"
+    rows = _rows(lines)
+    if any(re.match(r"#\s*global\.columns", line) for line in lines):
+        return "conllu"
+    if rows and all(len(row) >= 10 and _NUMBER.fullmatch(row[0]) for row in rows[:10]) and "\t" in lines[-1]:
+        return "conllu"
+    return "propbank" if any(_STAR.fullmatch(cell) for row in rows for cell in row) else "columns"
+
+
+def guess_columns(path: Path) -> str:
+    """Columns such as word,pos,_,ner: the word comes first, or behind numbers; ner is the last one in which O stands,
+    pos the one behind the word if fewer cells differ than words do.
+
+    Raises:
+        CorpusError: there is neither.
+    """
+    rows = _rows(_beginning(path))
+    width = min(map(len, rows), default=0)
+    columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
+    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0])))
+    names = ["_"] * width
+    spans = [place for place in range(word + 1, width) if "O" in columns[place]]
+    if spans:
+        names[spans[-1]] = "ner"
+    if word + 1 < width and word + 1 not in spans and len({*columns[word + 1]}) < len({*columns[word]}):
+        names[word + 1] = "pos"
+    if not {"pos", "ner"} & {*names}:
+        raise CorpusError(f"{path}: what its columns hold is not known; say it, such as --columns word,pos,_,ner")
+    names[word] = "word"
+    return ",".join([*names, *["..."] * any(len(row) > width for row in rows)])
+
+
+def _beginning(path: Path) -> list[str]:
+    return list(islice((line.text for line in read_lines(path) if line.text.strip(BLANKS)), ROWS))
+
+
+def _rows(lines: Sequence[str]) -> list[list[str]]:
+    """Cells of lines but for comments, between tabs where most lines have one, else between blanks."""
+    rows = [line for line in lines if not line.startswith(("#", "-DOCSTART-"))]
+    tabs = 2 * sum("\t" in line for line in rows) > len(rows)
+    return [[cell.strip(" ") for cell in line.split("\t")] if tabs else cells_of(line) for line in rows]

@@ -1,0 +1,142 @@
+"""The sweep that compares single-task with multi-task training on any corpus. Knows nothing of torch.
+
+stl-TASK-SEED      each task alone
+mtl-N-SEED         all N tasks together; pair-A-B-SEED any two of them, where pairs are wanted
+heads-TASK-SEED    the heads that halves of the data agree on, chosen on the finished run of the task (or of all: mtl-N)
+no-encoder         all tasks from words alone, with the first seed
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlprune.config import ConfigError, apply_override, nearest
+from mtlprune.corpora import CorpusError
+from mtlprune.layers import LAYERS, kind_of
+
+SPLITS = ("train", "dev", "test")
+OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "train.seed", "encoder.context", "base")
+"""Settings in which the runs of a comparison differ."""
+LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
+"""Order in which runs begin, so that processes side by side end together."""
+NO_ENCODER, HEADS = "no-encoder", "heads-"
+PART = 6
+"""Each half of the data selects one of so many heads, of which at most a fifth are expected to be false
+(docs/selectors.md); 12 of MiniLM's 72, as in results/claims."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is looked at beside training.
+
+    Attributes:
+        base: the preset that all runs begin from.
+        selection: training sentences by which heads are selected.
+        cross, draws: sentences of dev on which every task is scored with every task's heads closed, and random closings
+            beside each.
+        probes: training sentences of probes.
+        probe_alone: whether heads of single-task runs are probed, too.
+    """
+
+    base: str
+    selection: int
+    cross: int
+    draws: int
+    probes: int
+    probe_alone: bool
+
+
+EFFORT = Effort("minilm-ewt5", selection=2000, cross=300, draws=2, probes=2000, probe_alone=True)
+QUICKSTART = Effort("quickstart", selection=400, cross=30, draws=1, probes=300, probe_alone=False)
+"""On corpora of users, and on a few generated sentences."""
+
+
+def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list[str]:
+    """The tasks asked for, or all layers that every split has, in the order of the layers.
+
+    Raises:
+        CorpusError: a split is missing, or a layer.
+        ConfigError: fewer than two tasks, or one twice.
+    """
+    for split in SPLITS:
+        if split not in info["splits"]:
+            raise CorpusError(
+                f"{path}: a comparison needs the splits {', '.join(SPLITS)}, found {', '.join(info['splits'])}; build "
+                "it with all three (`mtlprune data build --help`)"
+            )
+    layers = info.get("layers", LAYERS)
+    known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
+    tasks = known if asked is None else [name.strip() for name in asked.split(",")]
+    for name in tasks:
+        if name not in known:
+            where = "in each of its splits" if name in layers else f"at all{nearest(name, known)}"
+            raise CorpusError(f"{path} does not have the layer {name} {where}; it has {', '.join(known)}")
+    if len(set(tasks)) < max(2, len(tasks)):
+        what = ", ".join(tasks) or "none"
+        raise ConfigError(f"{path}: expected two different tasks or more to compare (--tasks), found {what}")
+    return [name for name in layers if name in tasks]
+
+
+def parse_seeds(given: str) -> list[int]:
+    """Different whole numbers with commas between. Raises ConfigError."""
+    seeds = given.split(",")
+    if not all(seed.strip().isdecimal() for seed in seeds) or len(set(map(int, seeds))) < len(seeds):
+        raise ConfigError(f"--seeds: expected different whole numbers such as 1,2,3, found {given!r}")
+    return list(map(int, seeds))
+
+
+def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
+    """Settings of all runs, over the base. Raises ConfigError: an override of what runs differ in."""
+    decoders = {kind_of(kind): name for name, kind in LAYERS.items()}
+    kinds = info.get("layers", LAYERS)
+    others = {name: {"type": decoders[kind_of(kinds[name])]} for name in tasks if name not in LAYERS}
+    tree: dict[str, Any] = {
+        "data": {"path": str(path)},
+        "tasks": list(tasks),
+        **({"decoders": others} if others else {}),
+    }
+    for override in overrides:
+        key = override.partition("=")[0]
+        if any(key == own or key.startswith(f"{own}.") for own in OWN):
+            raise ConfigError(f"{override}: the runs of a comparison differ in {key}; train a run of your own for that")
+        apply_override(tree, override)
+    return tree
+
+
+def sweep_tree(
+    settings: Mapping[str, Any], tasks: Sequence[str], seeds: Sequence[int], pairs: bool, heads: int, effort: Effort
+) -> dict[str, Any]:
+    """The content of the sweep's file.
+
+    Args:
+        settings: of all runs.
+        heads: of the encoder.
+    """
+    slow = sorted(tasks, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else -1)
+    runs = {f"mtl-{len(tasks)}": list(tasks)}
+    if pairs and len(tasks) > 2:
+        runs |= {f"pair-{first}-{second}": [first, second] for first, second in itertools.combinations(tasks, 2)}
+    runs |= {f"stl-{name}": [name] for name in slow}
+    frozen = {"freeze": ["encoder", "decoders"], "epochs": 1}
+    pruning = {"method": "stable", "keep": max(1, heads // PART), "importance_sentences": effort.selection}
+    axis: dict[str, Any] = {name: {"tasks": some} for name, some in runs.items()}
+    for name, some in runs.items():
+        if not name.startswith("pair-"):
+            of = f"@{name}-{{seed}}"
+            axis[HEADS + name.removeprefix("stl-")] = {
+                "tasks": some,
+                "train": {"start": of, **frozen},
+                "pruning": {**pruning, "importance_of": of},
+            }
+    return {
+        "name": "compare",
+        "base": effort.base,
+        "settings": dict(settings),
+        "grid": {"run": axis, "seed": list(seeds)},
+        "cells": {NO_ENCODER: {"encoder": {"context": False}, "train": {"seed": seeds[0]}}},
+        "evaluate": ["test"],
+    }
