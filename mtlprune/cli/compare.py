@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -280,6 +281,14 @@ def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[st
         baselines = {"majority": {task: known[task] for task in tasks}}
         write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
         made = {"probes": [wanted.out / PROBES], "analyses": [wanted.out / ANALYSES]}
-        sources = Sources(list(runs.values()), baselines=baselines, notes=notes, **made)
+        again = "" if wanted.title else _with_three_seeds(wanted, tasks)
+        sources = Sources(list(runs.values()), baselines=baselines, notes=notes, again=again, **made)
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
     return table.read_text(encoding="utf-8")
+
+
+def _with_three_seeds(wanted: Wanted, tasks: Sequence[str]) -> str:
+    """The command that adds seeds to this comparison until there are three, and makes its page anew."""
+    seeds = [*wanted.seeds, *range(max(wanted.seeds) + 1, max(wanted.seeds) + 3)][: max(3, len(wanted.seeds))]
+    named = ["--tasks", ",".join(tasks), "--seeds", ",".join(map(str, seeds)), *["--pairs"] * wanted.pairs]
+    return shlex.join(["mtlprune", "compare", str(wanted.corpus), *wanted.overrides, *named, "--out", str(wanted.out)])

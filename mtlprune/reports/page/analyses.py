@@ -116,7 +116,7 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
     if data and result.about["fingerprint"] not in data:
         corpus = result.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
-    content = {"subjects": [_data(*one) for one in subjects], "shape": size}
+    content: dict[str, Any] = {"subjects": [_data(*one) for one in subjects], "shape": size}
     holds["cells"] = np.array(content["subjects"][0]["cells"]).reshape(size).tolist()
     findings = probes.beyond_controls(shown)
     return Part("probes", "", holds, "know", caveats, findings, content, "heads-know")
