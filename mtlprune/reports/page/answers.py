@@ -122,7 +122,10 @@ def on_claims(result: Result | None, tied: bool = False) -> Verdict:
     chance = f"layer depth alone gives {number(numbers['layers_expected'], 1)}"
     chance += "" if math.isnan(p) else f" (p {probability(p)})"
     phi = phi_words(result)
-    seeds = f"Seeds of a task agree: {phi}." if phi else "With one seed, nothing is known of others."
+    labels = [one["encoder"] for one in result.about["encoders"]]
+    alone = len(set(labels)) == len(labels)
+    unknown = "With one seed, nothing is known of others." if alone else "How far seeds agree is not defined."
+    seeds = f"Seeds of a task agree: {phi}." if phi else unknown
     return Verdict(CLAIMS, answer, f"{'' if of in answer else f'{of} '}by {who}; {chance}. {seeds}", "claims")
 
 
