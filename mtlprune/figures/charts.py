@@ -276,7 +276,7 @@ def head_map(
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
     Args:
-        frame: ``name``, ``layer``, ``head`` and the values; with a column ``written`` these words stand in the cells.
+        frame: ``name``, ``layer``, ``head`` and the values.
         limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
@@ -292,8 +292,8 @@ def head_map(
     """
     known = frame[value].abs().dropna()
     most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
-    shown, closed, high = alt.datum[value], f"!isValid({alt.datum[value]})", int(frame["layer"].max())
-    kept = frame[[c for c in ("name", "layer", "head", value, "colour", "written", framed) if c in frame]]
+    closed, high = f"!isValid({alt.datum[value]})", int(frame["layer"].max())
+    kept = frame[[c for c in ("name", "layer", "head", value, "colour", framed) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
     base = alt.Chart(data(kept)).encode(
@@ -304,14 +304,12 @@ def head_map(
     cells = base.mark_rect(**box)
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
-        dark = f"abs({shown}) > {0.55 * most}"
         colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
         ends = [-most, 0, most] if diverging else [0, most]
         scale = alt.Scale(domain=ends, range=colours, clamp=True, interpolate="rgb")
         ramp_below = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
         drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ramp_below if legend else None))]
     else:
-        dark = "luminance(datum.colour) < 0.2"
         keys = alt.Legend(**above, columns=4 if across else 2, symbolType="square", symbolOpacity=1, symbolSize=160)
         keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
         scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
@@ -322,11 +320,6 @@ def head_map(
     drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **box))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
-    if "written" in kept:
-        ink = alt.condition(dark, alt.value("#ffffff"), alt.value(INK))
-        up = -5.5 * kept["written"].str.count("\n").max()
-        words_in = base.mark_text(lineBreak="\n", fontSize=9, lineHeight=11, dy=up)
-        drawn.append(words_in.encode(text="written:N", color=ink))
     layered = alt.layer(*drawn).properties(width=int(frame["head"].max()) * cell, height=high * cell)
     return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
 

@@ -6,7 +6,7 @@ seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, cast
@@ -16,14 +16,13 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from PIL import ImageColor
 
-from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
 from mtlprune.runs.claims import Claim, RunGroup
 
 SEEDS_SHOWN = 3
-CELL, WRITTEN, SMALL = 26, 34, 20
-"""Side of a cell in a map that stands alone, with numbers in its cells, and beside others."""
+CELL, SMALL = 26, 20
+"""Side of a cell in a map that stands alone, and beside others."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class GateMap:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
-    """run, frequency, seeds, mean, tasks, difference or training."""
+    """run, frequency, seeds, mean, tasks or difference."""
     name: str
     """Name of the file, without its ending."""
     runs: tuple[str, ...]
@@ -40,8 +39,8 @@ class GateMap:
     heading: str
     """Words above the legend: what the numbers are."""
     numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates; of
-    training a name for each evaluation, which has a map of its own."""
+    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its
+    gates."""
     palette: str = ""
     """Palette of a map of seeds."""
 
@@ -63,15 +62,9 @@ class GateMap:
         """The colours of its heads, layer by layer, as #rrggbb."""
         return hexes(self.colours)
 
-    def spec(self, values: bool = False) -> Spec:
-        """A figure of the map alone, every layer and head numbered. ``values``: the numbers stand in the cells."""
-        if self.kind == "training":
-            maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
-            cell = WRITTEN if values else SMALL
-            chart = maps_chart(maps, list(self.numbers), across=_across(maps), cell=cell, values=values, axes=True)
-        else:
-            cell = max(WRITTEN, 12 * len(self.numbers) + 8) if values else CELL
-            chart = maps_chart([self], [""], cell=cell, values=values, words=False, axes=True)
+    def spec(self) -> Spec:
+        """A figure of the map alone, every layer and head numbered."""
+        chart = maps_chart([self], [""], cell=CELL, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
     def _repr_html_(self) -> str:
@@ -118,7 +111,7 @@ def _across(maps: Sequence[GateMap]) -> int:
     return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
 
 
-def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = False, **look: Any) -> Any:
+def maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
     """Maps of one kind, of the same seeds, in one chart with one legend.
 
     Args:
@@ -132,10 +125,6 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], *, values: bool = 
         frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
         if first.palette:
             frame["colour"] = one.cells
-        if values:
-            frame["written"] = [
-                "\n".join(short(z, signed) for z in cell) for cell in zip(*arrays.values(), strict=True)
-            ]
         frames.append(frame)
     cells = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
     shown = next(iter(first.numbers))
@@ -155,14 +144,6 @@ def _subsets(one: GateMap) -> dict[str, str]:
 def hexes(colours: "Colours") -> list[str]:
     """(..., 3) → #rrggbb each, in order."""
     return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.reshape(-1, 3).tolist()]
-
-
-def short(value: float, signed: bool = False) -> str:
-    """Two decimals without the zero before the point; a bare 0, 1 or -1 means exactly that."""
-    if value in (-1, 0, 1):
-        return f"{value:+.0f}" if signed and value else f"{value:.0f}"
-    rounded = f"{value:{'+' if signed else ''}.2f}"
-    return rounded.replace("0.", ".", 1) if abs(value) < 0.995 else rounded[:-1]  # 1.0: nearly 1
 
 
 def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
@@ -285,17 +266,6 @@ def _difference(one: RunGroup, other: RunGroup) -> GateMap:
     heading = f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}"
     claims = [*one.claims, *other.claims]
     return _map("difference", name, claims, title, about, heading, numbers={"gate": one.mean - other.mean})
-
-
-def training_map(claim: Claim) -> GateMap:
-    """The gates of a run at every evaluation, a map each."""
-    name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
-    numbers = {
-        f"{place}: step {step:,}\n{(gates > OPEN_ABOVE).sum()} of {gates.size} heads open": gates
-        for place, (step, gates) in enumerate(claim.history, 1)
-    }
-    about = _counted(len(numbers), "evaluation")
-    return _map("training", name, [claim], f"{title}: gates during training", about, ALONE, numbers=numbers)
 
 
 def encoder_line(claim: Claim) -> str:

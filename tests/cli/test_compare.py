@@ -64,7 +64,9 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert header[:5] == ["task", "majority", "no encoder", "STL", "MTL-2"] and table in answer.out
     assert not {"", "–"} & {cell for row in rows for cell in row[:5]}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert (out / "report.html").resolve().as_uri() in answer.out and "What heads know" in page
+    assert (out / "report.html").resolve().as_uri() in answer.out and "What do heads know?" in page
+    first = page.partition('class="first"')[2].partition("</header>")[0]
+    assert "MTL-2 − STL" in first and "outlined: both tasks" in first and "--seeds 1,2,3" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
     assert len(list((out / "runs/cells").glob("*.log"))) == 7  # heads are selected by the process that trained

@@ -100,12 +100,3 @@ def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
     assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
     assert "rgb-POS" not in made(many[:1]) and "one seed only" in maps.left_out(group(many[:1]))[0]
-
-
-def test_evaluations_have_a_map_each_even_where_nothing_changes():
-    one, other = np.clip(np.random.default_rng(0).normal(0.5, 0.8, (2, 3, 4)), 0, 1)
-    z = [one, one, other, np.zeros((3, 4))]
-    shown = maps.training_map(claim("POS", 1, z[-1], list(zip((5, 10, 10, 1_234_567), z, strict=True))))
-    assert list(map(id, shown.numbers.values())) == list(map(id, z))
-    text = charts.svg(shown.spec())
-    assert text.count("h20v20h-20Z") == 48 and "4: step 1,234,567" in text and "0 of 12 heads open" in text

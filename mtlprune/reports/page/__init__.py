@@ -73,7 +73,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     parts = [
         page_scores.part(tables, unscored),
         page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
-        page_claims.part(every, without),
+        page_claims.part(every, without, corpora),
         probes,
         *analyses,
         page_runs.part(runs, sources.notes),

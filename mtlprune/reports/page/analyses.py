@@ -25,7 +25,7 @@ from mtlprune.runs.results import Result
 FILES = [f"{name}.json" for name in ANALYSES]
 """Files that analyses leave in their folders, in the order of parts."""
 WHY = ("cross", "roles", "exchange", "gradients", "treatments")
-QUESTION_OF = dict.fromkeys(WHY, "why") | {"heads": "know"}
+QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
@@ -42,7 +42,7 @@ def results_of(folders: Sequence[Path]) -> dict[str, list[Result]]:
                 f"{folder} holds no results of an analysis (none of {', '.join(FILES)}); name a folder that "
                 "`mtlprune analyze ... --out DIR` wrote"
             )
-    return {name: [read(f, name) for f in every if (f / f"{name}.json").is_file()] for name in ANALYSES.values()}
+    return {name: [read(f, name) for f in every if (f / f"{name}.json").is_file()] for name in ANALYSES}
 
 
 def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:

@@ -3,7 +3,7 @@
 A selection is all claims that were made in the same way: of runs with gates, or of a folder of `mtlprune claims`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,14 +146,21 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
 # -- the section -------------------------------------------------------------------------------------------------------
 
 
-def part(every: Sequence[Selection], without: Sequence[str]) -> Part | None:
-    """The part of the page; None where no run has gates."""
+def part(every: Sequence[Selection], without: Sequence[str], data: Collection[str] = ()) -> Part | None:
+    """The part of the page; None where no run has gates.
+
+    Args:
+        data: fingerprints of the corpora of the page's runs; claims of another one are called so.
+    """
     if not every:
         return None
     caveats = list(without)
     for one in every:
         where = f"{one.title}: " if len(every) > 1 else ""
         caveats += [f"{where}{line}" for line in (*one.result.about["notes"], *_reach(one), *_ties(one))]
+        if data and one.result.about.get("fingerprint") not in (None, *data):
+            corpus = one.result.about["corpus"]
+            caveats.append(f"{where}made of another corpus than the runs were trained on ({corpus}).")
     holds: dict[str, Any] = {"overview": _overview(every) if len(every) > 1 else None, "sets": list(map(_shown, every))}
     holds |= {"open_above": f"{OPEN_ABOVE:g}", "best": every[0].title}
     data = {"sets": [_data(one) for one in every], "openAbove": OPEN_ABOVE}
