@@ -69,6 +69,7 @@ def test_data_scripts_know_the_options(line: str, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], Path]) -> Path:
     """The folder in which the README's commands were run."""
+    from mtlprune.corpora.export import export
     from mtlprune.corpora.grammar import build_grammar
     from mtlprune.corpora.store import save_corpus
 
@@ -76,7 +77,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str]
     for name in ("ewt5", "ontonotes5"):
         splits = build_grammar(train=12, dev=4, test=4, seed=1)
         save_corpus(splits, folder / "data" / name, name="grammar", licence="Apache-2.0", sources={})
-    (folder / "experiments").symlink_to(ROOT / "experiments")
+    for split, sentences in splits.items():
+        export(sentences, "dep", folder / f"{split}.conllu")
+    (folder / "results").symlink_to(ROOT / "results")
     stand_ins = [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.threads=1", "train.device=cpu"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -93,7 +96,7 @@ def run(line: str, stand_ins: list[str], patch: pytest.MonkeyPatch) -> None:
     arguments = shlex.split(line)
     if "gates-minilm-ewt5" in arguments:  # the tiny encoder has not so many heads
         stand_ins = [*stand_ins, "pruning.keep=2"]
-    patch.setattr(sys, "argv", [*arguments, *(stand_ins if arguments[1] == "train" else [])])
+    patch.setattr(sys, "argv", [*arguments, *(stand_ins if arguments[1] in ("train", "compare") else [])])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 0, line
@@ -101,13 +104,10 @@ def run(line: str, stand_ins: list[str], patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_commands_leave_what_the_readme_says(place: Path) -> None:
-    for run_folder in ("runs/mtl-5", "runs/stl-pos"):
-        assert {path.name for path in (place / run_folder / "scores").iterdir()} == {"dev.json", "test.json"}
-    for path in ("claims/maps/maps.json", "claims/claims.md", "runs/pruned-pos-1/manifest.json", "report.html"):
+    assert {path.name for path in (place / "runs/mtl-5/scores").iterdir()} == {"dev.json", "test.json"}
+    for path in ("claims/maps/maps.json", "claims/claims.md", "probes/probes.md", "pruned/manifest.json"):
         assert (place / path).is_file(), path
-    for layer in ("pos", "ner", "dep", "con", "srl"):
-        assert (place / f"predictions/{layer}.gold").is_file() and (place / f"predictions/{layer}.pred").is_file()
-    assert len((place / "predicted.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+    assert (place / "mine/report.html").is_file() and (place / "mine/table.md").is_file()
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_paths_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("name", ["quickstart table", "ewt5 table"])
+@pytest.mark.parametrize("name", ["ewt5 table"])
 def test_places_of_tables_are_marked(name: str) -> None:
     assert re.findall(f"<!-- (/?){name} -->", README) == ["", "/"]
 

@@ -20,7 +20,7 @@ class Abilities(NamedTuple):
     gates: str
     """Gates, observation, probes and ablations: wherever the place of heads is known."""
     removal: str
-    """mtlprune prune, and load_pruned of what it writes."""
+    """mtlprune export --remove, and load_pruned of what it writes."""
     clones: str
     """treatment.clone and the other treatments of single heads."""
     decomposition: str
