@@ -172,15 +172,13 @@ def gold_of(data: Path | None) -> Gold:
     def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
         try:
             path = data or RunFolder(run).corpus_path()
-            if (path, split) not in loaded:
-                corpus = load_corpus(path)
-                if corpus.fingerprint != fingerprint:
-                    raise RunError(
-                        f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data"
-                    )
+            corpus = load_corpus(path)
+            if corpus.fingerprint == fingerprint and (path, split) not in loaded:
                 loaded[path, split] = list(corpus[split])
-        except CorpusError as error:
+        except (CorpusError, RunError) as error:
             raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
+        if corpus.fingerprint != fingerprint:
+            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data")
         return loaded[path, split]
 
     return gold

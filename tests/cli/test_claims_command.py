@@ -128,7 +128,7 @@ def analyses(tmp_path: Path) -> Path:
 def test_heads_joins_by_layer_and_head(mtlprune, analyses, tmp_path):
     mtlprune("analyze", "heads", analyses, "--out", tmp_path / "out").done()
     result = read_results(tmp_path / "out")["heads"]
-    heads = result.wide("heads").set_index(["layer", "head"])
+    heads = result.frames["heads"].pivot(index=["layer", "head"], columns="measure", values="value")
     assert len(heads) == 6 and all(value == 10 * layer + head for (layer, head), value in heads["λ"].items())
     assert (heads.loc[(1, 2), "UAS"], heads.loc[(2, 1), "UAS"]) == (2, 6) and np.isnan(heads.loc[(2, 3), "UAS"])
     assert any("claims" in note for note in result.about["notes"])

@@ -31,7 +31,7 @@ def test_a_run_beside_the_majority(mtlprune, trained, lab):
     assert [cell.strip("*") for cell in rows[3][1:]] == cells
 
 
-@pytest.mark.parametrize("command", ["--help", "--version", "train --help", "probe --help", "table nowhere"])
+@pytest.mark.parametrize("command", ["--help", "--version", "train --help", "analyze --help", "table nowhere"])
 def test_light_commands_load_nothing_heavy(command, apart):
     _, text, _, loaded = apart(*command.split())
     assert bool(text) == (command != "table nowhere") and not {*HEAVY, "pyarrow", "numpy"} & loaded
