@@ -78,14 +78,20 @@ def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequenc
     from mtlprune.figures.charts import render
     from mtlprune.figures.maps import claim_maps, left_out
     from mtlprune.runs.claims import group
-    from mtlprune.runs.claims import notes as remarks_on
+    from mtlprune.runs.claims import notes as shared_notes
 
     run_groups = group(claims)
-    remarks = [*remarks_on(run_groups), *left_out(run_groups)]
+    absent = left_out(run_groups)
     drawn = claim_maps(run_groups, palette)
     entries = [{"files": [f"{one.name}.{kind}" for kind in formats], **one.entry()} for one in drawn]
     layers, heads = claims[0].gates.shape
-    head = {"encoder": claims[0].encoder, "layers": layers, "heads": heads, "palette": palette, "notes": remarks}
+    head = {
+        "encoder": claims[0].encoder,
+        "layers": layers,
+        "heads": heads,
+        "palette": palette,
+        "notes": [*shared_notes(run_groups), *absent],
+    }
     with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
         if (out / LISTED).is_file():
             earlier = [name for entry in read_json(out / LISTED)["maps"] for name in entry["files"]]
@@ -99,5 +105,5 @@ def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequenc
     return [
         f"{len(drawn) * len(formats)} pictures of {len(drawn)} maps in {out}; {LISTED} there lists them",
         *(f"maps of seeds: {caption}" for caption in captions),
-        *(f"note: {note}" for note in remarks),
+        *(f"note: {note}" for note in absent),
     ]

@@ -13,7 +13,7 @@ import typer
 from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, say, seen_from_here
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.store import load_corpus
+from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.io.files import json_text, make_room, write_bytes, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 
@@ -167,20 +167,21 @@ def _pretrainings(runs: Sequence[str], pretrainings: Sequence[Path], out: Path |
 
 def gold_of(data: Path | None) -> Gold:
     """Reads gold sentences where a run says its corpus is, or at ``data``; each corpus and split once."""
+    corpora: dict[Path, Corpus] = {}
     loaded: dict[tuple[Path, str], Sequence[Sentence]] = {}
 
     def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
         try:
             path = data or RunFolder(run).corpus_path()
-            if (path, split) not in loaded:
-                corpus = load_corpus(path)
-                if corpus.fingerprint != fingerprint:
-                    raise RunError(
-                        f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data"
-                    )
+            if path not in corpora:
+                corpora[path] = load_corpus(path)
+            corpus = corpora[path]
+            if corpus.fingerprint == fingerprint and (path, split) not in loaded:
                 loaded[path, split] = list(corpus[split])
-        except CorpusError as error:
+        except (CorpusError, RunError) as error:
             raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
+        if corpus.fingerprint != fingerprint:
+            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data")
         return loaded[path, split]
 
     return gold

@@ -200,7 +200,7 @@ def test_stored_results_are_shown_without_measuring(name, folder, words):
 
 
 def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
-    words = ("--format", "pdf,svg", "--width", 16, "--font-size", 8, "--no-title", "--out", tmp_path)
+    words = ("--format", "pdf,svg", "--width", 16, "--out", tmp_path)
     mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words).done()
     drawn = {f"syntax-{figure}.{kind}" for figure in FIGURES["syntax"] for kind in ("pdf", "svg")}
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}

@@ -77,7 +77,6 @@ class Broken:
             "head": ("analyze", "head", run, "layer=1", "head=1", "--sentences", 1),
             "pack": ("runs", "pack", run, "--out", out / "study"),
             "export": ("export", run, "--out", out / "export"),
-            "heads": ("analyze", "heads", run, "permutations=10", "--out", out / "heads"),
         }
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
