@@ -27,6 +27,8 @@ class Abilities(NamedTuple):
     """mtlprune analyze dissection, and bounds of smoothing: exact for post-LN layers only."""
     export: str
     """mtlprune export; with a head: --head too."""
+    onnx: str
+    """torch.onnx.export of the encoder, heads removed or not."""
 
 
 def abilities(kind: str) -> Abilities:
@@ -44,6 +46,7 @@ def abilities(kind: str) -> Abilities:
         clones=clones,
         decomposition="yes" if kind in POST_NORM else "no",
         export=("encoder alone" if kind in ENCODER_DECODERS else "yes") + (", with a head" if plain else ""),
+        onnx="no" if kind in ENCODER_DECODERS else "yes",
     )
 
 

@@ -1,6 +1,7 @@
 """mtlprune encoders: the table of families, and what one encoder is."""
 
 import pytest
+from tiny import FURTHER, make_lab
 from transformers import AutoModel, AutoTokenizer, FNetConfig
 
 from mtlprune.encoder.families import FAMILIES
@@ -32,3 +33,18 @@ def test_an_encoder_without_a_row_can_only_be_trained(mtlprune, tiny_encoder, tm
         tokenizer.save_pretrained(tmp_path)
     assert "without gates and analyses" in mtlprune("encoders", tmp_path).done().out
     mtlprune("encoders", tmp_path / "no").refuses("no such folder")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FURTHER)
+def test_a_run_goes_all_the_way(mtlprune, tiny_encoder, tmp_path, family: str) -> None:
+    """Trained with gates, its closed heads removed, used, probed and exported: each command checks its own result."""
+    gates = {"method": "gates", "penalty": "exact", "keep": 3, "rate": 0.5}
+    lab = make_lab(tmp_path, tiny_encoder(family), (24, 8, 8), tasks=["pos", "dep"], pruning=gates)
+    run, cut = tmp_path / "run", tmp_path / "cut"
+    (tmp_path / "text.txt").write_text("the old dog saw London .\n")
+    mtlprune("train", lab, "--out", run).done()
+    mtlprune("prune", run, "--out", cut).done()
+    mtlprune("predict", cut, tmp_path / "text.txt", "--out", tmp_path / "out.jsonl").done()
+    mtlprune("probe", run, "--corpus", tmp_path / "corpus", "--out", tmp_path / "probes").done()
+    mtlprune("export", run, "--out", tmp_path / "exported").done()
