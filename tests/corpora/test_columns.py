@@ -29,7 +29,7 @@ from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
-SCHEMES = ["IO", "IOB1", "IOB2", "BIOES", "BMES", "BILOU"]
+SCHEMES = ["IO", "IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BMES", "BILOU"]
 
 
 def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
@@ -37,10 +37,13 @@ def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
     tags = ["O"] * n
     for span in spans:
         meets = any(other.end == span.start and other.label == span.label for other in spans)
+        met = any(other.start == span.end and other.label == span.label for other in spans)
         size = span.end - span.start
         marks = "I" * size
         if scheme == "IOB2" or (scheme == "IOB1" and meets):
             marks = "B" + marks[1:]
+        if scheme == "IOE2" or (scheme == "IOE1" and met):
+            marks = marks[:-1] + "E"
         if scheme in ("BIOES", "BMES", "BILOU"):
             inside, last, single = {"BIOES": "IES", "BMES": "MES", "BILOU": "ILU"}[scheme]
             marks = single if size == 1 else "B" + inside * (size - 2) + last
@@ -87,6 +90,8 @@ def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
         ("O LEXICON LEXICON LEXICON O place . Red O . mud O", "1-4 LEXICON, 5-6 place"),
         ("O art-music person-actor person-actor O", "1-2 art-music, 2-4 person-actor"),
         ("B-NAME M-NAME E-NAME O S-ORG", "0-3 NAME, 4-5 ORG"),
+        ("I-PER E-PER O E-PER E-PER", "0-2 PER, 3-4 PER, 4-5 PER"),
+        ("I-PER E-PER I-PER I-LOC O . I-LOC O I-LOC", "0-2 PER, 2-3 PER, 3-4 LOC"),
         ("NN VBZ NN", "word 0: expected a tag of IOB2 .* found 'NN'"),  # without any O these are no names
         ("O PER 0 PER", "word 2: expected a label or O, .* found '0'"),
         ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'"),
@@ -111,13 +116,14 @@ def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None
 
 
 def test_only_what_a_scheme_writes_is_read() -> None:
-    """Every row of up to three tags: refused, or written so again (IOB1 may write B where it need not)."""
+    """Every row of up to three tags: refused, or written so again (IOB1 and IOE1 may write B and E where they need
+    not)."""
     cells = ["O", "X", "-", *(f"{mark}-{kind}" for mark in "BIESLUM" for kind in "XY")]
     for scheme, size in product(SCHEMES, (1, 2, 3)):
         for tags in product(cells, repeat=size):
             with suppress(CorpusError):
                 both = " ".join(tags), " ".join(tags_in(scheme, spans_from_tags(tags, scheme), size))
-                needless = {"IOB1": "B-"}.get(scheme, "I-")
+                needless = {"IOB1": "B-", "IOE1": "E-"}.get(scheme, "I-")
                 one, other = (row.replace(needless, "I-") for row in both)
                 assert one == other, scheme
 
