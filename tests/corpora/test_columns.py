@@ -385,6 +385,42 @@ def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path: Path, content: 
         read_dataset(str(file))
 
 
+@pytest.mark.parametrize("key", ["data_files: {}", "data_files: [x.jsonl, {}]", "data_dir: {}"])
+@pytest.mark.parametrize("name", ["../x.jsonl", "sub/../../x", "/etc/*", "~/x", "https://a.b/x", "zip://x::y", "C:\\x"])
+def test_a_description_names_no_file_outside_its_folder(tmp_path: Path, key: str, name: str) -> None:
+    (tmp_path / "x.jsonl").write_text(LINE)
+    for file in ("README.md", ".huggingface.yaml"):
+        dots = "---\n" if file == "README.md" else ""
+        (tmp_path / file).write_text(f"{dots}configs:\n- config_name: default\n  {key.format(name)}\n{dots}")
+        with pytest.raises(CorpusError, match=f"{file}: expected names of files in the folder .*, found "):
+            read_dataset(str(tmp_path))
+        (tmp_path / file).unlink()
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: x.*\n---\n")
+    assert [s.words for s in read_dataset(str(tmp_path))["train"]] == [("a",)]
+
+
+def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict(ROWS)}).save_to_disk(tmp_path / "saved")
+    for name, key in (("train/state.json", "_data_files"), ("dataset_dict.json", "splits")):
+        file = tmp_path / "saved" / name
+        tree = json.loads(file.read_text())
+        file.write_text(json.dumps(tree | {key: ["../saved/train"] if key == "splits" else [{"filename": "../../x"}]}))
+        with pytest.raises(CorpusError, match=f"{name}: expected names of files in the folder of the dataset, found"):
+            read_dataset(str(tmp_path / "saved"))
+        file.write_text(json.dumps(tree))
+    cached = tmp_path / "hub/datasets--someone--names"
+    (cached / "snapshots" / ("a" * 40)).mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text("a" * 40)
+    (cached / "snapshots" / ("a" * 40) / "README.md").write_text("---\nconfigs: [{data_files: /etc/passwd}]\n---\n")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CorpusError, match=r"README.md: expected names of files .*, found '/etc/passwd'"):
+        read_dataset("someone/names")
+
+
 @pytest.mark.parametrize(
     ("splits", "wanted", "found"),
     [
