@@ -369,6 +369,8 @@ NAMES = ["O", "B-PER"]
         (pa.table(PLAIN | {"tokens": [["Ann", None], ["No"]]}), "row 0: column tokens: word 1: .*text, found None"),
         (pa.table(PLAIN | {"id": [b"one", b"two"]}), "row 0: column id: expected a text, found \"b'one'\""),
         (LINE + '{"tokens": ["b"]', "expected a dataset, found "),
+        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found that byte 13 is 0xe9"),
+        (LINE + '{"tokens": [1.5], "ner_tags": ["O"]}', "column tokens: expected values of one kind, found several"),
         ('[{"tokens": [1.5], "ner_tags": ["O"]}]', "row 0: column tokens: word 0: expected text, found 1.5"),
         ("tokens,ner_tags\na b,O O\n", "found a file of another kind"),
     ],
@@ -380,9 +382,17 @@ def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path: Path, content: 
     if isinstance(content, pa.Table):
         pq.write_table(content, file)
     else:
-        file.write_text(content, encoding="utf-8")
+        file.write_text(content, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(CorpusError, match=re.escape(str(file)) + f".*{message}"):
         read_dataset(str(file))
+
+
+def test_files_of_other_labels_are_not_joined(tmp_path: Path) -> None:
+    """Numbers of one file would be read by the names of another."""
+    for number, names in enumerate([NAMES, NAMES[::-1]]):
+        pq.write_table(label_numbers(names, [[0, 1], [0]]), tmp_path / f"train-{number}.parquet")
+    with pytest.raises(CorpusError, match=r"train-1.parquet, column ner_tags: expected the labels O, B-PER as"):
+        read_dataset(str(tmp_path))
 
 
 @pytest.mark.parametrize("key", ["data_files: {}", "data_files: [x.jsonl, {}]", "data_dir: {}"])

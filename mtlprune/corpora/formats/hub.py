@@ -124,6 +124,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
             raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
         name, subset, revision = re.fullmatch(r"([^:@]*)(?::([^@]*))?(?:@(.*))?", source).groups()  # type: ignore[union-attr]
         options = {"path": name, "name": subset, "revision": revision}
+    _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
         _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
     hidden = datasets.are_progress_bars_disabled()
@@ -134,6 +135,11 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     finally:
         if not hidden:
             datasets.enable_progress_bars()
+    for rows in loaded.values() if not saved else ():
+        for name, feature in rows.features.items():
+            if "Json(" in repr(feature):  # as which the library reads text beside numbers, with quotes around it
+                what = "values of one kind, found several, such as text beside numbers; write text into all rows"
+                raise CorpusError(f"{source}, column {name}: expected {what}")
     return {str(split): rows for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()}
 
 
@@ -197,6 +203,31 @@ def _named(value: Any, inside: bool = False) -> Iterator[str]:
         yield from _named(part, inside)
     for key, part in value.items() if isinstance(value, dict) else ():
         yield from _named(part, inside or key in ("data_files", "data_dir", "_data_files", "splits"))
+
+
+# -- files of rows -----------------------------------------------------------------------------------------------------
+
+
+def _check_files(files: Iterable[Path]) -> None:
+    """Check what the library does not: JSON is UTF-8 text, and numbers of labels have the same names in all of Parquet.
+
+    Raises:
+        CorpusError: with the file, and the line or the column.
+    """
+    from datasets import Features
+    from pyarrow import parquet
+
+    names: dict[str, Sequence[str]] = {}
+    for file in sorted(files):
+        if file.suffix in (".json", ".jsonl"):
+            for _ in formats.read_lines(file):
+                pass
+        with _in_words(str(file), "a dataset"):
+            features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
+            for name, own in _label_names(str(file), features).items():
+                if names.setdefault(name, own) != own:
+                    what = f"the labels {', '.join(names[name])} as in the files before, found {', '.join(own)}"
+                    raise CorpusError(f"{file}, column {name}: expected {what}; build them apart, and merge")
 
 
 # -- rows to sentences -------------------------------------------------------------------------------------------------
