@@ -84,7 +84,7 @@ def read_conllu(
     further = [column for column in TAGS if beside and column != pos and column not in unread]
     tags, trees = "pos" not in unread, "dep" not in unread
     partly, count, tagged = Counter[str](), 0, not beside or not tags or pos == "upos"
-    for count, block in enumerate(read_blocks(path, formats.read_lines(path), skip, tell), 1):  # noqa: B007 (told below)
+    for count, block in enumerate(read_blocks(path, formats.read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
         with formats.skipping(skip):
             words = block.words()
             layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
@@ -117,8 +117,9 @@ def read_blocks(
     """
     columns: tuple[str, ...] = COLUMNS
     notes, count = {""}, 0
-    for block in formats.blocks(lines):
+    for block in formats.blocks(lines, skip, numbered=True):
         with formats.skipping(skip):
+            formats.check_text(path, block)
             if (header := _header(path, block)) is not None:
                 columns = header
                 if len(block) == 1:
@@ -347,7 +348,7 @@ class _Keyed:
     def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:
         self._path, self._misc = path, misc
         rows: dict[str, list[list[str | None]]] = {key: [] for key in misc}
-        for block in read_blocks(path, formats.read_lines(path), _silent, _silent) if misc else ():
+        for block in read_blocks(path, formats.read_lines(path, _silent), _silent, _silent) if misc else ():
             for key in misc:
                 rows[key].append([unit.value for unit in _units(block, key)])
         for key, sentences in rows.items():
