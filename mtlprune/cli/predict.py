@@ -268,7 +268,7 @@ def read_sentences(
     stdin = str(file) == "-"
     source = Path("standard input") if stdin else file
     if kind == "conllu":
-        lines = (decode_line(raw, number, source) for number, raw in enumerate(stream, 1))
+        lines = (decode_line(raw, number, source, skip) for number, raw in enumerate(stream, 1))
         for block in read_blocks(source, lines, skip, tell):
             yield block.first, block.sentence
         return

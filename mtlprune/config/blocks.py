@@ -97,8 +97,9 @@ class TrainConfig(Block):
     """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent of sampled mixing."""
-    balance: Literal["none", "fixed", "running_mean"] = "none"
-    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021)."""
+    balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
+    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
+    others: docs/training.md."""
     weights: Annotated[dict[str, float], Only(balance="fixed")] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)

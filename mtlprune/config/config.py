@@ -194,6 +194,13 @@ class Config(Block):
                 raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
         if not any(self.train.weights.get(task, 1) for task in self.tasks):
             raise ValueError("train.weights: the weights of all tasks are 0, so that nothing would be learnt")
+        if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):
+            raise ValueError(
+                "train.balance: famo looks at the losses of all tasks again after the step; take train.mixing: joint "
+                "and train.accumulate: 1"
+            )
+        if self.train.balance == "famo" and self.pruning.in_loss:
+            raise ValueError("train.balance: famo reads losses without the penalty of pruning.in_loss; drop one")
         if self.train.accumulate > self.train.batch_sentences:
             raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
         return self

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from mtlprune.training.callbacks import Callback, Losses
+from mtlprune.training.mixing import MiniBatch
+
+TINY = 1e-8
 
 
 class Balance(Callback):
@@ -16,32 +21,68 @@ class Balance(Callback):
 
     none: 1. fixed: given factors. running_mean: w_t = (Σ_k a_k) / a_t with a_t the mean of the task's last ``window``
     losses, the present one included, summed over the tasks seen so far; not differentiated (He and Choi 2021).
+    uw, imtl-l, dwa, famo: `learnt_factors`, `dwa_factors`, `famo_factors`; docs/training.md has their sources.
 
     Args:
         mode: of train.balance.
         weights: factors for fixed; 1 where not given.
         window: losses remembered.
+        rate: of what uw and imtl-l learn (Adam).
+        losses_again: for famo, gives the losses of an update's mini-batch with the weights as they are now.
     """
 
-    def __init__(self, mode: str, weights: Mapping[str, float], window: int) -> None:
-        self.mode, self.weights, self.window = mode, dict(weights), window
+    def __init__(
+        self,
+        mode: str,
+        weights: Mapping[str, float],
+        window: int,
+        rate: float = 1e-3,
+        losses_again: Callable[[MiniBatch], dict[str, Tensor]] = lambda mini_batch: {},
+    ) -> None:
+        self.mode, self.weights, self.rate, self.losses_again = mode, dict(weights), rate, losses_again
+        self.window = None if mode in WAYS else window
         self.history: dict[str, deque[float]] = {}
+        self.epoch, self.before = 0, dict[str, float]()
+        self.mini_batch = MiniBatch((), [])
+
+    def before_update(self, step: int, epoch: int = 0) -> None:
+        self.epoch = epoch
 
     def terms(self, losses: Losses) -> None:
-        losses.tasks = self.weigh(losses.tasks)
+        self.mini_batch = losses.mini_batch
+        losses.tasks = self.weigh(losses.tasks, self.epoch)
 
-    def weigh(self, losses: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The losses times their factors; with running_mean the host reads them first."""
+    def after_step(self) -> None:
+        if self.mode == "famo":
+            self.after(_numbers(self.losses_again(self.mini_batch)))
+
+    def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
+        """The losses times their factors; but for none and fixed the host reads them first."""
         if self.mode == "none":
             return losses
         if self.mode == "fixed":
             return {task: loss * self.weights.get(task, 1.0) for task, loss in losses.items()}
-        values = torch.stack([loss.detach() for loss in losses.values()]).tolist()
-        for task, value in zip(losses, values, strict=True):
+        self.before = values = _numbers(losses)
+        if self.mode in WAYS:
+            factors = WAYS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
+            return {task: loss * factors[task] for task, loss in losses.items()}
+        for task, value in values.items():
             self.history.setdefault(task, deque(maxlen=self.window)).append(value)
         means = {task: sum(past) / len(past) or 1.0 for task, past in self.history.items()}
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}
+
+    def after(self, values: Mapping[str, float]) -> None:
+        """famo: the losses of the same mini-batch after the step; δ_t = log ℓ_t before − log ℓ_t after moves ξ by Adam.
+
+        Source: Liu et al. (2023), algorithm 1; rate 0.025 and decay 0.001 as there.
+        """
+        share = shares(self.history)
+        gains = {task: math.log(max(self.before[task], TINY) / max(values[task], TINY)) for task in values}
+        mean = sum(share[task] * gain for task, gain in gains.items())
+        for task, gain in gains.items():
+            slope = share[task] * (gain - mean) + 1e-3 * self.history[task][0]
+            self.history[task] = adam(self.history[task], slope, 0.025)
 
     def state(self) -> dict[str, list[float]]:
         """Everything that a checkpoint must hold."""
@@ -49,3 +90,74 @@ class Balance(Callback):
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
         self.history = {task: deque(past, maxlen=self.window) for task, past in state.items()}
+
+
+def _numbers(losses: Mapping[str, Tensor]) -> dict[str, float]:
+    return dict(zip(losses, torch.stack([loss.detach() for loss in losses.values()]).tolist(), strict=True))
+
+
+def adam(state: Iterable[float], slope: float, rate: float) -> deque[float]:
+    """One step of Adam for one number: value, both moments, steps made."""
+    value, first, second, steps = state
+    first, second, steps = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2, steps + 1
+    change = first / (1 - 0.9**steps) / (math.sqrt(second / (1 - 0.999**steps)) + 1e-8)
+    return deque([value - rate * change, first, second, steps])
+
+
+def learnt_factors(
+    history: dict[str, deque[float]], values: Mapping[str, float], rate: float, half: bool
+) -> dict[str, float]:
+    """The factors of losses that are learnt together with the weights, from the present losses; then they learn.
+
+    uw (half): ½ e^(−s) ℓ + ½ s is minimised, the factor is ½ e^(−s). imtl-l: e^s ℓ − s, the factor is e^s.
+
+    Args:
+        history: task → s, moments and steps of Adam; changed.
+    """
+    factors = {}
+    for task, value in values.items():
+        state = history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
+        factors[task] = 0.5 * math.exp(-state[0]) if half else math.exp(state[0])
+        slope = 0.5 - factors[task] * value if half else factors[task] * value - 1
+        history[task] = adam(state, slope, rate)
+    return factors
+
+
+def dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], epoch: float) -> dict[str, float]:
+    """w_t = T · softmax over tasks of half of ℓ_t in the last epoch / ℓ_t in the one before; 1 in the first two epochs.
+
+    Args:
+        history: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
+            where there was none; changed.
+    """
+    for task, value in values.items():
+        state = history.setdefault(task, deque([epoch, 0.0, 0.0, 0.0, 0.0]))
+        if state[0] < epoch:
+            history[task] = state = deque([epoch, 0.0, 0.0, state[1] / state[2], state[3]])
+        state[1], state[2] = state[1] + value, state[2] + 1
+    ratios = {task: math.exp(state[3] / state[4] / 2) for task, state in history.items() if state[4]}
+    total = sum(ratios.values())
+    return {task: len(ratios) * ratios[task] / total if task in ratios else 1.0 for task in values}
+
+
+def shares(history: Mapping[str, deque[float]]) -> dict[str, float]:
+    """softmax of the first numbers."""
+    powers = {task: math.exp(state[0]) for task, state in history.items()}
+    return {task: power / sum(powers.values()) for task, power in powers.items()}
+
+
+def famo_factors(history: dict[str, deque[float]], values: Mapping[str, float]) -> dict[str, float]:
+    """c z_t / ℓ_t with z the softmax of ξ and c = 1 / Σ (z_t / ℓ_t): the gradient is that of c Σ z_t log ℓ_t."""
+    for task in values:
+        history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
+    share = shares(history)
+    parts = {task: share[task] / max(value, TINY) for task, value in values.items()}
+    return {task: part / sum(parts.values()) for task, part in parts.items()}
+
+
+WAYS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], float], dict[str, float]]] = {
+    "uw": partial(learnt_factors, half=True),
+    "imtl-l": partial(learnt_factors, half=False),
+    "dwa": dwa_factors,
+    "famo": lambda history, values, _: famo_factors(history, values),
+}

@@ -76,8 +76,11 @@ def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
     """Replace auto by what this machine offers, or by what the folder's run began with.
 
     Raises:
-        RunError: a device that is not here.
+        RunError: a device that is not here, or a launcher that started several processes.
     """
+    if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+        what = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
+        raise RunError(f"WORLD_SIZE: expected 1, found {processes!r}: {what}")
     settings = config.train
     if folder is not None and folder.config_path.exists():
         begun = folder.read_config().get("train", {})

@@ -117,7 +117,8 @@ class Trainer(Updates):
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
         updates = [len(self.plan(epoch)) for epoch in range(config.train.epochs)]
         self.total = sum(updates)
-        self.balance = Balance(config.train.balance, config.train.weights, config.train.balance_window)
+        how = config.train
+        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate, self.losses_again)
         self.penalty = GatePenalty(config, run.model, self.total) if config.pruning.moves else None
         with reading(folder.checkpoint_path, RunError, AGAIN):
             self.restore(updates)

@@ -211,6 +211,12 @@ class Updates(ABC):
                 losses = self.model.losses(batch, decode)
         return Losses(mini_batch, losses, logged={task: loss.detach() for task, loss in losses.items()})
 
+    def losses_again(self, mini_batch: MiniBatch) -> dict[str, Tensor]:
+        """The losses of the present update's mini-batch with the weights as they are now, and the same noise."""
+        seed_step(self.settings.seed, self.progress.step, self.tasks)
+        with torch.no_grad():
+            return self.losses(mini_batch).tasks
+
     def clip(self, logged: Sequence[dict[str, Tensor]]) -> dict[str, float]:
         """Clip the gradient, and read all that the host waits for; mean losses by name.
 

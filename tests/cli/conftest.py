@@ -94,6 +94,13 @@ def pruned(mtlprune: Callable[..., Any], masked: Path, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="session")
+def linear_gates(train: Callable[..., Path]) -> Path:
+    """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
+    heads = ("encoder.pooling=first", "decoders.ner.type=bio")
+    return train("linear", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", *heads)
+
+
+@pytest.fixture(scope="session")
 def pretraining(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a pretraining of seconds."""
     tree = {

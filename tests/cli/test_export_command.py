@@ -208,3 +208,44 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked,
         with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds them into the weights"):
             save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
+
+
+APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[SEP] \u200b <s> the dog")
+"""Words that tokenizers take apart, that are signs of theirs, or that yield no sub-word."""
+
+
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")],
+)
+def test_the_cards_code_labels_words_as_the_run_does(
+    mtlprune, train, linear_gates, tiny_encoder, tmp_path, family, task
+):
+    """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""
+    run = linear_gates
+    if family != "bert":
+        own = (f"encoder.name={tiny_encoder(family)}", "encoder.pooling=first", "decoders.ner.type=bio")
+        run = train(f"linear-{family}", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", *own)
+    answer = mtlprune("export", run, "--out", tmp_path / "out", "--head", task).done()
+    names = as_the_card_says(tmp_path / "out")
+    compare({"model": names["model"].base_model, "tokenizer": names["tokenizer"]}, states(run, task))
+    dev = RunFolder(run).read_predictions("dev")
+    assert f"gives {sum(map(len, dev)) + 12} words" in answer.out, answer.out
+    model = MultiTaskModel.load(run)
+    linear, gates = model.tasks[task].linear(), model.gates[task].evaluated()
+    predicted = [*dev, *model.parse(*TEXTS, *(text.split(" ") for text in APART))]
+    for sentence in predicted:
+        words = list(sentence.words)
+        labels = names["label"](words)
+        with torch.no_grad():
+            encoded = model.encoder(model.encoder.collate([model.encoder.tokenize(words)]), gates)
+            best = linear[0](encoded.words).softmax(-1).max(-1)
+        assert [label for label, _ in labels] == [linear[1][place] for place in best.indices]
+        torch.testing.assert_close(torch.tensor([value for _, value in labels]), best.values)
+        if task == "pos":
+            assert tuple(label for label, _ in labels) == sentence.pos
+        else:
+            assert names["join_tags"]([label for label, _ in labels]) == list(map(tuple, sentence.ner))
+    score = RunFolder(run).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
+    [result] = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
+    assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))

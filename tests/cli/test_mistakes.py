@@ -106,6 +106,15 @@ def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, 
     assert not {"torch", "transformers", "datasets"} & loaded
 
 
+@pytest.mark.parametrize("size", ["2", "x"])
+def test_a_launcher_of_several_processes_is_refused(mtlprune, lab, tmp_path, monkeypatch, size):
+    monkeypatch.setenv("WORLD_SIZE", size)
+    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(
+        f"WORLD_SIZE: expected 1, found '{size}': mtlprune"
+    )
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
 PLAN = "train tiny.yaml --dry-run"
 STABLE = f"{PLAN} pruning.method=stable pruning.keep=2"
 HEAD = "analyze head encoder layer=1 head=1 'text=a b c'"

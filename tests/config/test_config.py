@@ -29,6 +29,7 @@ WRONG = [
     ({"train": {"balance": "fixed", "weights": {"pos": -1}}}, "train.weights: the weight of pos is -1.0"),
     ({"train": {"balance": "fixed", "weights": {"psr": 1}}}, "train.weights: there is no task 'psr' (did you mean"),
     ({"train": {"weights": {"pos": 2}}}, "train.weights has an effect only with balance: fixed"),
+    ({"train": {"balance": "famo"}, "pruning": {"method": "gates", "in_loss": True}}, "balance: famo reads losses"),
     ({"tasks": ["pos", "deps"]}, "tasks: there is no task 'deps' (did you mean 'dep'?); tasks are pos, ner, dep"),
     ({"tasks": None}, "tasks: expected names of tasks such as pos,ner, found nothing"),
     ({"tasks": ["pos", "pos"]}, "tasks: expected one or more different tasks, found ['pos', 'pos']"),

@@ -29,7 +29,7 @@ from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
-SCHEMES = ["IO", "IOB1", "IOB2", "BIOES", "BMES", "BILOU"]
+SCHEMES = ["IO", "IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BMES", "BILOU"]
 
 
 def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
@@ -37,10 +37,13 @@ def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
     tags = ["O"] * n
     for span in spans:
         meets = any(other.end == span.start and other.label == span.label for other in spans)
+        met = any(other.start == span.end and other.label == span.label for other in spans)
         size = span.end - span.start
         marks = "I" * size
         if scheme == "IOB2" or (scheme == "IOB1" and meets):
             marks = "B" + marks[1:]
+        if scheme == "IOE2" or (scheme == "IOE1" and met):
+            marks = marks[:-1] + "E"
         if scheme in ("BIOES", "BMES", "BILOU"):
             inside, last, single = {"BIOES": "IES", "BMES": "MES", "BILOU": "ILU"}[scheme]
             marks = single if size == 1 else "B" + inside * (size - 2) + last
@@ -87,6 +90,8 @@ def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
         ("O LEXICON LEXICON LEXICON O place . Red O . mud O", "1-4 LEXICON, 5-6 place"),
         ("O art-music person-actor person-actor O", "1-2 art-music, 2-4 person-actor"),
         ("B-NAME M-NAME E-NAME O S-ORG", "0-3 NAME, 4-5 ORG"),
+        ("I-PER E-PER O E-PER E-PER", "0-2 PER, 3-4 PER, 4-5 PER"),
+        ("I-PER E-PER I-PER I-LOC O . I-LOC O I-LOC", "0-2 PER, 2-3 PER, 3-4 LOC"),
         ("NN VBZ NN", "word 0: expected a tag of IOB2 .* found 'NN'"),  # without any O these are no names
         ("O PER 0 PER", "word 2: expected a label or O, .* found '0'"),
         ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'"),
@@ -111,13 +116,14 @@ def test_repaired_tags_are_read_as_conlleval_reads_them(tags: list[str]) -> None
 
 
 def test_only_what_a_scheme_writes_is_read() -> None:
-    """Every row of up to three tags: refused, or written so again (IOB1 may write B where it need not)."""
+    """Every row of up to three tags: refused, or written so again (IOB1 and IOE1 may write B and E where they need
+    not)."""
     cells = ["O", "X", "-", *(f"{mark}-{kind}" for mark in "BIESLUM" for kind in "XY")]
     for scheme, size in product(SCHEMES, (1, 2, 3)):
         for tags in product(cells, repeat=size):
             with suppress(CorpusError):
                 both = " ".join(tags), " ".join(tags_in(scheme, spans_from_tags(tags, scheme), size))
-                needless = {"IOB1": "B-"}.get(scheme, "I-")
+                needless = {"IOB1": "B-", "IOE1": "E-"}.get(scheme, "I-")
                 one, other = (row.replace(needless, "I-") for row in both)
                 assert one == other, scheme
 
@@ -363,6 +369,8 @@ NAMES = ["O", "B-PER"]
         (pa.table(PLAIN | {"tokens": [["Ann", None], ["No"]]}), "row 0: column tokens: word 1: .*text, found None"),
         (pa.table(PLAIN | {"id": [b"one", b"two"]}), "row 0: column id: expected a text, found \"b'one'\""),
         (LINE + '{"tokens": ["b"]', "expected a dataset, found "),
+        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found that byte 13 is 0xe9"),
+        (LINE + '{"tokens": [1.5], "ner_tags": ["O"]}', "column tokens: expected values of one kind, found several"),
         ('[{"tokens": [1.5], "ner_tags": ["O"]}]', "row 0: column tokens: word 0: expected text, found 1.5"),
         ("tokens,ner_tags\na b,O O\n", "found a file of another kind"),
     ],
@@ -374,9 +382,53 @@ def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path: Path, content: 
     if isinstance(content, pa.Table):
         pq.write_table(content, file)
     else:
-        file.write_text(content, encoding="utf-8")
+        file.write_text(content, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(CorpusError, match=re.escape(str(file)) + f".*{message}"):
         read_dataset(str(file))
+
+
+def test_files_of_other_labels_are_not_joined(tmp_path: Path) -> None:
+    """Numbers of one file would be read by the names of another."""
+    for number, names in enumerate([NAMES, NAMES[::-1]]):
+        pq.write_table(label_numbers(names, [[0, 1], [0]]), tmp_path / f"train-{number}.parquet")
+    with pytest.raises(CorpusError, match=r"train-1.parquet, column ner_tags: expected the labels O, B-PER as"):
+        read_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["data_files: {}", "data_files: [x.jsonl, {}]", "data_dir: {}"])
+@pytest.mark.parametrize("name", ["../x.jsonl", "sub/../../x", "/etc/*", "~/x", "https://a.b/x", "zip://x::y", "C:\\x"])
+def test_a_description_names_no_file_outside_its_folder(tmp_path: Path, key: str, name: str) -> None:
+    (tmp_path / "x.jsonl").write_text(LINE)
+    for file in ("README.md", ".huggingface.yaml"):
+        dots = "---\n" if file == "README.md" else ""
+        (tmp_path / file).write_text(f"{dots}configs:\n- config_name: default\n  {key.format(name)}\n{dots}")
+        with pytest.raises(CorpusError, match=f"{file}: expected names of files in the folder .*, found "):
+            read_dataset(str(tmp_path))
+        (tmp_path / file).unlink()
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: x.*\n---\n")
+    assert [s.words for s in read_dataset(str(tmp_path))["train"]] == [("a",)]
+
+
+def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets.DatasetDict({"train": datasets.Dataset.from_dict(ROWS)}).save_to_disk(tmp_path / "saved")
+    for name, key in (("train/state.json", "_data_files"), ("dataset_dict.json", "splits")):
+        file = tmp_path / "saved" / name
+        tree = json.loads(file.read_text())
+        file.write_text(json.dumps(tree | {key: ["../saved/train"] if key == "splits" else [{"filename": "../../x"}]}))
+        with pytest.raises(CorpusError, match=f"{name}: expected names of files in the folder of the dataset, found"):
+            read_dataset(str(tmp_path / "saved"))
+        file.write_text(json.dumps(tree))
+    cached = tmp_path / "hub/datasets--someone--names"
+    (cached / "snapshots" / ("a" * 40)).mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text("a" * 40)
+    (cached / "snapshots" / ("a" * 40) / "README.md").write_text("---\nconfigs: [{data_files: /etc/passwd}]\n---\n")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CorpusError, match=r"README.md: expected names of files .*, found '/etc/passwd'"):
+        read_dataset("someone/names")
 
 
 @pytest.mark.parametrize(

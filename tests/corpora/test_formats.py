@@ -132,9 +132,16 @@ def test_more_columns_without_names_are_left_out_where_the_first_ten_are_those_o
 
 
 def keyed(*values: str, key: str = "name") -> str:
-    """Words with a value each under a key of MISC; none if empty."""
-    cells = [f"SpaceAfter=No|{key}={value}" if value else "_" for value in values]
-    return "".join(row(str(n), head=str(n - 1), misc=misc) for n, misc in enumerate(cells, 1)) + "\n"
+    """Words, or a multiword token of the two after it (2:...), with a value each under a key of MISC; none if empty."""
+    rows, number = "", 0
+    for value in values:
+        size, _, value = value.rpartition(":")
+        misc = f"SpaceAfter=No|{key}={value}" if value else "_"
+        rows += row(f"{number + 1}-{number + 2}", "du", "_", "_", "_", misc=misc) if size else ""
+        for _ in range(int(size or 1)):
+            number += 1
+            rows += row(str(number), head=str(number - 1), misc="_" if size else misc)
+    return rows + "\n"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +150,8 @@ def keyed(*values: str, key: str = "name") -> str:
         ([("O", "B-PER", "I-PER"), ("", "", "")], [spans((1, 3, "PER")), None]),  # O is written, so nothing is unknown
         ([("", "B-PER", "I-PER"), ("", "")], [spans((1, 3, "PER")), ()]),
         ([("S-LOC", "B-PER", "I-PER", "E-PER")], [spans((0, 1, "LOC"), (1, 4, "PER"))]),
+        ([("O", "2:S-LOC", "O")], [spans((1, 3, "LOC"))]),  # said of a multiword token, as some tools do
+        ([("B-X", "2:E-X", "2:O", "O")], [spans((0, 3, "X"))]),
         ([("O", "B-a\\pb")], [spans((1, 2, "a|b"))]),
     ],
 )
@@ -152,9 +161,9 @@ def test_names_in_misc(tmp_path: Path, sentences: list[tuple[str, ...]], expecte
 
 
 def test_tags_in_misc_and_mistakes_there(tmp_path: Path) -> None:
-    text = keyed("A", "B", key="k") + keyed("", key="k")
+    text = keyed("A", "2:B", key="k") + keyed("", key="k")
     found = read(read_conllu, tmp_path, text, misc=parse_misc(["k=own:tags"]))
-    assert [s.get("own") for s in found] == [("A", "B"), None]
+    assert [s.get("own") for s in found] == [("A", "B", "B"), None]
     for values, message in [
         (("O", "", "B-X"), "line 2: MISC, name: word 1: expected name=... in MISC, found none beside"),
         (("O", "I-X", "O", "B-X"), "line 2: MISC, name: word 1: I-X continues no open span"),
@@ -173,6 +182,8 @@ CONLLU_MISTAKES = [
     ("1\ta\t_\n", "line 1: expected 10 columns between tabs, found 3"),
     (row("1", form=""), "line 1: expected a value in the column form, found nothing; give it"),
     (row("1") + row("3", head="1"), "line 2: expected the id 2, found 3"),
+    (row("2-3") + row("1"), "line 1: expected the words of a multiword token, from 1 to 1 at most, found 2-3"),
+    (row("1") + row("2-9") + row("2", head="1"), "line 2: expected the words .* from 2 to 2 at most, found 2-9"),
     ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head, .* found 'two'; correct"),
     (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
     (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),

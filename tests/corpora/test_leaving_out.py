@@ -48,9 +48,17 @@ def part(*words: str, last: str = "*))") -> str:
 
 PARTS = iter(range(1000))
 COLUMNS = partial(read_columns, columns=parse_columns("word,ner"))
+BAD = "bad\udcff"
 CASES: list[tuple[str, Reader, str, str]] = [
     ("conllu: a circle", read_conllu, conllu("a", "b") + "{}" + conllu("c", "d"), conllu("x", "y", head="2")),
     ("conllu: 5,000 digits", read_conllu, conllu("a") + "{}" + conllu("c"), conllu("x", head="9" * 5000)),
+    ("conllu: no UTF-8", read_conllu, conllu("a") + "{}" + conllu("c"), BAD + conllu("x")),
+    ("columns: no UTF-8", COLUMNS, columns("a") + "{}" + columns("c"), BAD + "\tO\n\n"),
+    ("trees: no UTF-8", read_ptb, tree("a") + "{}" + tree("c"), f"( (X {BAD}))\n"),
+    ("json: no UTF-8", partial(read_jsonl, tell=print), line("a") + "{}" + line("c"), BAD + "\n"),
+    ("conll2012: no UTF-8", read_conll2012, part("a") + "{}" + part("c"), part(BAD)),
+    ("conllu: no empty line", read_conllu, conllu("a") + "{}" + conllu("c"), "1\tx\n# sent_id = 2\n"),
+    ("conllu: a comment", read_conllu, conllu("a") + "{}" + conllu("c"), "1\tx\n# text = c\n"),
     ("columns: a word without its tag", COLUMNS, columns("a", "b") + "{}" + columns("c"), "x\tO\ny\n\n"),
     ("columns: an empty first column", COLUMNS, columns("a", "b") + "{}" + columns("c"), "x\tO\n\tO\n\n"),
     ("columns: an address", COLUMNS, "{}" + columns("a") + columns("c"), "https://a.b/c\n\n"),
@@ -70,7 +78,7 @@ def test_what_cannot_be_read_is_left_out_alone(tmp_path: Path, reader: Reader, a
     path = tmp_path / "few.txt"
 
     def written(middle: str) -> Path:
-        path.write_text(around.replace("{}", middle))
+        path.write_text(around.replace("{}", middle), encoding="utf-8", errors="surrogateescape")
         return path
 
     good = list(reader(written("")))
@@ -106,3 +114,14 @@ def test_they_are_counted_and_refused_where_they_are_too_many(tmp_path: Path) ->
     path.write_text("alone\n")
     with pytest.raises(CorpusError, match=r"found 1 of 1 sentences \(100.0 %\)"):
         read(99)
+
+
+@pytest.mark.parametrize("spoilt", [("b))", "b)"), ("b))", "b)))"), ("(X b)", "(X)")])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_inner_nodes_in_the_first_column_are_not_taken_for_trees(tmp_path: Path, spoilt: Any, place: int) -> None:
+    trees = ["(TOP\n(S\n(NP (X a))\n(VP (X b) (X b))))\n"] * 3
+    trees[place] = trees[place].replace(*spoilt)
+    path = tmp_path / "few.txt"
+    path.write_text("".join(trees))
+    told: list[Exception] = []
+    assert [s.words for s in read_ptb(path, skip=told.append)] == [("a", "b", "b")] * 2 and len(told) == 1

@@ -101,9 +101,9 @@ def test_shuffled_batches_hold_similar_lengths_in_changing_company():
     assert len({frozenset(batch) for batch in first} & {frozenset(batch) for batch in second}) < len(second) / 10
 
 
-def weighed(balance: Balance, **values: float) -> dict[str, float]:
+def weighed(balance: Balance, epoch: int = 0, **values: float) -> dict[str, float]:
     losses = {task: torch.tensor(value) for task, value in values.items()}
-    return {task: loss.item() for task, loss in balance.weigh(losses).items()}
+    return {task: loss.item() for task, loss in balance.weigh(losses, epoch).items()}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,8 @@ def weighed(balance: Balance, **values: float) -> dict[str, float]:
         ("none", {}, {"pos": 2.0, "ner": 0.5}, {"pos": 2.0, "ner": 0.5}),
         ("fixed", {"pos": 0.25, "dep": 0.0}, {"pos": 2.0, "ner": 0.5, "dep": 3.0}, {"pos": 0.5, "ner": 0.5, "dep": 0}),
         ("running_mean", {}, {"pos": 0.0, "ner": 2.0}, {"pos": 0.0, "ner": 3.0}),  # a mean of 0 counts as 1
+        ("uw", {}, {"pos": 4.0, "dep": 0.25}, {"pos": 2.0, "dep": 0.125}),
+        ("imtl-l", {}, {"pos": 4.0, "dep": 0.25}, {"pos": 4.0, "dep": 0.25}),
     ],
 )
 def test_first_losses(mode, weights, given, expected):
@@ -129,3 +131,42 @@ def test_running_mean_by_hand():
     # pos is mean(2, 6) = 4; ner is not in the batch, its mean of 2 still counts in the sum
     assert weighed(balance, pos=6.0) == pytest.approx({"pos": 6 * (4 + 2) / 4})
     assert weighed(balance, dep=8.0) == pytest.approx({"dep": 8 * (4 + 2 + 8) / 8})
+
+
+@pytest.mark.parametrize(("mode", "size"), [("uw", 0.5), ("imtl-l", 1.0)])
+def test_learnt_factors_bring_losses_to_one_size(mode, size):
+    """At the minimum over s, e^(−s) ℓ = 1 (uw, with a factor of ½) and e^s ℓ = 1."""
+    balance = Balance(mode, {}, 5, rate=0.05)
+    for _ in range(400):
+        found = weighed(balance, pos=4.0, dep=0.25)
+    assert found == pytest.approx({"pos": size, "dep": size}, rel=1e-2)
+
+
+def test_dwa_weighs_by_the_last_two_epochs():
+    balance = Balance("dwa", {}, 5)
+    for epoch, (pos, dep) in enumerate([(4.0, 2.0), (2.0, 2.0)]):
+        for shift in (-0.5, 0.5):
+            assert weighed(balance, epoch, pos=pos + shift, dep=dep)["dep"] == dep
+    powers = np.exp([2 / 4 / 2, 2 / 2 / 2])
+    found = weighed(balance, epoch=2, pos=1.0, dep=1.0)
+    assert list(found.values()) == pytest.approx(2 * powers / powers.sum())
+
+
+def test_famo_is_the_gradient_of_weighed_logarithms_and_looks_after_slow_tasks() -> None:
+    """Against the formulas with torch's own softmax, derivative and Adam."""
+    balance, names = Balance("famo", {}, 5), ("pos", "dep", "srl")
+    logits = torch.zeros(3, requires_grad=True)
+    adam = torch.optim.Adam([logits], 0.025, weight_decay=1e-3)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        before, after = (torch.rand(3, generator=draw) + 0.1 for _ in range(2))
+        leaves = before.clone().requires_grad_()
+        share = logits.detach().softmax(0)
+        ((share * leaves.log()).sum() / (share / before).sum()).backward()
+        found = weighed(balance, **dict(zip(names, before.tolist(), strict=True)))
+        torch.testing.assert_close(torch.tensor(list(found.values())), before * leaves.grad)
+        balance.after(dict(zip(names, after.tolist(), strict=True)))
+        adam.zero_grad()
+        logits.softmax(0).backward(before.log() - after.log())
+        adam.step()
+        torch.testing.assert_close(torch.tensor([balance.history[name][0] for name in names]), logits.detach())

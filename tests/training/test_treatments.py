@@ -522,6 +522,8 @@ TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "clone": ({"clone": {"heads": "1-2,2-3"}}, {"accumulate": 2}),
     "project": ({"project": {}}, {"balance": "running_mean"}),
     "distil": ({"distil": {"rise": 0.8}}, {}),
+    "famo": ({}, {"balance": "famo"}),
+    "uw": ({}, {"mixing": "sampled", "balance": "uw"}),
 }
 
 

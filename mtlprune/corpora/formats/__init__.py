@@ -105,8 +105,11 @@ def on_lines(
         raise malformed(source, rows[0][0], str(error), unit) from error
 
 
-def read_lines(path: Path) -> Iterator[NumberedLine]:
+def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
     """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline.
+
+    Args:
+        skip: where given, a line that is not UTF-8 is passed on, for :func:`check_text` to refuse with its sentence.
 
     Raises:
         CorpusError: the file is missing, unreadable or not UTF-8.
@@ -115,7 +118,7 @@ def read_lines(path: Path) -> Iterator[NumberedLine]:
     try:
         with Path(path).open("rb") as stream:
             for number, raw in enumerate(stream, 1):
-                yield decode_line(raw, number, path)
+                yield decode_line(raw, number, path, skip)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise CorpusError(f"{path}: expected a readable file, found: {reason}; check the path") from error
@@ -129,21 +132,52 @@ def decode_lines(data: bytes, source: str | Path) -> Iterator[NumberedLine]:
         yield decode_line(raw, number, source)
 
 
-def decode_line(raw: bytes, number: int, source: str | Path) -> NumberedLine:
-    """One line, with or without its end; the first one may begin with a BOM. Raises CorpusError."""
+def decode_line(raw: bytes, number: int, source: str | Path, skip: Skip | None = None) -> NumberedLine:
+    """One line, with or without its end; the first one may begin with a BOM. Raises CorpusError, but for ``skip``."""
     raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-    try:
-        return NumberedLine(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode())
-    except UnicodeDecodeError as error:
-        place = f"byte {error.start} is 0x{raw[error.start]:02x}"
-        raise malformed(source, number, f"expected UTF-8 text, found that {place}; convert the file") from error
+    line = NumberedLine(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape"))
+    if skip is None:
+        check_text(source, [line])
+    return line
 
 
-def blocks(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
-    """Runs of lines between blank lines."""
-    for blank, block in groupby(lines, lambda line: not line.text.strip(BLANKS)):
+def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
+    """Raise UnreadableSentence at a line that was not UTF-8 in its file."""
+    for line in lines:
+        raw = line.text.encode("utf-8", "surrogateescape")
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            what = f"expected UTF-8 text, found that byte {error.start} is 0x{raw[error.start]:02x}; convert the file"
+            raise UnreadableSentence(str(malformed(source, line.number, what))) from error
+
+
+def blocks(
+    lines: Iterable[NumberedLine], skip: Skip | None = None, numbered: bool = False
+) -> Iterator[list[NumberedLine]]:
+    """Runs of lines between blank lines.
+
+    Args:
+        skip: where given, a block also ends where comments within it begin another sentence: ``# sent_id`` is among
+            them, or the row after them has the number 1 in a file whose rows are ``numbered``.
+    """
+    for blank, run in groupby(lines, lambda line: not line.text.strip(BLANKS)):
+        block = list(run)
         if not blank:
-            yield list(block)
+            yield from [block] if skip is None else _cut_at_comments(block, numbered)
+
+
+def _cut_at_comments(block: list[NumberedLine], numbered: bool) -> Iterator[list[NumberedLine]]:
+    comments = [line.text.startswith("#") for line in block]
+    begin = 0
+    for place in range(1, len(block)):
+        if comments[place] and not comments[place - 1]:
+            row = next((k for k in range(place, len(block)) if not comments[k]), len(block))
+            first = numbered and any(re.match(r"1(-[0-9]+)?[ \t]", line.text) for line in block[row : row + 1])
+            if first or sentence_id(block[place:row]):
+                yield block[begin:place]
+                begin = place
+    yield block[begin:]
 
 
 def sentence_id(block: Iterable[NumberedLine]) -> str | None:

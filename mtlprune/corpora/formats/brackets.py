@@ -126,6 +126,8 @@ log = logging.getLogger(__name__)
 EMPTY = "-NONE-"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
+_BRACKET = re.compile(r"\(")
+_ROOT = re.compile(rf"\(\s*(\(|({'|'.join(sorted(ROOTS))})(?![^\s()])|$)")
 _CATEGORY = re.compile(r"[^-=]+")
 
 
@@ -166,8 +168,9 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str
 
     Args:
         path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
-        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins with a
-            bracket; None has it raised.
+        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one: with
+            the bracket of a root (without label, or TOP, ROOT, S1) in the first column, or with any bracket there if
+            no two lines begin with a root; None has it raised.
         unread: layers to leave out.
 
     Yields:
@@ -178,8 +181,12 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str
         CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
             without a label or without content.
     """
+    parts: Iterable[Iterable[formats.NumberedLine]] = [formats.read_lines(path)]
+    if skip is not None:
+        rooted = sum(1 for _ in _cut(path, _ROOT)) > 1
+        parts = _cut(path, _ROOT if rooted else _BRACKET)
     number = 0
-    for part in [formats.read_lines(path)] if skip is None else _cut(path):
+    for part in parts:
         with formats.skipping(skip):
             trees = _trees(path, part)
             for line, words, tags, spans in trees if skip is None else list(trees):
@@ -194,11 +201,11 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str
                     yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
 
 
-def _cut(path: Path) -> Iterator[list[formats.NumberedLine]]:
-    """The lines of a file from each one that begins with a bracket to the next, blank ones left out."""
+def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedLine]]:
+    """The lines of a file from each one that ``begins`` so to the next, blank ones left out."""
     part: list[formats.NumberedLine] = []
-    for line in formats.read_lines(path):
-        if part and line.text.startswith("("):
+    for line in formats.read_lines(path, lambda error: None):
+        if part and begins.match(line.text):
             yield part
             part = []
         if line.text and not line.text.isspace():
@@ -251,6 +258,7 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
 def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, str]]:
     """Brackets and what stands between them; of spaces other than blanks and tabs, those alone are layout, too."""
     for line in lines:
+        formats.check_text(path, [line])
         for token in _TOKEN.findall(line.text):
             if not token.isspace():
                 yield line.number, token

@@ -229,15 +229,16 @@ class ColumnTable:
         self.path, self.columns, self.numbered = path, columns, ""
         self.more = columns[-1].kind == "frames" or columns[-1].name == REST
         self.width = len(columns) - (columns[-1].name == REST)
-        rows = (line.text for line in formats.read_lines(path) if line.text.strip(formats.BLANKS))
+        rows = (line.text for line in formats.read_lines(path, lambda error: None) if line.text.strip(formats.BLANKS))
         rows = (text for text in rows if not text.startswith(("#", "-DOCSTART-")))
         self.tabs = sum(1 if "\t" in text else -1 for text in rows) > 0
 
     def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
         """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
         number = 0
-        for block in formats.blocks(formats.read_lines(self.path)):
+        for block in formats.blocks(formats.read_lines(self.path, skip), skip):
             with formats.skipping(skip):
+                formats.check_text(self.path, block)
                 rows = [(line, row) for line in block if (row := self._cells(line)) is not None]
                 if self.columns[0].name in (SKIP, "id"):
                     rows = self._words(rows)
@@ -314,7 +315,7 @@ def read_roles(
     Raises:
         CorpusError: with file and line, and what the file was taken for.
     """
-    texts = (line.text for line in formats.read_lines(path) if line.text.strip(formats.BLANKS))
+    texts = (line.text for line in formats.read_lines(path, skip) if line.text.strip(formats.BLANKS))
     first = next((text for text in texts if text.startswith("#begin document") or not text.startswith("#")), "")
     if first.startswith("#begin document"):
         tell(f"{path}: read as CoNLL-2012")

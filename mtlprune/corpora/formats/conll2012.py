@@ -93,7 +93,7 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread: Contain
     parts: set[tuple[str, str]] = set()
     inside: tuple[Document, str] | None = None
     number = 0
-    for is_mark, lines in groupby(formats.read_lines(path), lambda line: bool(_MARK.match(line.text))):
+    for is_mark, lines in groupby(formats.read_lines(path, skip), lambda line: bool(_MARK.match(line.text))):
         for line, text in lines if is_mark else ():
             begin = _BEGIN.fullmatch(text)
             with formats.skipping(skip):
@@ -111,6 +111,7 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread: Contain
                 inside = documents.setdefault(begin[1], Document(begin[1], path, line)), begin[2] or "000"
         for block in () if is_mark else formats.blocks(lines):
             with formats.skipping(skip):
+                formats.check_text(path, block)
                 if inside is None:
                     what = f"expected '#begin document (NAME); part 000', found {block[0].text[:60]!r}"
                     raise formats.malformed(path, block[0].number, what)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.columns import FileColumn, Notation
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
-from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.sentence import Dependencies, Sentence, Span
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = ("upos", "xpos")
@@ -19,7 +19,7 @@ UNIVERSAL = frozenset(_NAMES.split())
 PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
 _HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
 _NUMBER = "[1-9][0-9]{0,8}"
-_ID = re.compile(rf"{_NUMBER}(-{_NUMBER})?|(0|{_NUMBER})\.{_NUMBER}")
+_ID = re.compile(rf"{_NUMBER}(-({_NUMBER}))?|(0|{_NUMBER})\.{_NUMBER}")
 Tell = Callable[[str], None]
 
 
@@ -67,8 +67,8 @@ def read_conllu(
     Args:
         beside: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags, in the sentences where all
             words have one.
-        misc: key in MISC → the layer that it holds, of tags or spans. Words without the key are outside of spans in
-            files that never write O; elsewhere unknown.
+        misc: key in MISC → the layer that it holds, of tags or spans. What MISC says of a multiword token is said of
+            its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what was left out or converted.
         skip, unread: as in ``read_columns``.
@@ -84,7 +84,7 @@ def read_conllu(
     further = [column for column in TAGS if beside and column != pos and column not in unread]
     tags, trees = "pos" not in unread, "dep" not in unread
     partly, count, tagged = Counter[str](), 0, not beside or not tags or pos == "upos"
-    for count, block in enumerate(read_blocks(path, formats.read_lines(path), skip, tell), 1):  # noqa: B007 (told below)
+    for count, block in enumerate(read_blocks(path, formats.read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
         with formats.skipping(skip):
             words = block.words()
             layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
@@ -117,8 +117,9 @@ def read_blocks(
     """
     columns: tuple[str, ...] = COLUMNS
     notes, count = {""}, 0
-    for block in formats.blocks(lines):
+    for block in formats.blocks(lines, skip, numbered=True):
         with formats.skipping(skip):
+            formats.check_text(path, block)
             if (header := _header(path, block)) is not None:
                 columns = header
                 if len(block) == 1:
@@ -217,13 +218,17 @@ def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> Co
         )
 
 
-def _check_ids(path: Path, rows: Iterable[Row]) -> None:
-    """Words count 1, 2, 3 ...; multiword tokens (n-m) and empty nodes (k.i) may stand between them."""
-    last = 0
+def _check_ids(path: Path, rows: Sequence[Row]) -> None:
+    """Words count 1, 2, 3 ...; multiword tokens (n-m) stand before word n, empty nodes (k.i) anywhere."""
+    last, size = 0, sum(row.cells["id"].isdecimal() for row in rows)
     for line, cells in rows:
-        if _ID.fullmatch(cells["id"]) is None:
+        match = _ID.fullmatch(cells["id"])
+        if match is None:
             what = f"expected a number such as 8, 8-9 or 8.1 in the column id, found {cells['id'][:20]!r}"
             raise formats.malformed(path, line.number, f"{what}; correct the row")
+        if match[2] and not (cells["id"].startswith(f"{last + 1}-") and last < int(match[2]) <= size):
+            what = f"expected the words of a multiword token, from {last + 1} to {size} at most, found {cells['id']}"
+            raise formats.malformed(path, line.number, f"{what}; number anew")
         if cells["id"].isdecimal():
             last += 1
             if int(cells["id"]) != last:
@@ -312,9 +317,29 @@ def _silent(what: object) -> None:
     """Tells nobody."""
 
 
-def _values(block: ConlluBlock, key: str) -> list[str | None]:
-    """The values that MISC gives to the words of a sentence under a key."""
-    return [keys_of(row.cells["misc"]).get(key) for row in block.words()]
+class _Unit(NamedTuple):
+    """A word, or a multiword token of which MISC says something, and what it says: words ``start`` to ``end - 1``."""
+
+    line: formats.NumberedLine
+    start: int
+    end: int
+    value: str | None
+
+
+def _units(block: ConlluBlock, key: str) -> list[_Unit]:
+    """The words of a sentence with what MISC says under a key; a multiword token that has the key for its words."""
+    values = {row.cells["id"]: keys_of(row.cells["misc"]).get(key) for row in block.rows}
+    units: list[_Unit] = []
+    for line, cells in block.rows:
+        first, mark, last = cells["id"].partition("-")
+        if "." in first or (units and int(first) <= units[-1].end):
+            continue
+        end = int(last or first)
+        if not mark or (
+            values[cells["id"]] is not None and not any(values[str(n)] for n in range(int(first), end + 1))
+        ):
+            units.append(_Unit(line, int(first) - 1, end, values[cells["id"]]))
+    return units
 
 
 class _Keyed:
@@ -323,9 +348,9 @@ class _Keyed:
     def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:
         self._path, self._misc = path, misc
         rows: dict[str, list[list[str | None]]] = {key: [] for key in misc}
-        for block in read_blocks(path, formats.read_lines(path), _silent, _silent) if misc else ():
+        for block in read_blocks(path, formats.read_lines(path, _silent), _silent, _silent) if misc else ():
             for key in misc:
-                rows[key].append(_values(block, key))
+                rows[key].append([unit.value for unit in _units(block, key)])
         for key, sentences in rows.items():
             if all(value is None for values in sentences for value in values):
                 raise CorpusError(f"{path}: expected {key}=... in MISC at some word, found it at none; check the key")
@@ -340,15 +365,20 @@ class _Keyed:
         """The layers of one sentence, by name; without those that are unknown."""
         layers = {}
         for key, column in self._misc.items():
-            values = [self._absent[key] if value is None else value for value in _values(block, key)]
+            units = _units(block, key)
+            values = [self._absent[key] if unit.value is None else unit.value for unit in units]
             if set(values) == {"_"}:
                 continue
-            with formats.on_lines(self._path, [row.line for row in block.words()], f"MISC, {key}"):
+            with formats.on_lines(self._path, [unit.line for unit in units], f"MISC, {key}"):
                 if "_" in values:
                     what = f"expected {key}=... in MISC, found none beside words that have it; give it to all words"
                     raise formats.WordError(values.index("_"), what)
-                spans = column.kind == "spans"
-                value: Any = self._notation.spans(column.name, values) if spans else tuple(values)
+                if column.kind == "tags":
+                    pairs = zip(units, values, strict=True)
+                    value: Any = tuple(tag for unit, tag in pairs for _ in range(unit.start, unit.end))
+                else:
+                    spans = self._notation.spans(column.name, values)
+                    value = tuple(Span(units[s.start].start, units[s.end - 1].end, s.label) for s in spans)
             layers[column.name] = Layer(column.kind, value)
         return layers
 

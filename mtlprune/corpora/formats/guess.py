@@ -71,7 +71,7 @@ def guess_columns(path: Path) -> str:
 
 
 def _beginning(path: Path) -> list[str]:
-    return list(islice((line.text for line in read_lines(path) if line.text.strip(BLANKS)), ROWS))
+    return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), ROWS))
 
 
 def _rows(lines: Sequence[str]) -> list[list[str]]:

@@ -3,13 +3,14 @@
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError, answers, formats
 from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns, without
 from mtlprune.errors import MtlpruneError, out_of_memory
+from mtlprune.io.files import read_json, read_yaml
 from mtlprune.sentence import Sentence
 
 USUAL = {
@@ -123,6 +124,9 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
             raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
         name, subset, revision = re.fullmatch(r"([^:@]*)(?::([^@]*))?(?:@(.*))?", source).groups()  # type: ignore[union-attr]
         options = {"path": name, "name": subset, "revision": revision}
+    _check_files([path] if path.is_file() else [*path.rglob("*.*")])
+    if not path.is_file():
+        _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
     hidden = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
@@ -131,6 +135,11 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     finally:
         if not hidden:
             datasets.enable_progress_bars()
+    for rows in loaded.values() if not saved else ():
+        for name, feature in rows.features.items():
+            if "Json(" in repr(feature):  # as which the library reads text beside numbers, with quotes around it
+                what = "values of one kind, found several, such as text beside numbers; write text into all rows"
+                raise CorpusError(f"{source}, column {name}: expected {what}")
     return {str(split): rows for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()}
 
 
@@ -150,6 +159,75 @@ def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]
         for batch in table.select_columns(names).with_format("arrow").iter(1000):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+
+
+# -- descriptions of a dataset, which may name no file of others -------------------------------------------------------
+
+_ELSEWHERE = re.compile(r"^[/\\~]|^\w:[/\\]|(^|[/\\])\.\.([/\\]|$)|://|::")
+_README, _YAML = "README.md", ".huggingface.yaml"
+
+
+def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
+    """Files that say where the dataset's files are, as far as there are some."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    folder = Path(source)
+    if folder.exists():
+        files = (folder / name for name in (_README, _YAML, "dataset_dict.json", "state.json"))
+        yield from (file for file in (*files, *folder.glob("*/state.json")) if file.is_file())
+        return
+    for name in (_README, _YAML):
+        with contextlib.suppress(EntryNotFoundError):
+            yield Path(hf_hub_download(source, name, repo_type="dataset", revision=revision))
+
+
+def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
+    """Raise CorpusError where one names an address, or a file outside the dataset's folder."""
+    from huggingface_hub import metadata_load
+
+    for file in descriptions:
+        with _in_words(str(file), "a description of a dataset"):
+            read: Any = {_README: metadata_load, _YAML: read_yaml}.get(file.name, read_json)
+            named = list(_named(read(file)))
+        if elsewhere := [name for name in named if _ELSEWHERE.search(name)]:
+            what = f"names of files in the folder of the dataset, found {elsewhere[0]!r}"
+            raise CorpusError(f"{file}: expected {what}; put the file there and correct the name")
+
+
+def _named(value: Any, inside: bool = False) -> Iterator[str]:
+    """All text below the keys that name files."""
+    if isinstance(value, str) and inside:
+        yield value
+    for part in value if isinstance(value, list) else ():
+        yield from _named(part, inside)
+    for key, part in value.items() if isinstance(value, dict) else ():
+        yield from _named(part, inside or key in ("data_files", "data_dir", "_data_files", "splits"))
+
+
+# -- files of rows -----------------------------------------------------------------------------------------------------
+
+
+def _check_files(files: Iterable[Path]) -> None:
+    """Check what the library does not: JSON is UTF-8 text, and numbers of labels have the same names in all of Parquet.
+
+    Raises:
+        CorpusError: with the file, and the line or the column.
+    """
+    from datasets import Features
+    from pyarrow import parquet
+
+    names: dict[str, Sequence[str]] = {}
+    for file in sorted(files):
+        if file.suffix in (".json", ".jsonl"):
+            for _ in formats.read_lines(file):
+                pass
+        with _in_words(str(file), "a dataset"):
+            features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
+            for name, own in _label_names(str(file), features).items():
+                if names.setdefault(name, own) != own:
+                    what = f"the labels {', '.join(names[name])} as in the files before, found {', '.join(own)}"
+                    raise CorpusError(f"{file}, column {name}: expected {what}; build them apart, and merge")
 
 
 # -- rows to sentences -------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Flat typed spans as a tag a word, strictly read.
 
 In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens with ``I-X`` unless a span of the same
-type ends just before. BIOES and BILOU mark first and last words (E, L) and spans of one word (S, U); BMES writes M for
-BIOES' I. IO has labels alone, ``X``.
+type ends just before. IOE2 ends each span with ``E-X``, IOE1 one that another of the same type follows. BIOES and BILOU
+mark first and last words (E, L) and spans of one word (S, U); BMES writes M for BIOES' I. IO has labels alone, ``X``.
 """
 
 from collections import Counter
@@ -11,43 +11,56 @@ from collections.abc import Iterable, Sequence
 from mtlprune.corpora.formats import WordError
 from mtlprune.sentence import Span
 
-_OPENS = {"IO": "I", "IOB1": "IB", "IOB2": "B", "BIOES": "BS", "BMES": "BS", "BILOU": "BU"}
+_OPENS = {
+    "IO": "I", "IOB1": "IB", "IOB2": "B", "IOE1": "IE", "IOE2": "IE", "BIOES": "BS", "BMES": "BS", "BILOU": "BU",
+}  # fmt: skip
 """Scheme → the prefixes that may open a span."""
-_CONTINUES = {"IO": "I", "IOB1": "I", "IOB2": "I", "BIOES": "IE", "BMES": "ME", "BILOU": "IL"}
-_WHOLE = {"BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
+_CONTINUES = {
+    "IO": "I", "IOB1": "I", "IOB2": "I", "IOE1": "IE", "IOE2": "IE", "BIOES": "IE", "BMES": "ME", "BILOU": "IL",
+}  # fmt: skip
+_WHOLE = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
 _PREFIXES = "BIELSUM"
 
 
 def scheme_of(rows: Iterable[Sequence[str]]) -> str:
-    """IO, IOB1, IOB2, BIOES, BMES or BILOU: the one that the tags of many sentences are written in.
+    """IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES or BILOU: the one that the tags of many sentences are written in.
 
     A few tags may be mistakes, so the majority counts:
 
     * Most tags but O are labels without prefix, and O occurs: IO.
-    * E and S (or L and U) are at least half as many as openings by B or I: BILOU with L and U; BMES where M are more
-      than I; else BIOES.
+    * E and S (or L and U) are at least half as many as openings by B or I, as in schemes that mark last words: BILOU
+      with L and U; IOE2 without B and S; BMES where M are more than I; else BIOES.
+    * E without B and S, fewer, and most before a tag of the same type: IOE1.
     * I that continue no span, nine times as many as B where IOB1 writes I: IOB1. All else: IOB2.
 
-    Tags of I and O alone could be of IO or IOB1, in both of which neighbours of one type are one span.
+    Tags of I and O alone could be of IO, IOB1 or IOE1, in all of which neighbours of one type are one span.
     """
     marks = Counter[str]()
-    needless = opening = plain = outside = 0
+    needless = opening = plain = outside = before_same = last_inside = 0
     for row in rows:
         before = ""
-        for tag in row:
+        for tag, after in zip(row, [*row[1:], ""], strict=True):
             if tag[1:2] == "-" and tag[0] in _PREFIXES:
                 marks[tag[0]] += 1
                 opening += tag[0] in "IM" and tag[2:] != before
                 needless += tag[0] == "B" and tag[2:] != before
+                continued = after[:1] in "IE" and after[1:] == tag[1:]
+                before_same += tag[0] == "E" and continued
+                last_inside += tag[0] == "I" and not continued
             outside += tag == "O"
             plain += _is_label(tag)
             before = tag[2:]
     if outside and plain > marks.total():
         return "IO"
+    ended = marks["E"] and 2 * (marks["B"] + marks["S"]) < marks["E"]
     closed = {"BIOES": marks["E"] + marks["S"], "BILOU": marks["L"] + marks["U"]}
     if 2 * sum(closed.values()) >= max(1, marks["B"] + opening):
         scheme = max(closed, key=lambda scheme: closed[scheme])
+        if scheme == "BIOES" and ended:
+            return "IOE1" if last_inside > marks["E"] - before_same else "IOE2"
         return "BMES" if scheme == "BIOES" and marks["M"] > marks["I"] else scheme
+    if ended and 2 * before_same > marks["E"]:
+        return "IOE1"
     return "IOB1" if opening > 9 * needless else "IOB2"
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, on_lines, read_lines, skipping
+from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
 from mtlprune.io.files import parse_json_line, reading
 from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
@@ -119,11 +119,12 @@ def read_jsonl(
         CorpusError: with file and line.
     """
     ignored: dict[str, None] = {}
-    for line in read_lines(path):
+    for line in read_lines(path, skip):
         if not line.text.strip():
             continue
         where = f"{path}, line {line.number}"
         with skipping(skip), reading(where, CorpusError, EXAMPLE):
+            check_text(path, [line])
             tree = parse_json_line(line.text, where, CorpusError)
             if isinstance(tree, dict):
                 tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
