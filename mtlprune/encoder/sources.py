@@ -234,7 +234,9 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     """The tokenizer of an encoder."""
     source = locate(name)
     with _in_words(name, "tokenizer"):
-        return AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+    tokenizer.init_kwargs.pop("local_files_only", None)  # of this machine; it would be saved with the tokenizer
+    return tokenizer
 
 
 def commit_of(name: str, revision: str | None = None) -> str | None:

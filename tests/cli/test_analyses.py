@@ -137,7 +137,7 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
 )
 def test_cross_closes_heads_in_several_ways(measured, single, claims, kind):
     """With all heads open no substitute counts; with some closed, it does."""
-    zero, other = (measured("cross", single, *claims, "--closed", name, tables=1)[0] for name in ("zero", kind))
+    zero, other = (measured("cross", single, *claims, f"closed={name}", tables=1)[0] for name in ("zero", kind))
     scores = [
         result.frames["scores"].set_index(["other", "mode", "control", "step"])["value"] for result in (zero, other)
     ]

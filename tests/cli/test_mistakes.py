@@ -162,7 +162,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
     ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),
     ("train tiny.yaml pruning.method=random pruning.keep=9 --out new", "at most the encoder's 8 heads (2 layers × 4)"),
-    (f"{PLAN} encoder.name=family encoder.random=true pruning=gates", "'megatron-bert'"),
+    (f"{PLAN} encoder.name=family encoder.random=true pruning=gates", "'convbert'"),
     (f"{PLAN} train.freeze=decoders", "give train.start, a finished run"),
     ("train tiny.yaml train.start=unfinished --out new", "train.start: expected a finished run"),
     (f"{PLAN} train.start=weightless", "train.start: the weights of"),
@@ -258,7 +258,7 @@ def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, ti
     changed(trained, root / "start-roberta", "config.yaml", lambda tree: tree["encoder"].update(name=roberta))
     changed(trained, root / "wide", "config.yaml", lambda tree: tree["decoders"]["dep"].update(arc_size=99))
     changed(trained, root / "labels", "vocabulary.json", lambda tree: tree["pos"]["tags"].pop())
-    changed(tiny_encoder("bert"), root / "family", "config.json", lambda tree: tree.update(model_type="megatron-bert"))
+    changed(tiny_encoder("bert"), root / "family", "config.json", lambda tree: tree.update(model_type="convbert"))
     shutil.copytree(trained, root / "weightless", ignore=lambda *_: ["weights"])
     mtlprune("runs", "pack", trained, "--out", root / "study").done()
     return root

@@ -89,7 +89,7 @@ def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path) -> N
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="holds no Result of gradients, smoothing"):
+    with pytest.raises(ResultError, match="holds no Result of probes, gradients"):
         mtlprune.read_results(tmp_path)
 
 
