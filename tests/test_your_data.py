@@ -101,13 +101,8 @@ def test_names_then_both_then_layers_of_ones_own(place: Path, mtlprune: Call, fo
     names = load_corpus(place / "data/names")["dev"]
     assert names[0].ner == spans((0, 1, "PER"), (2, 3, "LOC"), (3, 4, "LOC"))
     follow("Predictions in columns")
-<<<<<<< HEAD
-    written = (place / "predicted.txt").read_text("utf-8").splitlines()
-    assert [line.split()[:1] for line in written] == [line.split()[:1] for line in conll2003(1).splitlines()]
-=======
     words = [[line.split(" ")[0] for line in (place / name).read_text("utf-8").splitlines()] for name in IN_PLACE]
     assert words[0] == words[1]
->>>>>>> restore
     said = follow("Both in one run, on disjoint sentences")
     assert "data/names: 15 sentences appended, 0 joined" in said and "NER" in said
     assert "the layer pos has other labels in data/de" in said and "tasks=ner,dep --out runs/both" in said
