@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def quickstart(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="The folder for corpus, runs, table and page.")] = Path("quickstart"),
-    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 900,
+    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 800,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
     jobs: Jobs = None,
