@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.config.blocks import TreatmentConfig
 from mtlprune.io.files import read_json, reading
 from mtlprune.runs.columns import MORE_UPDATES, Columns, ScoreColumn, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
@@ -271,7 +270,7 @@ def _cost(one: Setting) -> dict[str, float]:
         if all(clock in end for end in ends)
     }
     sizes = [sum(run.manifest.get("parameters", {"": math.nan}).values()) for run in runs]
-    owes = any(TreatmentConfig.model_validate(run.tree["treatment"]).runs for run in runs)
+    owes = any(run.tree["treatment"].get(name) for run in runs for name in ("distil", "merge"))
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
     updates = sum(run.updates for run in runs)
     cost["updates"] = updates / len(one.seeds) if updates else math.nan
