@@ -1,5 +1,6 @@
 """mtlprune as a library: what notebooks show, docs/notebook.ipynb executed, and docs/api.md as its docstrings are."""
 
+import configparser
 import json
 import re
 import runpy
@@ -8,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import mtlprune
 from mtlprune.runs.folder import RunError
@@ -77,3 +81,27 @@ def test_there_is_one_version() -> None:
     assert f"\nversion: {version}\n" in citation
     assert "version = attr: mtlprune.__version__" in (ROOT / "setup.cfg").read_text()
     assert f"\n## {version} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_lock_is_of_what_setup_cfg_declares() -> None:
+    """uv.lock names each requirement and extra with the bounds that stand in setup.cfg; `uv lock` makes it anew."""
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    declared = {"": setup["options"]["install_requires"], **setup["options.extras_require"]}
+    wanted = {
+        (canonicalize_name(one.name), one.specifier, extra)
+        for extra, lines in declared.items()
+        for one in map(Requirement, lines.split())
+    }
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
+    [ours] = [package for package in lock["package"] if package["name"] == "mtlprune"]
+    locked = {
+        (
+            one["name"],
+            SpecifierSet(one["specifier"]),
+            (re.findall(r"extra == '([^']+)'", one.get("marker", "")) or [""])[0],
+        )
+        for one in ours["metadata"]["requires-dist"]
+    }
+    assert locked == wanted
