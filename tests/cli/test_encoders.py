@@ -44,7 +44,7 @@ def test_a_run_goes_all_the_way(mtlprune, tiny_encoder, tmp_path, family: str) -
     run, cut = tmp_path / "run", tmp_path / "cut"
     (tmp_path / "text.txt").write_text("the old dog saw London .\n")
     mtlprune("train", lab, "--out", run).done()
-    mtlprune("prune", run, "--out", cut).done()
+    mtlprune("export", run, "--remove", "--out", cut).done()
     mtlprune("predict", cut, tmp_path / "text.txt", "--out", tmp_path / "out.jsonl").done()
-    mtlprune("probe", run, "--corpus", tmp_path / "corpus", "--out", tmp_path / "probes").done()
+    mtlprune("analyze", "probes", run, "--corpus", tmp_path / "corpus", "--out", tmp_path / "probes").done()
     mtlprune("export", run, "--out", tmp_path / "exported").done()
