@@ -56,7 +56,8 @@ class Sentence:
 
     def __repr__(self) -> str:
         text = " ".join(self.words)
-        return f"Sentence({self.id!r}, {text if len(text) <= 60 else text[:59] + '…'!r}, {', '.join(self.layers())})"
+        short = text if len(text) <= 60 else text[:59] + "…"
+        return f"Sentence({', '.join([repr(self.id), repr(short), *self.layers()])})"
 
     def _repr_html_(self) -> str:
         """A table for notebooks: a row a word, a column for each layer that is known."""

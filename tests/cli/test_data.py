@@ -60,7 +60,8 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "few.txt").write_text("-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n")
     few = ("--train", "few.txt", "--columns", "word,ner", "--repair", "--out", "few")
-    mtlprune("data", "build", "columns", *few).done()
+    answer = mtlprune("data", "build", "columns", *few).done()
+    assert "few.txt: column ner: tags repaired, as conlleval reads them, in 2 sentences\n" in answer.err
     assert [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [((1, 2, "X"),), ((0, 1, "X"), (1, 2, "Y"))]
     stored = load_corpus(corpus)
     for split in stored.splits:

@@ -86,9 +86,11 @@ def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> 
     return Result("treatments", {}, {"settings": pd.DataFrame(rows | shares), "pairs": pd.DataFrame(pair)})
 
 
-def closed(holm: float, encoder: str = "POS") -> Result:
-    row = {"encoder": [encoder], "other": ["NER"], "mode": ["claimed"], "delta": [-4.0], "low": [-6.0], "high": [-2.0]}
-    return Result("cross", {}, {"cells": pd.DataFrame(row | {"holm": [holm]})})
+def closed(*holm: float, encoder: str = "POS") -> Result:
+    """Cells of rising loss, from 4 points on."""
+    row = {"encoder": encoder, "other": "NER", "mode": "claimed", "low": -6.0, "high": -2.0}
+    rows = [row | {"holm": p, "delta": -4.0 - place} for place, p in enumerate(holm)]
+    return Result("cross", {}, {"cells": pd.DataFrame(rows)})
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,13 @@ def closed(holm: float, encoder: str = "POS") -> Result:
         (treated(0.3, 0.5, share=NAN), None, "No gap to close", "0.30 points [−1.00, 1.00]"),
         (None, closed(0.01), "Possible: tasks need each other's heads", "1 of 1 cases, most POS without NER's: −4.0"),
         (None, closed(0.5), "Not shown", "0 of 1 cases"),
-        (None, closed(0.01, "MTL-5"), NOT_ASKED, "No run"),
+        (
+            None,
+            closed(0.01, 0.5),
+            "Possible: tasks need each other's heads",
+            "1 of 2 cases, most POS without NER's: −4.0",
+        ),
+        (None, closed(0.01, encoder="MTL-5"), NOT_ASKED, "No run"),
     ],
 )
 def test_because_they_share_heads(treatments, cross, answer, words):

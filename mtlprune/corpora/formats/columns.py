@@ -1,6 +1,7 @@
 """Columns, a word a line, and what they say of a sentence: any CoNLL-like file, and rows of other tables."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ class Notation:
         self, columns: Sequence[FileColumn], rows: Callable[[FileColumn], Iterable[Sequence[str]]], repair: bool
     ) -> None:
         """``rows``: column → the cells of each sentence, asked for twice."""
-        self.repair = repair
+        self.repair, self.repaired = repair, Counter[str]()
         self.schemes = {}
         for column in (column for column in columns if column.kind == "spans"):
             stars = (all(map(_STAR.fullmatch, cells)) for cells in rows(column) if set(cells) != {"_"})
@@ -77,17 +78,17 @@ class Notation:
         if self.schemes[name] == "stars":
             return flat(spans_from_stars(cells))
         try:
-            return spans_from_tags(cells, self.schemes[name], self.repair)
+            return spans_from_tags(cells, self.schemes[name])
         except formats.WordError as error:
+            spans = spans_from_tags(cells, self.schemes[name], repair=True)  # what no repair helps is told as it is
             if not self.repair:
-                spans_from_tags(cells, self.schemes[name], repair=True)  # what no repair helps is told as it is
-                raise formats.WordError(
-                    error.place, f"{error.what}; or read them as conlleval does (--repair)"
-                ) from None
-            raise
+                what = f"{error.what}; or read them as conlleval does (--repair)"
+                raise formats.WordError(error.place, what) from None
+            self.repaired[name] += 1
+            return spans
 
     def converted(self) -> Iterator[str]:
-        """A sentence for each column that is not in IOB2."""
+        """A line for each column that is not in IOB2, and for each with tags that were repaired."""
         merged = {
             "IO": "; neighbours of one label are one span",
             "IOB1": "; neighbours of one type need a B to part them",
@@ -95,6 +96,8 @@ class Notation:
         for name, scheme in self.schemes.items():
             if scheme not in ("IOB2", "stars"):
                 yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
+        for name, count in self.repaired.items():
+            yield f"column {name}: tags repaired, as conlleval reads them, in {count} sentence{'s' * (count > 1)}"
 
 
 def assemble(

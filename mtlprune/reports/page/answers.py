@@ -205,7 +205,8 @@ def _by_closing(result: Result) -> Verdict | None:
     if cells.empty:
         return None
     lower = cells[(cells["holm"] < LEVEL) & (cells["delta"] < 0)]
-    most = cells.loc[cells["delta"].idxmin()]
+    shown = lower if len(lower) else cells
+    most = shown.loc[shown["delta"].idxmin()]
     answer = "Possible: tasks need each other's heads" if len(lower) else "Not shown"
     text = (
         f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
