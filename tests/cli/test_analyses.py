@@ -208,11 +208,16 @@ def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
 
 def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
     """Of a tiny masked language model, beside a run."""
-    masked, out = tmp_path / "masked", tmp_path / "out"
+    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
     torch.manual_seed(0)
     AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
     AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
-    given = ["--corpus", lab.corpus, "--split", "train", "--out", out]
+    blimp.mkdir()
+    for name in ("a", "b"):
+        entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
+        pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
+        (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    given = [f"blimp={blimp}", "pairs=3", "--corpus", lab.corpus, "--split", "train", "--out", out]
     mtlprune("analyze", "syntax", masked, trained, *given).done()
     result = package.read_results(out)["syntax"]
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5"]
@@ -224,6 +229,8 @@ def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder
     assert facts.loc["uas_single", ["layer", "head"]].tolist() == [single.layer + 1, single.head + 1]
     grids = result.grids(result.about["encoders"][0])
     assert np.allclose(grids["uas"], counts.by_head(), atol=1e-3) and grids["twonn"].shape == (2, 4)
+    judged = result.frames["blimp"].query("measure == 'overall'")
+    assert judged["n"].tolist() == [6] and any("no BLiMP" in note for note in result.about["notes"])
 
 
 @pytest.mark.slow

@@ -1,15 +1,33 @@
 """Syntactic attention: which heads attend along dependency arcs? (Chen et al. 2024)"""
 
+from pathlib import Path
+
+from pydantic import Field
+
 from mtlprune.analyses.analysis import Analysis, Column
+from mtlprune.io.block import Block
+
+
+class SyntaxOptions(Block):
+    """Minimal pairs beside trees."""
+
+    blimp: Path | None = Field(
+        default=None, description="Folder; also judge minimal pairs: data_scripts/blimp.py made it."
+    )
+    pairs: int | None = Field(
+        default=None, ge=1, description="Of each paradigm of BLiMP, the first so many (all, if not given)."
+    )
+
 
 ANALYSIS = Analysis(
     name="syntax",
     title="Syntactic attention",
     key="syntax",
     question="Which heads attend along dependency arcs?",
-    help="""UAS of every head, relation and direction beside the best offset; sentence dimensions.
+    help="""UAS of every head, relation and direction beside the best offset; sentence dimensions; minimal pairs.
 
     The corpus has trees. Heads are chosen on all sentences, as published, and on one half, scored on the other.""",
+    options=SyntaxOptions,
     columns=(
         Column("uas", "UAS", "percent of words whose head is found, in the better direction"),
         Column("uas dep->head", "UAS dep->head", "the word that the dependent attends to most", tested=False),

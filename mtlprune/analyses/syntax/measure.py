@@ -1,4 +1,4 @@
-"""Arcs that heads find, and vectors of sentences for their dimension: one pass over each encoder.
+"""Arcs that heads find, and vectors of sentences for their dimension: one pass over each encoder; minimal pairs.
 
 Letters for shapes: P sentences of which vectors are kept, L layers, A heads a layer, H heads that are there.
 """
@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
+from mtlprune.analyses.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
+from mtlprune.corpora.blimp import read_blimp
 from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best, halves, relations_of, with_trees
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.io.files import plain
 from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
@@ -47,16 +50,31 @@ def measure(request: Request) -> Result:
     - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
     - ``heads``: ``gate``, ``uas`` (the better direction), ``uas DIRECTION``, ``weight``, ``twonn``.
     - ``arcs``, wide: by label, direction and head words found (``hits``) and attention on arcs (``weight``), by halves.
+    - ``blimp``: ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
 
     Raises:
         ArcError: no sentence has a tree.
-        CorpusError, EncoderError, RunError: what cannot be loaded.
+        CorpusError, EncoderError, RunError: what cannot be loaded; no name can judge minimal pairs that are asked for.
     """
+    judges = _judges(request)
+    paradigms = read_blimp(request.options.blimp, request.options.pairs) if judges else []
     reading = read_request(request)
     with_trees(reading.sentences)
     first: list[ArcCounts] = []
 
-    result = survey("syntax", reading, request, lambda subject: findings(reading, subject, request, first))
+    def one(subject: Subject) -> Found:
+        findings_of_heads = findings(reading, subject, request, first)
+        lm = judges.get(subject.name)
+        if isinstance(lm, str):
+            return replace(findings_of_heads, notes=[f"{subject.label}: no BLiMP: {lm}.", *findings_of_heads.notes])
+        if lm is None:
+            return findings_of_heads
+        request.on_status(f"minimal pairs: {subject.name}")
+        lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
+        blimp = pd.DataFrame(_judged(judge(lm, paradigms)))
+        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": blimp})
+
+    result = survey("syntax", reading, request, one)
     about, offsets = _baseline(first[0])
     frames = {**result.frames, "offsets": offsets}
     return replace(
@@ -169,6 +187,29 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": LEAST, "offset": offset}
     return about, pd.DataFrame(rows)
+
+
+# -- minimal pairs -----------------------------------------------------------------------------------------------------
+
+
+def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
+    """By name the model, or why it cannot judge. Raises EncoderError where none can."""
+    judges: dict[str, MaskedLanguageModel | str] = {}
+    for name in request.names if request.options.blimp is not None else ():
+        try:
+            judges[name] = MaskedLanguageModel.load(name)
+        except EncoderError as error:
+            judges[name] = str(error)
+    if judges and all(isinstance(model, str) for model in judges.values()):
+        reason = next(iter(judges.values()))
+        raise EncoderError(f"blimp={request.options.blimp}: none of these can judge minimal pairs: {reason}")
+    return judges
+
+
+def _judged(judgements: Judgements) -> Rows:
+    yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
+    for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
+        yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
 
 
 # -- vectors of sentences ----------------------------------------------------------------------------------------------

@@ -130,7 +130,21 @@ def _gates(result: Result) -> Grid:
     )
 
 
-TABLES = (_overview, _relations, _gates)
+def _phenomena(result: Result) -> Grid | None:
+    if "blimp" not in result.frames:
+        return None
+    decided = result.named("blimp").query("measure != 'paradigm'").fillna({"label": ""})
+    pairs, names = decided["n"].max(), decided["name"].astype(str)
+    wide = decided.assign(name=names).pivot(index="label", columns="name", values="value").reset_index()
+    return Grid.of(
+        "Minimal pairs (BLiMP)",
+        wide.replace({"label": {"": "overall"}}),
+        {"phenomenon": "label", **{name: (name, 1) for name in dict.fromkeys(names)}},
+        f"Percent of {pairs:,.0f} minimal pairs decided rightly; means over paradigms; chance is 50.",
+    )
+
+
+TABLES = (_overview, _relations, _gates, _phenomena)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
