@@ -86,9 +86,9 @@ def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> 
     return Result("treatments", {}, {"settings": pd.DataFrame(rows | shares), "pairs": pd.DataFrame(pair)})
 
 
-def closed(*holm: float, encoder: str = "POS") -> Result:
+def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
     """Cells of rising loss, from 4 points on."""
-    row = {"encoder": encoder, "other": "NER", "mode": "claimed", "low": -6.0, "high": -2.0}
+    row = {"encoder": encoder, "other": "NER", "mode": "claimed", "low": -6.0, "high": -2.0, "n": seeds}
     rows = [row | {"holm": p, "delta": -4.0 - place} for place, p in enumerate(holm)]
     return Result("cross", {}, {"cells": pd.DataFrame(rows)})
 
@@ -97,6 +97,7 @@ def closed(*holm: float, encoder: str = "POS") -> Result:
     ("treatments", "cross", "answer", "words"),
     [
         (None, None, NOT_ASKED, "No run"),
+        (None, closed(0.01, seeds=1), "One seed cannot say", "1 of 1 cases"),
         (treated(0.3, 0.5), closed(0.01), "Not shown", "close 33 % [0, 52] of the gap, copies of random heads of the"),
         (treated(2.0, 0.01), None, "Yes, in part", "23 % [1, 46]"),
         (treated(0.0, 0.9, 0.01), None, "No", "33 %"),

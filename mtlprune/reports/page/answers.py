@@ -208,6 +208,7 @@ def _by_closing(result: Result) -> Verdict | None:
     shown = lower if len(lower) else cells
     most = shown.loc[shown["delta"].idxmin()]
     answer = "Possible: tasks need each other's heads" if len(lower) else "Not shown"
+    answer = answer if cells["n"].max() > 1 else "One seed cannot say"
     text = (
         f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
         f"{len(lower)} of {len(cells)} cases, most {most['encoder']} without {most['other']}'s: "
