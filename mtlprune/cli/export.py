@@ -95,7 +95,7 @@ def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: 
         for line in _account(asked, pruned):
             terminal.print(line)
         terminal.print(_layers_table(pruned))
-        terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus)))
+        terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus, asked.source)))
     terminal.print(f"written: {out}")
     if "test" in asked.corpus.splits:
         next_command(terminal, "evaluate", out, "--split", "test")

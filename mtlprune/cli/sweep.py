@@ -275,7 +275,8 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         pool = Pool(cells, jobs, watch, stop)
         watch.begin(pool.ends)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
-        shared = f"{' or '.join(map(str, threads or [pool.threads]))} threads"
+        threads = threads or [pool.threads]
+        shared = f"{' or '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
         shared += f", {len(pool.gpus)} GPUs" if pool.gpus else ""
         terminal.print(f"{len(cells)} cells, {len(pool.ends)} done already; {jobs} at once, each with {shared}")
         try:

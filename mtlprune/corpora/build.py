@@ -245,6 +245,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     labels: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))  # layer → corpus → ...
     for name, splits in corpora.items():
         joined = appended = other = 0
+        unlike: set[str] = set()
         for split, sentences in splits.items():
             sentences = list(sentences)
             for layer, kind in declared(sentences).items():
@@ -266,12 +267,15 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                     appended += 1
                 old = here[place]
                 new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
-                other += any(old.kind(layer) is not None and old.get(layer) != new[layer].value for layer in new)
+                changed = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
+                other += bool(changed)
+                unlike |= changed
                 added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
                 here[place] = replace(old.with_layers(**added), source=old.source or sentence.source)
                 for layer, (kind, value) in added.items():
                     labels[layer][name].update(filter(None, LABELS[kind_of(kind)](value)))
-        differ = f"; {other} of those have another value of a layer of what came before, which stays" if other else ""
+        layers = ", ".join(sorted(unlike))
+        differ = f"; in {other} of those {layers} is not as in what came before, which stays" if other else ""
         tell(f"{name}: {appended} sentences appended, {joined} joined{differ}")
     mixed = []
     for layer, each in labels.items():

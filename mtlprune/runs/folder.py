@@ -216,8 +216,9 @@ class RunFolder:
                 raise RunError(f"{study.folder} has no run {folder.path.name}; it has {known} and so on")
             if not folder.path.exists():
                 raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
-            inside = sorted(folder.path.glob("*/config.yaml"))[:1]
-            how = f"runs lie in it: {folder.path}/*, or {inside[0].parent}" if inside else "`mtlprune train` makes one"
+            inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
+            first = inside[0].parent if inside else None
+            how = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
             raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {how}")
         folder.verify(encoder=False)
         return folder

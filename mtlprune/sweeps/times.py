@@ -141,6 +141,8 @@ def data_missing(path: Path) -> str:
     """Where a corpus comes from that is not at a path, and how to build it; "" where one is."""
     if (path / INFO).is_file():
         return ""
+    if path.exists():
+        return f"data missing: {path} is there, but no corpus made by mtlprune data build; check data.path"
     if path.name not in ABSENT:
         return f"data missing: {path}, build it by mtlprune data build FILE... --out {path}"
     return f"data missing: {ABSENT[path.name].source}, build it by {ABSENT[path.name].command} --out {path}"

@@ -155,6 +155,12 @@ def test_what_could_be_taken_for_another_format(tmp_path, text, format_):
     assert guess_format(tmp_path / "few.txt") == format_
 
 
+def test_a_file_without_sentences_is_told(tmp_path):
+    (tmp_path / "empty.conllu").write_text("\n")
+    with pytest.raises(CorpusError, match=r"empty\.conllu: expected sentences, found none; check the file"):
+        guess_columns(tmp_path / "empty.conllu")
+
+
 @pytest.mark.parametrize(
     ("row", "columns"),
     [

@@ -249,3 +249,13 @@ def test_the_cards_code_labels_words_as_the_run_does(
     score = RunFolder(run).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
     [result] = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
     assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
+
+
+def test_scores_before_and_after_are_of_the_same_sentences(mtlprune, train, tmp_path):
+    """Those of the run's scores: a part of dev, or, after an evaluation, all of it."""
+    few = train("few", "tasks=pos", "pruning.method=random", "pruning.keep=3", "train.epochs=1", "data.dev_sentences=3")
+    for place in (tmp_path / "part", tmp_path / "all"):
+        mtlprune("export", few, "--remove", "--out", place).done()
+        assert RunFolder(place).read_counts("dev")["ids"] == RunFolder(few).read_counts("dev")["ids"]
+        assert RunFolder(place).read_scores("dev") == RunFolder(few).read_scores("dev")
+        mtlprune("evaluate", few, "--split", "dev").done()

@@ -97,7 +97,7 @@ def test_merging_says_what_it_did_and_refuses_two_kinds() -> None:
     assert [(s.id, s.pos, s.ner) for s in merged["train"]] == [("1", a.pos, b.ner), ("1~2", b.pos, b.ner)]
     assert told[:2] == [
         "A: 1 sentences appended, 0 joined",
-        "B: 2 sentences appended, 1 joined; 1 of those have another value of a layer of what came before, which stays",
+        "B: 2 sentences appended, 1 joined; in 1 of those pos is not as in what came before, which stays",
     ]
     assert not mixed and not any("warning" in line for line in told)
     kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]

@@ -196,10 +196,11 @@ def test_only_the_first_sentences_of_dev_are_scored_in_training(tmp_path):
     assert [[s.id for s in split] for split in read_splits(config, corpus)] == [["0", "1"], ["2", "3"]]
 
 
-def test_a_folder_of_runs_is_no_run(tmp_path):
-    (tmp_path / "several" / "one").mkdir(parents=True)
-    (tmp_path / "several" / "one" / "config.yaml").touch()
-    with pytest.raises(RunError, match=r"is no run folder \(it has no config.yaml\); runs lie in it: .*several/\*"):
+@pytest.mark.parametrize("inside", ["several", "several/runs"], ids=["runs", "a comparison"])
+def test_a_folder_of_runs_is_no_run(tmp_path, inside):
+    (tmp_path / inside / "one").mkdir(parents=True)
+    (tmp_path / inside / "one" / "config.yaml").touch()
+    with pytest.raises(RunError, match=rf"is no run folder \(it has no config.yaml\); runs lie in it: .*{inside}/\*"):
         RunFolder.existing(tmp_path / "several")
 
 

@@ -28,7 +28,7 @@ def findings(result: Result) -> list[str]:
     all_cells = _cells(result)
     apart = all_cells[all_cells["encoder"] != all_cells["other"]]
     sentences = []
-    words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too,"}
+    words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too"}
     for part, of in apart.groupby("mode", sort=False):
         lower, higher = (int(((of["holm"] < LEVEL) & (sign * of["delta"] < 0)).sum()) for sign in (1, -1))
         equal = int((holm(of["equal"]) < LEVEL).sum())

@@ -55,6 +55,8 @@ def guess_columns(path: Path) -> str:
         CorpusError: there is neither.
     """
     rows = _rows(_beginning(path))
+    if not rows:
+        raise CorpusError(f"{path}: expected sentences, found none; check the file")
     width = min(map(len, rows), default=0)
     columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
     word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0])))

@@ -101,7 +101,9 @@ def claim_map(selection: Selection) -> dict[str, Any]:
     warnings = []
     if selection.tied:
         warnings.append("gates have not told heads apart")
-    if phi is None or phi[0] < answers.UNSTABLE:
+    if phi is None:
+        warnings.append("another seed may choose other heads")
+    elif phi[0] < answers.UNSTABLE:
         warnings.append("another seed would choose other heads")
     seeds = "in most seeds" if max(len(one.claims) for one in groups) > 1 else "with one seed"
     outlined = f"; outlined: {who}" if len(groups) > 1 else ""

@@ -237,11 +237,18 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
     return build_config({**tree, **changed}, str(out)).model_dump(mode="json")
 
 
-def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus) -> Evaluation:
-    """Evaluate on dev, as training does after an epoch; write best.json, results, and the SHA-256 of all files."""
+def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunFolder) -> Evaluation:
+    """Evaluate on dev, as training does after an epoch; write best.json, results, and the SHA-256 of all files.
+
+    Args:
+        source: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared.
+    """
     config = build_config(folder.read_config(), str(folder.config_path))
     split, best = config.data.dev, folder.read_best()["joint"]
-    dev = list(corpus[split])
+    dev = list(corpus[split].first(config.data.dev_sentences))
+    if source.has_counts(split):
+        scored = {*source.read_counts(split)["ids"]}
+        dev = [sentence for sentence in corpus[split] if sentence.id in scored]
     evaluation = evaluate(model, dev, hardware.dtype(config.train.precision))
     scores = {"joint": evaluation.joint(), **evaluation.main()}
     folder.write_json("best.json", {key: {**best, "score": value} for key, value in scores.items()})
