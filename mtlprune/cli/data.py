@@ -72,6 +72,8 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
         own = (f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]} " for name in tasks if name not in LAYERS)
         settings = f"data.path={out} tasks={','.join(tasks)} {''.join(own)}"
         tell(f"next: mtlprune train minilm-ewt5 {settings}--out runs/{out.name}")
+        if len(both := [layer for layer in tasks if known.get("test", {}).get(layer)]) > 1:
+            tell(f"or alone and together: mtlprune compare {out} --tasks {','.join(both)} --out compare-{out.name}")
     elif "dev" not in known:
         tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
     return corpus
