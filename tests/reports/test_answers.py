@@ -64,6 +64,7 @@ SAME, APART = [0, 1, 2], ([3, 4, 5], [6, 7, 8])
         ({"POS": [SAME] * 2, "NER": [SAME] * 2}, False, "A few: 3 of 24", "by both tasks; layer depth alone gives 0."),
         ({"A": [SAME] * 2, "B": [SAME] * 2, "C": [SAME] * 2}, False, "A few: 3 of 24", "by all three tasks"),
         ({"A": [SAME], "B": [APART[0]]}, False, "Not beyond layer depth", "0 of 24 by both tasks"),
+        ({"A": [[0]], "B": [[20]]}, False, "Too few claimed to tell", "0 of 24 by both tasks"),
         ({"A": [SAME], "B": [SAME]}, True, "Gates tell no heads apart", "With one seed, nothing is known of others."),
     ],
 )

@@ -23,6 +23,8 @@ NOT_ASKED = "Not asked by these runs"
 CLAIMS, SCORES, WHY = "Do tasks claim the same heads?", "Does joint training cost points?", "Because they share heads?"
 FEW, SOME = 1 / 6, 1 / 2
 """Up to which share of an encoder's heads the heads that several tasks claim are a few, and some."""
+CHANCE = 0.1
+"""Shared heads by layer depth alone, below which none says nothing."""
 UNSTABLE = 0.5
 """Φ below which another seed would choose other heads."""
 
@@ -115,6 +117,8 @@ def on_claims(result: Result | None, tied: bool = False) -> Verdict:
         answer = "Gates tell no heads apart"
     elif math.isnan(p):
         answer = f"{of}, not tested"
+    elif not count and numbers["layers_expected"] < CHANCE:
+        answer = "Too few claimed to tell"
     elif p > LEVEL:
         answer = "Not beyond layer depth"
     else:
