@@ -60,7 +60,7 @@ def prunes(root: Path) -> None:
     asked = head_removal.request("gated", None, 3)
     with head_removal.appearing(root / "run") as folder:
         made = head_removal.prune(asked, folder, root / "run")
-        head_removal.score(folder, made.model, asked.corpus)
+        head_removal.score(folder, made.model, asked.corpus, asked.source)
 
 
 def evaluates(root: Path) -> None:
