@@ -280,6 +280,9 @@ class PruningConfig(Block):
     """given: the open heads, of all tasks together or, with sets: per_task, of each (sparse sharing)."""
     layers_like: Annotated[str | None, Only(method="random")] = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
+    draw: Annotated[int | None, Only(method="random")] = Field(default=None, ge=0, lt=2**63)
+    """random: a seed of the heads alone, so that runs of other tasks and training seeds have the same ones; a smaller
+    `keep` leaves some of those that a larger one leaves (the training seed and the tasks draw, if not given)."""
     selector: Annotated[str, Only(method="stable")] = "fisher"
     """stable: importance, fisher, gates or topk chooses `keep` heads on each half; gates and topk are trained alone,
     gates with penalty: exact. Further ones are functions in training/pruning/selectors.py."""
@@ -327,6 +330,8 @@ class PruningConfig(Block):
             raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
         if self.keep is not None and self.layers_like is not None:
             raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
+        if self.draw is not None and self.noise == "run":
+            raise ValueError("draw has no effect with noise: run, which takes the gates of a run; leave one out")
         if self.method == "given" and self.heads is None:
             raise ValueError("heads: expected the heads that are open (needed with method: given), found nothing")
         if self.counts("importance_of") and self.importance_of is None:

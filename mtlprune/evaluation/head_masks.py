@@ -21,3 +21,10 @@ def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generat
     for layer, count in enumerate(counts):
         mask[layer, generator.choice(heads, count, replace=False)] = True
     return mask
+
+
+def nested_heads(counts: Sequence[int], heads: int, seed: int) -> NDArray[np.bool_]:
+    """(L, heads): the first so many heads of each layer in a random order that hangs on the seed alone, so that draws
+    of one seed lie inside each other."""
+    generator = np.random.default_rng(seed)
+    return np.stack([np.isin(np.arange(heads), generator.permutation(heads)[:count]) for count in counts])

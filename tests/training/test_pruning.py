@@ -393,6 +393,17 @@ def test_random_heads(gated: Settings, tmp_path):
     assert (masks[0] == masks[1]).all() and (masks[0] != masks[2]).any()
 
 
+def test_a_draw_is_shared_and_nested(gated: Settings, tmp_path):
+    """Heads of a draw hang on neither seed nor tasks, and a smaller draw lies inside a larger one."""
+    masks = []
+    for tasks, seed, keep, draw in (("pos", 1, 4, 1), ("dep", 2, 4, 1), ("pos", 1, 2, 1), ("pos", 1, 4, 2)):
+        settings = gated(tasks, {"seed": seed, "epochs": 1}, method="random", keep=keep, draw=draw)
+        masks.append(np.array(lines(trained(settings, tmp_path / f"{len(masks)}"))[0]["gates"]["shared"]) > 0)
+    first, other, smaller, redrawn = masks
+    assert (first == other).all() and (first != redrawn).any()
+    assert smaller.sum() == 2 and (first | ~smaller).all()
+
+
 def test_given_heads_of_each_task(gated: Settings, tmp_path):
     """Sparse sharing: a task reads its own heads alone, and the run knows them when it is loaded."""
     own = {"pos": "1-1,2-3", "dep": "1-1,1-2"}

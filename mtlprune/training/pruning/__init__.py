@@ -14,7 +14,7 @@ from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import first_logits
 from mtlprune.encoder.interventions import measure_means
-from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
+from mtlprune.evaluation.head_masks import OPEN_ABOVE, nested_heads, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.heads import choose as named_heads
@@ -140,8 +140,11 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     if settings.method == "given":
         masks = given_masks(run.config, run.model)
     elif settings.method == "random":
-        counts = layer_counts(run.config, run.model)
-        drawn = random_heads(counts, run.model.encoder.places.heads, seeded(run.config, 4))
+        counts, heads = layer_counts(run.config, run.model), run.model.encoder.places.heads
+        if settings.draw is None:
+            drawn = random_heads(counts, heads, seeded(run.config, 4))
+        else:
+            drawn = nested_heads(counts, heads, settings.draw)
         masks = {SHARED: torch.from_numpy(drawn).float()}
     else:
         masks = {SHARED: choose(run, folder, precision)}
