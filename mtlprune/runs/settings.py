@@ -4,7 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ASIDE = (
-    *("name", "tasks", "data.path", "train.seed", "pruning.draw", "train.device", "train.threads", "train.checkpoint_minutes"),
+    *(
+        "name",
+        "tasks",
+        "data.path",
+        "train.seed",
+        "pruning.draw",
+        "train.device",
+        "train.threads",
+        "train.checkpoint_minutes",
+    ),
     *("train.tensorboard", "train.wandb", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
 )

@@ -1,69 +1,35 @@
 """Treated and other joint runs beside single tasks: gaps of the mean score, shares closed, random controls, costs.
 
-Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+Letters: C resamples, S runs (seeds) of a setting.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.settings import Setting, common_seeds, have_all, read_settings
 from mtlprune.io.files import read_json, reading
-from mtlprune.runs.columns import MORE_UPDATES, Columns, ScoreColumn, in_columns
+from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import short_names, untreated
+from mtlprune.runs.groups import untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.paired import PairedCounts, RunCounts
 from mtlprune.statistics.significance import (
     Floats,
-    System,
     holm,
     over_seeds,
     ratio_over_seeds,
-    resampled_sums,
     swapped_p,
     within_margin,
 )
 
 SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """One row of the comparison.
-
-    Attributes:
-        kind: SINGLE, JOINT, TREATED or OTHER (joint runs of other settings, or single tasks of such).
-        systems: one for each task, of the same sentences.
-        booted: (C, S), mean scores on resampled sentences, the same for all settings.
-    """
-
-    label: str
-    column: ScoreColumn
-    kind: str
-    systems: Sequence[System]
-    booted: Floats
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return self.systems[0].seeds
-
-    @property
-    def alone(self) -> bool:
-        """Runs of single tasks."""
-        return len(self.column.runs[0].tasks) == 1
-
-    def each(self) -> Floats:
-        """(tasks, S) scores."""
-        return np.stack([system.scores(system.totals) for system in self.systems])
 
 
 def measure(request: Request) -> Result:
@@ -150,47 +116,15 @@ def _settings(
     comparison: Columns, single: int, joint: int, tasks: Sequence[str], request: Request
 ) -> tuple[list[Setting], list[str]]:
     """All columns that have every task, single tasks and joint runs first, and what is left out, in sentences."""
-    columns = comparison.columns
-    whole = [
-        place
-        for place, column in enumerate(columns)
-        if {run.tasks for run in column.runs} in ({tuple(tasks)}, {(task,) for task in tasks})
-    ]
+    columns, whole = comparison.columns, have_all(comparison, tasks)
     order = sorted(whole, key=lambda place: (place != single, place != joint))
     notes = [f"{one.title} is left out: it has other tasks." for k, one in enumerate(columns) if k not in whole]
-    counts = PairedCounts(comparison)
-    shared = {
-        place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
-        for place in order
-    }
-    counted: dict[tuple[int, str], list[RunCounts]] = {}
-    for task in tasks:
-        for place in order:
-            pairs = zip(columns[place].runs_of(task), counts.of(place, task), strict=True)
-            counted[place, task] = [each for run, each in pairs if run.seed in shared[place]]
-        counts.refuse_unpaired([each for place in order for each in counted[place, task]], task)
-    ids = sorted({name for runs in counted.values() for name in runs[0].ids})
-    row_of = {name: row for row, name in enumerate(ids)}
-    systems = {}
-    for place, task in itertools.product(order, tasks):
-        runs = counted[place, task]
-        rows = np.zeros((len(runs), len(ids), len(counts.names(task))), np.int64)  # 0 where a sentence lacks the layer
-        rows[:, [row_of[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
-        systems[place, task] = counts.system(list(rows), task, shared[place])
-    parts: dict[int, list[Floats]] = {place: [] for place in order}
-    for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
-        scores = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
-        for place in order:
-            parts[place].append(np.mean([scores[place, task] for task in tasks], 0))
-        request.on_batch()
-    labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])
     settings = []
-    for place, label in zip(order, labels, strict=True):
-        run = columns[place].runs[0]
+    for one in read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch):
+        run = one.column.runs[0]
         chosen = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
-        kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if chosen else OTHER)
-        own = [systems[place, task] for task in tasks]
-        settings.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
+        kind = {single: SINGLE, joint: JOINT}.get(one.place, TREATED if chosen else OTHER)
+        settings.append(replace(one, kind=kind))
     few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
     return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
 
@@ -200,12 +134,9 @@ def _settings(
 
 def _apart(first: Setting, second: Setting) -> tuple[Floats, Floats]:
     """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have."""
-    both = sorted(set(first.seeds) & set(second.seeds))
-    if not both:
-        raise RunError(f"{first.label} and {second.label} have no seed in common, so they cannot be paired")
-    places = [[one.seeds.index(seed) for seed in both] for one in (first, second)]
-    observed = [one.each().mean(0)[own] for one, own in zip((first, second), places, strict=True)]
-    return observed[0] - observed[1], first.booted[:, places[0]] - second.booted[:, places[1]]
+    seeds = common_seeds(first, second)
+    own, other = first.of_seeds(seeds), second.of_seeds(seeds)
+    return own[0] - other[0], own[1] - other[1]
 
 
 def _rows(

@@ -1,0 +1,31 @@
+"""Does the gap between single tasks and joint training widen where heads are scarce?"""
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.io.block import Block
+
+MEAN = "mean"
+"""In the place of a task: the mean of all tasks."""
+
+
+class ScarcityOptions(Block):
+    """How gaps are compared."""
+
+    margin: float = Field(default=1.0, gt=0, description="Points by which the gap must widen; below it is no change.")
+    without: str = Field(default="", description="A task: also the mean of the others.")
+    resamples: int = Field(default=10_000, ge=1, description="Of sentences.")
+
+
+ANALYSIS = Analysis(
+    name="scarcity",
+    title="Scarce heads",
+    key="scarcity",
+    question="Does the gap between single tasks and joint training widen where heads are scarce?",
+    help="""Compare the gap (joint minus single tasks) with few random heads open from the first update and with all.
+
+    Name single-task and joint runs of each number of heads, with the same heads (pruning.draw); other settings, such as
+    longer training or a narrower encoder as control, may be among them.""",
+    needs=frozenset({"scores"}),
+    options=ScarcityOptions,
+)

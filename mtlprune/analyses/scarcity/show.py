@@ -1,0 +1,127 @@
+"""Gaps under many and few heads: sentences, tables and a figure of a Result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.analyses.scarcity import MEAN
+from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    info, settings = result.about, result.about["settings"]
+    return (
+        f"{info['sentences']} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
+        f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus that with all heads, paired by "
+        f"seed. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; seed "
+        f"{settings['seed']}), not corrected. Margin: {settings['margin']:g} points."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The mean gap with few heads beside that with all, and whether it widens."""
+    margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
+    sentences = []
+    for row in result.frames["changes"].query("task == @MEAN").itertuples():
+        gap, base = gaps.loc[(row.term, MEAN)], gaps.loc[(row.other, MEAN)]
+        sentences.append(
+            f"{row.term}: joint minus single tasks is {_points(gap)}, {row.other}: {_points(base)}; a change of "
+            f"{_points(row)}: {verdict(row, margin)} ({row.n} seeds)."
+        )
+    for row in result.frames.get("slopes", pd.DataFrame({"task": []})).query("task == @MEAN").itertuples():
+        sentences.append(
+            f"For each quarter of the heads that is taken away ({row.term}) the gap changes by {_points(row)}."
+        )
+    return sentences
+
+
+def verdict(row: Any, margin: float) -> str:
+    """What a change says of a fight over heads, which widens the gap by the margin or more."""
+    if row.high < 0:
+        return "the gap widens" + (", as a fight over heads predicts" if row.delta <= -margin else "")
+    if row.low > -margin:
+        return f"it does not widen by {margin:g} points" + (", and narrows" if row.low > 0 else "")
+    return "not shown to widen, nor to widen by less"
+
+
+def _points(row: Any) -> str:
+    return f"{number(row.delta)} [{number(row.low)}, {number(row.high)}]"
+
+
+INTERVAL: dict[str, Any] = {"low": ("low", 2), "high": ("high", 2)}
+
+
+def _levels(result: Result) -> Grid:
+    columns: dict[str, Any] = {"setting": "term", "task": "name", "updates": ("updates", 0), "seeds": ("n", 0)}
+    columns |= {"single": ("single", 2), "joint": ("joint", 2), "gap": ("delta", 2), **INTERVAL}
+    return Grid.of(
+        "Joint minus single tasks by heads that are open",
+        _named(result.frames["levels"]),
+        columns,
+        "Means over the seeds that both have, with 95 % interval of the gap. Updates: of joint runs.",
+        texts=2,
+    )
+
+
+def _changes(result: Result) -> Grid:
+    columns: dict[str, Any] = {
+        "setting": "term",
+        "against": "other",
+        "task": "name",
+        "change": ("delta", 2),
+        **INTERVAL,
+    }
+    columns |= {"p": ("p", probability), "widens by margin: p": ("widens", probability)}
+    return Grid.of(
+        "How the gap changes where heads are scarce",
+        _named(result.frames["changes"]),
+        {**columns, "below margin: p": ("equal", probability)},
+        "Below 0: the gap widens. Widens by margin: p that it widens by the margin or more; below margin: p that it "
+        "changes by the margin or more, either way.",
+        texts=3,
+    )
+
+
+def _slopes(result: Result) -> Grid | None:
+    if "slopes" not in result.frames:
+        return None
+    return Grid.of(
+        "Change of the gap for each quarter of the heads taken away",
+        _named(result.frames["slopes"]),
+        {"levels": "term", "task": "name", "slope": ("delta", 2), **INTERVAL, "p": ("p", probability)},
+        "Least squares over the levels, seed by seed.",
+        texts=2,
+    )
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """With ``name``: tasks in capitals."""
+    return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
+
+
+TABLES = (_levels, _changes, _slopes)
+
+
+def _gaps(result: Result) -> Spec:
+    """A panel for the mean and each task: the gap of each level."""
+    rows = _named(result.frames["levels"])
+    charts = []
+    for name, some in rows.groupby("name", sort=False):
+        told = [
+            Interval(row.term, row.delta, row.low, row.high, row.p < 0.05, f"{name}: {_points(row)}")
+            for row in some.itertuples()
+        ]
+        charts.append(forest(told, title=str(name), x_title="joint minus single tasks, points"))
+    return figure(
+        panels(charts, 2),
+        "Does the gap widen where heads are scarce?",
+        ["95 % intervals over seeds and sentences; full: differs from 0. A fight over heads moves dots to the left."],
+    )
+
+
+FIGURES = {"gaps": Chart.of(_gaps)}

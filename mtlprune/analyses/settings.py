@@ -1,0 +1,123 @@
+"""Settings of scored runs that have all tasks, each with the same resampled sentences.
+
+Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mtlprune.runs.columns import Columns, ScoreColumn
+from mtlprune.runs.folder import RunError
+from mtlprune.runs.groups import short_names
+from mtlprune.statistics.paired import PairedCounts, RunCounts
+from mtlprune.statistics.significance import Floats, System, resampled_sums
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """The runs of one setting, single-task runs of every task or joint ones.
+
+    Attributes:
+        place: of ``column`` in its table.
+        systems: one for each task, of the same sentences and seeds.
+        booted: (C, tasks, S), scores on resampled sentences, the same for all settings.
+    """
+
+    label: str
+    place: int
+    column: ScoreColumn
+    systems: Sequence[System]
+    booted: Floats
+    kind: str = ""
+    """The place that an analysis gives it."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of its runs; of single tasks those that all have."""
+        return self.systems[0].seeds
+
+    @property
+    def alone(self) -> bool:
+        """Runs of single tasks."""
+        return len(self.column.runs[0].tasks) == 1
+
+    def each(self) -> Floats:
+        """(tasks, S) scores."""
+        return np.stack([system.scores(system.totals) for system in self.systems])
+
+    def of_seeds(self, seeds: Sequence[int], tasks: Sequence[int] | slice = slice(None)) -> tuple[Floats, Floats]:
+        """The mean score of some tasks, by their places, for some of the seeds: (S,) observed, (C, S) resampled."""
+        own = [self.seeds.index(seed) for seed in seeds]
+        return self.each()[tasks].mean(0)[own], self.booted[:, tasks].mean(1)[:, own]
+
+
+def read_settings(
+    comparison: Columns,
+    order: Sequence[int],
+    tasks: Sequence[str],
+    resamples: int,
+    seed: int,
+    on_chunk: Callable[[], None],
+) -> list[Setting]:
+    """The settings of some columns, in their order.
+
+    Args:
+        order: places of columns that have every task.
+        on_chunk: called after each chunk of resamples.
+
+    Raises:
+        RunError: runs that cannot be compared sentence by sentence.
+    """
+    columns, counts = comparison.columns, PairedCounts(comparison)
+    shared = {
+        place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
+        for place in order
+    }
+    counted: dict[tuple[int, str], list[RunCounts]] = {}
+    for task in tasks:
+        for place in order:
+            pairs = zip(columns[place].runs_of(task), counts.of(place, task), strict=True)
+            counted[place, task] = [each for run, each in pairs if run.seed in shared[place]]
+        counts.refuse_unpaired([each for place in order for each in counted[place, task]], task)
+    ids = sorted({name for runs in counted.values() for name in runs[0].ids})
+    row_of = {name: row for row, name in enumerate(ids)}
+    systems = {}
+    for place, task in itertools.product(order, tasks):
+        runs = counted[place, task]
+        rows = np.zeros((len(runs), len(ids), len(counts.names(task))), np.int64)  # 0 where a sentence lacks the layer
+        rows[:, [row_of[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
+        systems[place, task] = counts.system(list(rows), task, shared[place])
+    parts: dict[int, list[Floats]] = {place: [] for place in order}
+    for sums in resampled_sums(list(systems.values()), resamples, seed):
+        scores = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
+        for place in order:
+            parts[place].append(np.stack([scores[place, task] for task in tasks], 1))
+        on_chunk()
+    labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])
+    return [
+        Setting(label, place, columns[place], [systems[place, task] for task in tasks], np.concatenate(parts[place]))
+        for place, label in zip(order, labels, strict=True)
+    ]
+
+
+def have_all(comparison: Columns, tasks: Sequence[str]) -> list[int]:
+    """Places of the columns that have all of these tasks and no other: joint runs of them, or single tasks of each."""
+    return [
+        place
+        for place, column in enumerate(comparison.columns)
+        if {run.tasks for run in column.runs} in ({tuple(tasks)}, {(task,) for task in tasks})
+    ]
+
+
+def common_seeds(*settings: Setting) -> list[int]:
+    """The seeds that all have, in order. Raises RunError where they have none in common."""
+    both = sorted(set.intersection(*(set(one.seeds) for one in settings)))
+    if not both:
+        names = " and ".join(one.label for one in settings)
+        raise RunError(f"{names} have no seed in common, so they cannot be paired")
+    return both

@@ -1,0 +1,94 @@
+"""Gaps between joint and single-task runs under many and few heads, on runs whose skill is planted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_runs import TASKS, gold_sentences, write_study_run
+
+from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.scarcity import MEAN, ScarcityOptions
+from mtlprune.analyses.scarcity.measure import measure
+from mtlprune.reports.analyses import figures, markdown
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import Result, read_result, write_result
+
+GOLD = gold_sentences(150)
+HEADS = 12
+
+
+def write(
+    root: Path, heads: int, single: float, joint: float, seeds: tuple[int, ...] = (1, 2, 3), epochs: int = 3
+) -> None:
+    """Single-task and joint runs of that skill, with so many heads open."""
+    for tasks in (*((task,) for task in TASKS), TASKS):
+        for seed in seeds:
+            name = f"{heads}-{epochs}-{'_'.join(tasks)}-{seed}"
+            pruned, skill = heads < HEADS, single if len(tasks) == 1 else joint
+            folder = write_study_run(root / name, tasks, seed, pruned, skill, GOLD)
+            tree = folder.read_config()
+            tree["train"] |= {"epochs": epochs}
+            if pruned:
+                tree["pruning"] = {"method": "random", "keep": heads, "draw": seed}
+                lines = [json.loads(line) for line in folder.gates_path.read_text().splitlines()]
+                for line in lines:
+                    line["gates"]["shared"] = (np.arange(HEADS) < heads).reshape(3, 4).astype(float).tolist()
+                folder.gates_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            folder.write_config(tree)
+            manifest = folder.read_manifest()
+            folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], "step": 4 * epochs}})
+
+
+def result_of(root: Path, **changed: Any) -> Result:
+    options = ScarcityOptions(resamples=300, margin=3.0).model_copy(update=changed)
+    runs = sorted(str(path.parent) for path in root.glob("*/config.yaml"))
+    write_result(root / "result", measure(Request(runs, Path(), options, split="test")))
+    return read_result(root / "result" / "scarcity.json")
+
+
+def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
+    write(tmp_path, 12, 0.9, 0.9)
+    write(tmp_path, 6, 0.8, 0.8, seeds=(2, 3, 4))
+    write(tmp_path, 3, 0.8, 0.4)
+    write(tmp_path, 12, 0.9, 0.9, epochs=15)
+    result = result_of(tmp_path, without=TASKS[0])
+    levels = result.frames["levels"].set_index(["term", "task"])
+    names = ["12 heads, 12 updates", "12 heads, 60 updates", "6 heads, 12 updates", "3 heads, 12 updates"]
+    assert [*dict.fromkeys(term for term, _ in levels.index)] == names
+    changes = result.frames["changes"].set_index(["term", "task"])
+    for (term, task), row in changes.iterrows():
+        own, base = levels.loc[(term, task)], levels.loc[(row["other"], task)]
+        assert row["other"] == names[0] and own["delta"] == pytest.approx(own["joint"] - own["single"], abs=3e-4)
+        if term != names[2]:  # which has other seeds
+            assert row["delta"] == pytest.approx(own["delta"] - base["delta"], abs=3e-4) and row["n"] == 3
+    scarce = changes.xs(MEAN, level="task")
+    assert scarce.loc[names[3], "high"] < -3 and scarce.loc[names[3], "widens"] > 0.95
+    assert scarce.loc[names[2], "n"] == 2 and abs(scarce.loc[names[2], "delta"]) < 3
+    assert scarce.loc[names[2], "low"] < 0 < scarce.loc[names[2], "high"]
+    tasks = [changes.loc[(names[3], task), "delta"] for task in TASKS]
+    assert scarce.loc[names[3], "delta"] == pytest.approx(np.mean(tasks), abs=3e-4)
+    others = changes.loc[(names[3], f"mean without {TASKS[0].upper()}"), "delta"]
+    assert others == pytest.approx(np.mean(tasks[1:]), abs=3e-4)
+    slope = result.frames["slopes"].query("task == @MEAN").iloc[0]
+    assert slope["delta"] < 0 and slope["n"] == 2 and slope["term"] == "12, 6, 3 heads"
+    shown = markdown(find("scarcity"), result)
+    assert "the gap widens, as a fight over heads predicts (3 seeds)" in shown
+    assert figures(find("scarcity"), result)["gaps"]
+
+
+def test_heads_that_cannot_be_compared(tmp_path):
+    write(tmp_path, 12, 0.9, 0.9)
+    with pytest.raises(RunError, match="with few"):
+        result_of(tmp_path)
+    write(tmp_path, 6, 0.9, 0.9)
+    with pytest.raises(RunError, match="without: expected one of the tasks"):
+        result_of(tmp_path, without="pet")
+    for folder in map(RunFolder, tmp_path.glob("6-*")):
+        tree = folder.read_config()
+        folder.write_config(tree | {"pruning": {"method": "topk", "keep": 6}})
+    with pytest.raises(RunError, match="expected all heads, or random ones"):
+        result_of(tmp_path)
