@@ -11,7 +11,16 @@ import torch
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.exchange import STEM, ExchangeOptions
-from mtlprune.analyses.exchange.measure import _cells, _Changes, _Margins, claimed_sets, usable_pairs
+from mtlprune.analyses.exchange.measure import (
+    _cells,
+    _Changes,
+    _contrasts,
+    _Margins,
+    _shares,
+    _stems,
+    claimed_sets,
+    usable_pairs,
+)
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar, draw_pairs
 from mtlprune.encoder.interventions import head_outputs
@@ -76,17 +85,33 @@ def test_sets_are_those_of_labels_and_what_three_claim() -> None:
         claimed_sets({"POS": np.zeros((2, 3), bool)})
 
 
-def test_planted_shares_are_found() -> None:
-    """Three runs, whose own heads carry half of the change and random ones a tenth, with noise over pairs."""
-    generator = np.random.default_rng(0)
+def planted(through: dict[str, float], generator: np.random.Generator) -> _Changes:
+    """Three runs, of whose change each set carries so much and random heads a tenth, with noise over pairs."""
     change = _Changes()
     for seed in (1, 2, 3):
         change.whole[seed], change.decided[seed] = generator.uniform(1, 3, 100), 1.0
-        noise = generator.normal(0, 0.05, (2, 100))
-        change.through.setdefault(("POS", ""), {})[seed] = (0.5 * change.whole[seed] + noise[0])[None]
-        change.through.setdefault(("POS", "random"), {})[seed] = (0.1 * change.whole[seed] + noise[1])[None]
-    request = Request([], Path(), ExchangeOptions(resamples=500))
-    cells: pd.DataFrame = _cells({("POS", "pos"): change}, request)
-    [row] = cells.to_dict("records")
+        for name, share in through.items():
+            noise = generator.normal(0, 0.05, (2, 100))
+            change.through.setdefault((name, ""), {})[seed] = (share * change.whole[seed] + noise[0])[None]
+            change.through.setdefault((name, "random"), {})[seed] = (0.1 * change.whole[seed] + noise[1])[None]
+    return change
+
+
+def test_planted_shares_are_found() -> None:
+    generator = np.random.default_rng(0)
+    changes = {
+        ("MTL-3", "pos"): planted({"POS": 0.5, "DEP": 0.3, "SRL": 0.1, STEM: 0.3}, generator),
+        ("MTL-3", "dep"): planted({"POS": 0.2, "DEP": 0.7, "SRL": 0.2, STEM: 0.3}, generator),
+        ("MTL-3", "srl"): planted({"POS": 0.1, "DEP": 0.1, "SRL": 0.6, STEM: 0.05}, generator),
+    }
+    shares = _shares(changes, Request([], Path(), ExchangeOptions(resamples=500)))
+    cells = pd.DataFrame(_cells(shares, changes)).set_index(["task", "other"])
+    row = cells.loc[("pos", "POS")]
     assert row["share"] == pytest.approx(0.5, abs=0.02) and row["random"] == pytest.approx(0.1, abs=0.02)
     assert row["low"] < row["delta"] < row["high"] and row["p"] < 0.01 and row["decided"] == 1
+    contrasts = pd.DataFrame(_contrasts(shares)).set_index("term")
+    assert contrasts.loc["own", "delta"] == pytest.approx(0.5, abs=0.02)  # beyond random heads
+    assert contrasts.loc["others", "delta"] == pytest.approx(1 / 15, abs=0.02)
+    apart = contrasts.loc["own minus others"]
+    assert apart["delta"] == pytest.approx(0.5 - 1 / 15, abs=0.02) and apart["low"] < apart["delta"] < apart["high"]
+    assert [row["carried"] for row in _stems(shares)] == [2, 2, 2]

@@ -38,6 +38,8 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training.head_gradients import alone
 
 BATCH = 50
+CARRIED = 0.1
+"""A set carries a task's change from this share on."""
 Mask = NDArray[np.bool_]
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 """Layers of generated sentences."""
@@ -65,6 +67,9 @@ def measure(request: Request) -> Result:
       STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
       with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
       ``pairs``, and which part of them is ``decided`` as gold has both sentences.
+    - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
+      through those of ``others``, and ``own minus others``.
+    - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
     - ``heads``: ``share`` of each head by ``task``.
 
     Raises:
@@ -83,7 +88,11 @@ def measure(request: Request) -> Result:
     result = survey(
         "exchange", reading, request, lambda subject: _exchanged(reading, subject, request, sets, draws, changes)
     )
-    return replace(result, frames={**result.frames, "cells": _cells(changes, request)})
+    shares = _shares(changes, request)
+    cells = pd.DataFrame(_cells(shares, changes))
+    frames = {"cells": cells.assign(holm=holm(cells["p"].to_numpy()))}
+    frames |= {"contrasts": pd.DataFrame(_contrasts(shares)), "stems": pd.DataFrame(_stems(shares))}
+    return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
 
 def claimed_sets(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
@@ -209,28 +218,79 @@ class _Margins:
 # -- shares, over seeds and pairs ---------------------------------------------------------------------------------
 
 
-def _cells(changes: Mapping[tuple[str, str], _Changes], request: Request) -> pd.DataFrame:
-    rows = list(_rows(changes, request))
-    frame = pd.DataFrame(rows)
-    return frame.assign(holm=holm(frame["p"].to_numpy()))
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """Shares of one task's change that pass through one set of heads.
+
+    Attributes:
+        own, random: (S,) through the set, and through random heads of the same layers.
+        booted: (C, S), own − random on resampled pairs.
+    """
+
+    seeds: tuple[int, ...]
+    own: Floats
+    random: Floats
+    booted: Floats
 
 
-def _rows(changes: Mapping[tuple[str, str], _Changes], request: Request) -> Iterator[dict[str, object]]:
+def _shares(changes: Mapping[tuple[str, str], _Changes], request: Request) -> dict[tuple[str, str, str], _Cell]:
+    """Label of runs, task, label of a set → its shares; pairs are resampled alike for all sets, apart for each task."""
+    cells = {}
     for (label, task), change in changes.items():
         seeds = sorted(change.whole)
         size = len(change.whole[seeds[0]])
-        generator = np.random.default_rng([request.seed, 17])
+        generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
         weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
         whole = np.stack([change.whole[seed] for seed in seeds])  # (S, P)
         for other in dict.fromkeys(name for name, _ in change.through):
             own, random = (
                 np.stack([change.through[other, control][seed].mean(0) for seed in seeds]) for control in ("", "random")
             )
-            observed = {"share": own.sum(1) / whole.sum(1), "random": random.sum(1) / whole.sum(1)}
             booted = ((own - random) @ weights.T / (whole @ weights.T)).T  # (C, S)
-            figure = over_seeds(observed["share"] - observed["random"], booted)
-            p = figure["p"] if len(seeds) > 1 else 2 * min((booted <= 0).mean(), (booted >= 0).mean())
-            means = {name: float(values.mean()) for name, values in observed.items()}
-            keys = {"encoder": label, "task": task, "other": other, **means, "pairs": size, "n": len(seeds)}
-            keys["decided"] = float(np.mean([change.decided[seed] for seed in seeds]))
-            yield {**keys, **{name: figure[name] for name in ("delta", "low", "high")}, "p": p}
+            total = whole.sum(1)
+            cells[label, task, other] = _Cell(tuple(seeds), own.sum(1) / total, random.sum(1) / total, booted)
+    return cells
+
+
+def _cells(
+    shares: Mapping[tuple[str, str, str], _Cell], changes: Mapping[tuple[str, str], _Changes]
+) -> Iterator[dict[str, object]]:
+    """Rows of the frame ``cells``."""
+    for (label, task, other), cell in shares.items():
+        figure = over_seeds(cell.own - cell.random, cell.booted)
+        if len(cell.seeds) < 2:
+            figure["p"] = 2 * min((cell.booted <= 0).mean(), (cell.booted >= 0).mean())
+        change = changes[label, task]
+        keys = {"encoder": label, "task": task, "other": other, "share": cell.own.mean(), "random": cell.random.mean()}
+        keys |= {"pairs": len(change.whole[cell.seeds[0]]), "n": len(cell.seeds)}
+        keys |= {"decided": float(np.mean([change.decided[seed] for seed in cell.seeds]))}
+        yield {**keys, **{name: figure[name] for name in ("delta", "low", "high", "p")}}
+
+
+def _contrasts(shares: Mapping[tuple[str, str, str], _Cell]) -> Iterator[dict[str, object]]:
+    """Rows of the frame ``contrasts``, of labels all of whose tasks claim heads and have the same seeds."""
+    for label in dict.fromkeys(label for label, *_ in shares):
+        cells = {(task, other): cell for (one, task, other), cell in shares.items() if one == label}
+        tasks = [task for task in LAYERS if (task, task.upper()) in cells]
+        if len(tasks) < 2 or len({cells[task, task.upper()].seeds for task in tasks}) > 1:
+            continue
+        means = {}
+        for name, alike in (("own", True), ("others", False)):
+            some = [
+                np.mean([part(cells[task, other.upper()]) for other in tasks if (other == task) == alike], axis=0)
+                for part in (lambda cell: cell.own - cell.random, lambda cell: cell.booted)
+                for task in tasks
+            ]
+            means[name] = [np.mean(some[: len(tasks)], axis=0), np.mean(some[len(tasks) :], axis=0)]
+        means["own minus others"] = [own - other for own, other in zip(means["own"], means["others"], strict=True)]
+        for name, (observed, booted) in means.items():
+            yield {"encoder": label, "term": name, "n": len(observed), **over_seeds(observed, booted)}
+
+
+def _stems(shares: Mapping[tuple[str, str, str], _Cell]) -> Iterator[dict[str, object]]:
+    """Rows of the frame ``stems``."""
+    for label in dict.fromkeys(label for label, _, other in shares if other == STEM):
+        cells = [cell for (one, _, other), cell in shares.items() if (one, other) == (label, STEM)]
+        for seed in sorted({seed for cell in cells for seed in cell.seeds}):
+            carried = [cell.own[cell.seeds.index(seed)] >= CARRIED for cell in cells if seed in cell.seeds]
+            yield {"encoder": label, "seed": seed, "carried": int(sum(carried)), "of": len(carried)}

@@ -38,13 +38,24 @@ def findings(result: Result) -> list[str]:
             f"{_percent(claimed[~own]['share'].mean())} through those that another task claims "
             f"({_percent(claimed[~own]['random'].mean())})."
         )
+    if "contrasts" in result.frames:
+        for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():
+            sentences.append(
+                f"{row.encoder}: beyond random heads a task's own claims carry {number(row.delta)} "
+                f"[{number(row.low)}, {number(row.high)}] more of its change than those of other tasks "
+                f"(p {probability(row.p)}, {row.n} runs)."
+            )
     shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
     sentences.append(
         f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL})."
     )
     if len(stem := rows[rows["other"] == STEM]):
         words = ", ".join(f"{one.task.upper()} {_percent(one.share)}" for one in stem.itertuples())
-        sentences.append(f"Heads that three tasks or more claim carry: {words}.")
+        carriers = result.frames["stems"]
+        sentences.append(
+            f"Heads that three tasks or more claim carry: {words}; a tenth or more of the change of three tasks or "
+            f"more in {int((carriers['carried'] > 2).sum())} of {len(carriers)} runs."
+        )
     return sentences
 
 
