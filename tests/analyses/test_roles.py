@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from mtlprune.analyses.roles import MEAN
 from mtlprune.analyses.roles.maths import START, conflict_heads, conflicts, fit_gates, role_scores, two_sided
 
 
@@ -53,3 +54,12 @@ def test_a_planted_conflict_is_above_chance():
     helps[0, :, :3], hinders[1, :, :3] = True, True
     count, expected, p = conflicts(helps, hinders, 999, np.random.default_rng(0))
     assert count == 9 and expected == pytest.approx(9 / 4, abs=0.3) and p == pytest.approx(0.001)
+
+
+def test_mean_gains_are_over_the_tasks_of_each_run() -> None:
+    """A run's gain is the mean of its tasks, however many have conflict heads; noise of sentences widens the interval."""
+    noise = np.random.default_rng(0).normal(0, 0.1, (3, 2000))
+    runs = {("MTL-2", 1): [(1.0, 1 + noise[0]), (3.0, 3 + noise[1])], ("MTL-2", 2): [(2.4, 2.4 + noise[2])]}
+    [row] = _mean_gains({**runs, ("MTL-3", 1): [(1.0, 1 + noise[0])]}).to_dict("records")
+    assert (row["encoder"], row["task"], row["n"]) == ("MTL-2", MEAN, 2)
+    assert row["delta"] == pytest.approx(2.2) and row["high"] - row["low"] > 2 * 12.7 * 0.2 * 0.99

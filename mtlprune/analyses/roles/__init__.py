@@ -7,6 +7,8 @@ from mtlprune.io.block import Block
 
 STL = "single tasks"
 """In the place of an encoder: the single-task runs of one seed together."""
+MEAN = "mean"
+"""In the place of a task: the mean over tasks with conflict heads."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 

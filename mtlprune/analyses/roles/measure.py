@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.cross.measure import ClosedCounts
 from mtlprune.analyses.reading import Found, ProbeError, Reading, Subject, read_request, survey, too_long
-from mtlprune.analyses.roles import ROLES, STL
+from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.analyses.roles.maths import Mask, agreed, conflicts, role_scores, two_sided
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import Gates
@@ -57,7 +57,8 @@ def measure(request: Request) -> Result:
     - ``roles``: ``heads`` with a role in all selections, by ``task`` and role (``mode``).
     - ``gains``, wide: of each label and task with conflict heads that interfere with it: mean score with all heads
       ``open``, with these ``closed`` for this task alone and with as many ``random`` ones of their layers; ``delta`` =
-      closed − random with interval and p over seeds and sentences, ``holm`` over all rows, ``n`` runs.
+      closed − random with interval and p over seeds and sentences, ``holm`` over all tasks, ``n`` runs; of several
+      runs also MEAN, over the tasks of each run that have such heads.
 
     Raises:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
@@ -214,13 +215,33 @@ def _gains(study: _Study) -> pd.DataFrame:
         for place, (system, part) in enumerate(zip(systems, sums, strict=True)):
             booted[place].append(system.scores(part))
     rows = []
+    runs: dict[tuple[str, int], list[tuple[float, Any]]] = {}  # label, seed → gains of tasks, observed and resampled
     for place, (label, task) in enumerate(keys):
         _, closed, random = (np.concatenate(booted[3 * place + part]) for part in range(3))
-        figure = over_seeds(observed[3 * place + 1] - observed[3 * place + 2], closed - random)
+        gain = observed[3 * place + 1] - observed[3 * place + 2]
+        figure = over_seeds(gain, closed - random)
         means = {
             name: float(observed[3 * place + part].mean()) for part, name in enumerate(("open", "closed", "random"))
         }
         row = {name: figure[name] for name in ("delta", "low", "high", "p")}
-        rows.append({"encoder": label, "task": task, "n": len(observed[3 * place]), **means, **row})
+        rows.append({"encoder": label, "task": task, "n": len(gain), **means, **row})
+        for seed, one, drawn in zip(systems[3 * place + 1].seeds, gain, (closed - random).T, strict=True):
+            runs.setdefault((label, seed), []).append((one, drawn))
     frame = pd.DataFrame(rows)
-    return frame.assign(holm=holm(frame["p"].to_numpy()))
+    return pd.concat([frame.assign(holm=holm(frame["p"].to_numpy())), _mean_gains(runs)], ignore_index=True)
+
+
+def _mean_gains(runs: dict[tuple[str, int], list[tuple[float, Any]]]) -> pd.DataFrame:
+    """Rows of the mean over the tasks of each run that have conflict heads, of labels with several runs."""
+    rows = []
+    for label in dict.fromkeys(label for label, _ in runs):
+        means = [
+            [np.mean(part, axis=0) for part in zip(*gains, strict=True)]
+            for (one, _), gains in runs.items()
+            if one == label
+        ]
+        if len(means) > 1:
+            figure = over_seeds(np.array([gain for gain, _ in means]), np.stack([drawn for _, drawn in means], 1))
+            row = {name: figure[name] for name in ("delta", "low", "high", "p")}
+            rows.append({"encoder": label, "task": MEAN, "n": len(means), **row})
+    return pd.DataFrame(rows)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.roles import ROLES, STL
+from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.figures.charts import Chart, Spec, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
@@ -40,11 +40,13 @@ def findings(result: Result) -> list[str]:
             )
     for row in result.frames.get("gains", pd.DataFrame()).itertuples():
         shown = "gains" if row.delta > 0 else "costs"
-        sure = "" if row.holm < LEVEL else "; not shown after correction"
+        name, p = ("p", row.p) if row.task == MEAN else ("Holm p", row.holm)
+        whose = "the tasks of each run" if row.task == MEAN else row.task.upper()
+        sure = "" if p < LEVEL else "; not shown" + " after correction" * (row.task != MEAN)
         sentences.append(
-            f"Closing the conflict heads that interfere with {row.task.upper()} for it alone, instead of random heads "
+            f"Closing the conflict heads that interfere with {whose} for it alone, instead of random heads "
             f"of the same layers, {shown} {row.encoder} {number(abs(row.delta))} points, 95 % [{number(row.low)}, "
-            f"{number(row.high)}] (Holm p {probability(row.holm)}{sure})."
+            f"{number(row.high)}] ({name} {probability(p)}{sure})."
         )
     return sentences
 
@@ -127,7 +129,7 @@ def _gains(result: Result) -> Grid | None:
     columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
     return Grid.of(
         "What closing conflict heads gains the task they interfere with",
-        result.frames["gains"].assign(task=lambda frame: frame["task"].str.upper()),
+        result.frames["gains"].assign(task=lambda frame: [t if t == MEAN else t.upper() for t in frame["task"]]),
         {**columns, "p": ("p", probability), "Holm": ("holm", probability)},
         "Main score with the conflict heads closed that interfere with the task, for this task alone; gain: beyond as "
         "many random heads of the same layers, with 95 % interval over seeds and sentences. A fight predicts gains.",
