@@ -8,6 +8,7 @@ import torch
 
 from mtlprune.analyses.roles import MEAN
 from mtlprune.analyses.roles.maths import START, conflict_heads, conflicts, fit_gates, role_scores, two_sided
+from mtlprune.analyses.roles.measure import _mean_gains
 
 
 def test_one_gate_without_a_push_ends_where_a_line_search_ends():
@@ -57,7 +58,7 @@ def test_a_planted_conflict_is_above_chance():
 
 
 def test_mean_gains_are_over_the_tasks_of_each_run() -> None:
-    """A run's gain is the mean of its tasks, however many have conflict heads; noise of sentences widens the interval."""
+    """A run's gain is the mean of its tasks, however many have conflict heads."""
     noise = np.random.default_rng(0).normal(0, 0.1, (3, 2000))
     runs = {("MTL-2", 1): [(1.0, 1 + noise[0]), (3.0, 3 + noise[1])], ("MTL-2", 2): [(2.4, 2.4 + noise[2])]}
     [row] = _mean_gains({**runs, ("MTL-3", 1): [(1.0, 1 + noise[0])]}).to_dict("records")
