@@ -242,7 +242,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     """
     result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}
-    labels: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))  # layer → corpus → ...
+    labels: Labels = defaultdict(lambda: defaultdict(Counter))
     for name, splits in corpora.items():
         joined = appended = other = 0
         unlike: set[str] = set()
@@ -254,29 +254,49 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                     what = f"expected the layer {layer} to be of the kind {known} as in {first}, found {kind}"
                     raise CorpusError(f"{name}: {what}; build it under another name")
             here = result.setdefault(split, [])
-            places: dict[tuple[str, ...], list[int]] = defaultdict(list)
-            for place in range(len(here) - 1, -1, -1):
-                places[here[place].words].append(place)
-            for sentence in sentences:
-                if places[sentence.words]:
-                    place = places[sentence.words].pop()
-                    joined += 1
-                else:
-                    place = len(here)
-                    here.append(sentence.bare())
-                    appended += 1
-                old = here[place]
-                new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
-                changed = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
+            before = len(here)
+            for place, sentence in _places(here, sentences):
+                here[place], changed, added = _joined(here[place], sentence)
                 other += bool(changed)
                 unlike |= changed
-                added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
-                here[place] = replace(old.with_layers(**added), source=old.source or sentence.source)
                 for layer, (kind, value) in added.items():
                     labels[layer][name].update(filter(None, LABELS[kind_of(kind)](value)))
+            appended += len(here) - before
+            joined += len(sentences) - (len(here) - before)
         layers = ", ".join(sorted(unlike))
         differ = f"; in {other} of those {layers} is not as in what came before, which stays" if other else ""
         tell(f"{name}: {appended} sentences appended, {joined} joined{differ}")
+    mixed = _mixed(labels, tell)
+    return with_own_ids(result, tell), mixed
+
+
+Labels = defaultdict[str, dict[str, Counter[str]]]
+"""Layer → corpus → its labels, counted."""
+
+
+def _places(here: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
+    """Each sentence with the place of the one that it joins; where there is none its words are appended."""
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place in range(len(here) - 1, -1, -1):
+        places[here[place].words].append(place)
+    for sentence in sentences:
+        if places[sentence.words]:
+            yield places[sentence.words].pop(), sentence
+        else:
+            here.append(sentence.bare())
+            yield len(here) - 1, sentence
+
+
+def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict[str, Layer]]:
+    """The old sentence with the layers of another that it lacks; layers of both that differ; and those it lacked."""
+    new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
+    changed = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
+    added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
+    return replace(old.with_layers(**added), source=old.source or sentence.source), changed, added
+
+
+def _mixed(labels: Labels, tell: Tell) -> list[str]:
+    """The layers whose labels are mostly others in one corpus than in another, of which warnings tell."""
     mixed = []
     for layer, each in labels.items():
         for (one, mine), (two, theirs) in combinations(each.items(), 2):
@@ -287,7 +307,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                 what = f"the layer {layer} has other labels in {one} ({shown[0]}) than in {two} ({shown[1]})"
                 tell(f"warning: {what}; build one of them under another name, such as {layer}2, to train on both")
                 mixed.append(layer)
-    return with_own_ids(result, tell), mixed
+    return mixed
 
 
 def _foreign(mine: Counter[str], theirs: Counter[str]) -> bool:

@@ -290,8 +290,6 @@ def head_map(
         heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
     """
-    known = frame[value].abs().dropna()
-    most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     closed, high = f"!isValid({alt.datum[value]})", int(frame["layer"].max())
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", framed) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
@@ -300,28 +298,43 @@ def head_map(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
     )
-    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
-    cells = base.mark_rect(**box)
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
-        colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
-        ends = [-most, 0, most] if diverging else [0, most]
-        scale = alt.Scale(domain=ends, range=colours, clamp=True, interpolate="rgb")
-        ramp_below = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
-        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ramp_below if legend else None))]
+        known = frame[value].abs().dropna()
+        most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
+        drawn = [_by_value(base, value, most, diverging, ramp, above if legend else None)]
     else:
-        keys = alt.Legend(**above, columns=4 if across else 2, symbolType="square", symbolOpacity=1, symbolSize=160)
-        keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
-        scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
-        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=keys))
-        drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
+        drawn = _by_subset(base, subsets, {**above, "columns": 4 if across else 2})
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **box))
+    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **BOX))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
     layered = alt.layer(*drawn).properties(width=int(frame["head"].max()) * cell, height=high * cell)
     return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
+
+
+BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
+"""The edge of a cell."""
+
+
+def _by_value(
+    base: alt.Chart, value: str, most: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any] | None
+) -> alt.Chart:
+    """Cells in colours from 0, or from −most, to ``most``; ``above``: of the legend, None for none."""
+    colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
+    scale = alt.Scale(domain=[-most, 0, most] if diverging else [0, most], range=colours, clamp=True, interpolate="rgb")
+    legend = above and alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+    return base.mark_rect(**BOX).encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))
+
+
+def _by_subset(base: alt.Chart, subsets: Mapping[str, str], above: Mapping[str, Any]) -> list[alt.Chart]:
+    """Cells in colours of their own, and below them an invisible layer whose legend says what colours mean."""
+    keys = alt.Legend(**above, symbolType="square", symbolOpacity=1, symbolSize=160)
+    keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
+    scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
+    key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=keys))
+    return [key, base.mark_rect(**BOX).encode(alt.Color("colour:N", scale=None))]
 
 
 def _by_name(layered: Any, names: list[str], title: str, words: bool, across: int, axes: bool) -> Any:

@@ -258,12 +258,7 @@ def measure(request: Request) -> Result:
     for number, source in enumerate(sources, 1):
         for subject in source.open(request.device):
             first = first if first[1] else (source.name, subject.size())
-            if subject.size() != first[1]:
-                words = "{} is a {} of {} × {} heads (hidden size {})"
-                raise ProbeError(
-                    f"{words.format(first[0], *first[1])} and {words.format(source.name, *subject.size())}; heads of "
-                    "different encoders do not correspond, so probe them into folders of their own"
-                )
+            _check_size(source.name, subject, *first)
             told = f"{subject.label}, {number} of {len(sources)}"
             findings = _probe(subject.encoder, subject.gates, request, data, modes, told)
             untrained = _untrained(subject, source, request, data, modes, controls, told)
@@ -271,14 +266,33 @@ def measure(request: Request) -> Result:
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
             seen += remarks(subject)
-    kinds = {items.task: items.kind for items in data.items["test"]}
+    about = _about(request, corpus, sentences, data)
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True
-    labels, notes = labels_of(accuracy.round({"test": 4}), options.few, kinds)
+    labels, notes = labels_of(accuracy.round({"test": 4}), options.few, about["kinds"])
+    about |= {"encoders": encoders, "notes": [*seen, *notes]}
     frames = {"accuracy": accuracy, "labels": labels}
     if compared := list(differences(probed, modes, data.items["test"])):
         frames["differences"] = pd.DataFrame(compared)
-    about = {
+    if published is not None:
+        about["published"], frames["published"] = published
+    return Result("probes", about, frames)
+
+
+def _check_size(name: str, subject: Subject, first: str, size: tuple) -> None:
+    """Raises ProbeError where an encoder is not of the family and size of the first."""
+    if subject.size() != size:
+        words = "{} is a {} of {} × {} heads (hidden size {})"
+        raise ProbeError(
+            f"{words.format(first, *size)} and {words.format(name, *subject.size())}; heads of different encoders do "
+            "not correspond, so probe them into folders of their own"
+        )
+
+
+def _about(request: Request, corpus: Corpus, sentences: Mapping[str, Sequence[Sentence]], data: Data) -> dict[str, Any]:
+    """What a Result says of the corpus and the settings."""
+    kinds = {items.task: items.kind for items in data.items["test"]}
+    return {
         "corpus": corpus.info["name"],
         "fingerprint": corpus.fingerprint,
         "split": "test",
@@ -289,15 +303,10 @@ def measure(request: Request) -> Result:
         },
         "kinds": kinds,
         "specials": _specials(kinds),
-        "few": options.few,
+        "few": request.options.few,
         "seed": request.seed,
-        "settings": {**options.model_dump(), "seed": request.seed, "device": request.device},
-        "encoders": encoders,
-        "notes": [*seen, *notes],
+        "settings": {**request.options.model_dump(), "seed": request.seed, "device": request.device},
     }
-    if published is not None:
-        about["published"], frames["published"] = published
-    return Result("probes", about, frames)
 
 
 _SPECIALS = {
