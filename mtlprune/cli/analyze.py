@@ -105,7 +105,7 @@ def described(analysis: Analysis) -> str:
 def taken(analysis: Analysis) -> list[str]:
     """The options that have an effect on what an analysis measures."""
     needs = analysis.needs
-    one_split = needs & {"sentences", "scores"} or ("encoders" in needs and "splits" not in needs)
+    one_split = needs & {"sentences", "scores"} or ("encoders" in needs and not needs & {"splits", "generated"})
     options = {
         "corpus": needs & {"encoders", "sentences"},
         "split": one_split,

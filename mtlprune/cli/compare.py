@@ -20,7 +20,7 @@ import yaml
 
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora.store import read_info
-from mtlprune.io.files import RunError, remove, write_text
+from mtlprune.io.files import RunError, make_room, remove, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,6 +92,7 @@ def run(
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
+    make_room(wanted.out)
     info = read_info(wanted.corpus)
     tasks = choose_tasks(wanted.corpus, info, wanted.tasks)
     settings = settings_of(wanted.corpus, info, tasks, wanted.overrides)

@@ -73,7 +73,7 @@ def sweep(
         [part for pattern in only or [] for part in pattern.split(",")],
         jobs or max(1, len(visible_gpus())),
     )
-    roots = [out or default_folder(specification.name) for specification in specifications]
+    roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [resolve(*one, overrides, dry_run) for one in zip(specifications, roots, strict=True)]
     if adopt:
         _adopt(sweeps[0], adopt, terminal)

@@ -354,11 +354,11 @@ class RunFolder:
         """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
         return self._read_log(self.metrics_path, forms.METRICS)
 
-    def read_gates(self) -> list[dict[str, Any]]:
+    def read_gates(self) -> list[forms.GateLine]:
         """The same of gates.jsonl."""
         return self._read_log(self.gates_path, forms.GATES)
 
-    def _read_log(self, path: Path, schema: Any) -> list[dict[str, Any]]:
+    def _read_log(self, path: Path, schema: Any) -> list[Any]:
         records = []
         for number, record in read_json_lines(path) if path.exists() else ():
             forms.check(schema, record, f"{path}, line {number}")

@@ -23,7 +23,13 @@ from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
 from mtlprune.runs.study import matches, open_study
-from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
+from mtlprune.sweeps.specification import (
+    SweepError,
+    SweepSpecification,
+    is_specification,
+    nearest,
+    read_specification,
+)
 
 log = logging.getLogger(__name__)
 
@@ -179,9 +185,12 @@ def read_index(root: Path) -> dict[str, Any]:
     return index
 
 
-def default_folder(name: str) -> Path:
-    """The folder of a sweep of that name where none is given."""
-    return RUNS / name
+def default_folder(specification: SweepSpecification) -> Path:
+    """The folder of a sweep where none is given: runs/NAME, or ``runs`` beside the file, where `mtlprune compare` wrote
+    that file."""
+    beside = specification.path.parent / RUNS
+    known = (beside / INDEX).is_file() and Path(read_index(beside)["file"]).name == specification.path.name
+    return beside if known else RUNS / specification.name
 
 
 # -- sweeps in the place of runs -------------------------------------------------------------------------------------
@@ -199,7 +208,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
         SweepError: no sweep there, no such cell, or none of them finished.
     """
     path = Path(path)
-    root = default_folder(read_specification(path).name) if path.is_file() else path
+    root = default_folder(read_specification(path)) if path.is_file() else path
     cells = read_cells(root)
     chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
     if not chosen:

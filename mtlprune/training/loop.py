@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel
@@ -12,6 +12,7 @@ from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.io.files import one_writer, reading, remove, remove_halves
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.forms import GateLine
 from mtlprune.training import hardware, mixing
 from mtlprune.training.arcs import SyntaxPenalty, uas_line
 from mtlprune.training.balance import Balance
@@ -194,7 +195,7 @@ class Trainer(Updates):
 
     def write(
         self, number: int, evaluation: Evaluation, better: list[str], losses: Mapping[str, float]
-    ) -> dict[str, Any] | None:
+    ) -> GateLine | None:
         """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
 
         Args:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mtlprune.errors import MtlpruneError
 from mtlprune.model import Batch, Decode, MultiTaskModel, autocast
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.forms import GateLine
 from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.checkpoint import Progress, save_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation
@@ -50,7 +51,7 @@ class Event:
     """Means of the update; at an evaluation, those since the last one as the log has them."""
     sentences: int
     evaluation: Evaluation | None = None
-    gates: dict[str, Any] | None = None
+    gates: GateLine | None = None
     """At an evaluation of a run with gates: the line of gates.jsonl."""
     line: dict[str, Any] | None = None
     """At an evaluation of a pretraining: the line of curves.jsonl."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from mtlprune.encoder.interventions import measure_means
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.forms import GateLine
 from mtlprune.training.heads import choose as named_heads
 from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty, seeded
 from mtlprune.training.pruning.selectors import SELECTORS, choose, expected_false, gates_config
@@ -24,7 +25,7 @@ from mtlprune.training.run import NewRun, Run, gate_sets
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
 
-def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
+def record(model: MultiTaskModel, epoch: int, step: int) -> GateLine:
     """One line of gates.jsonl: evaluated gates of every set, how many are open, how many are expected to be."""
     sets = gate_sets(model)
     return {

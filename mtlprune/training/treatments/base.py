@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,12 +21,14 @@ from mtlprune.training.head_gradients import Owned, owned, products
 from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.run import NewRun, Run
 
+Settings = TypeVar("Settings", bound=Block)
+
 
 @dataclass(frozen=True)
-class TreatmentContext:
+class TreatmentContext(Generic[Settings]):
     """A run as its treatments see it."""
 
-    options: Any
+    options: Settings
     """The treatment's settings."""
     run: Run
     folder: RunFolder
@@ -40,7 +42,7 @@ class TreatmentContext:
         return self.run.config.tasks
 
 
-class Treatment(Callback):
+class Treatment(Callback, Generic[Settings]):
     """One treatment of one run: what it does before the first update, and as a `Callback` in each.
 
     Letters: L layers, A heads a layer, T tasks of the batch.
@@ -51,11 +53,11 @@ class Treatment(Callback):
     one_set: ClassVar[bool] = True
     """True where all tasks share the set of heads."""
 
-    def __init__(self, run: TreatmentContext) -> None:
+    def __init__(self, run: TreatmentContext[Settings]) -> None:
         self.options, self.tasks = run.options, run.tasks
 
     @classmethod
-    def heads_of(cls, options: Any) -> HeadsConfig | None:
+    def heads_of(cls, options: Settings) -> HeadsConfig | None:
         """The settings of heads; None where none are treated."""
         return getattr(options, "heads", None)
 
@@ -65,15 +67,15 @@ class Treatment(Callback):
         check_own_weights(model.encoder)
 
     @classmethod
-    def check(cls, run: NewRun, options: Any) -> None:
+    def check(cls, run: NewRun, options: Settings) -> None:
         """Refuse what cannot be done. Raises ConfigError or RunError."""
 
     @classmethod
-    def shape(cls, model: MultiTaskModel, heads: Sets, options: Any) -> None:
+    def shape(cls, model: MultiTaskModel, heads: Sets, options: Settings) -> None:
         """Add parameters to a new model; what random numbers others draw must not change by it."""
 
     @classmethod
-    def begin(cls, options: Any, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+    def begin(cls, options: Settings, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         """Change the weights that the run begins with."""
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
@@ -101,7 +103,7 @@ class HeadGradients(Callback):
         treatments: that have factors.
     """
 
-    def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment] = ()) -> None:
+    def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment[Any]] = ()) -> None:
         self.treatments = treatments
         self.parts = owned(model.encoder)
         self.size = model.encoder.places.layers, model.encoder.places.heads
