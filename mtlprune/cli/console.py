@@ -71,13 +71,8 @@ def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
 
 def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str] | None = None) -> list[RunFolder]:
     """The runs that a command is given, as they were written: the one way in which commands read such an argument.
-
-    Args:
-        having: as of ``sweeps.folder.expanded``, as is ``left_out``.
-
-    Raises:
-        RunError: nothing is there, or something damaged.
-    """
+    ``having``: as of ``sweeps.folder.expanded``, as is ``left_out``. Raises RunError: nothing is there, or something
+    damaged."""
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 

@@ -29,10 +29,8 @@ class Paradigm:
     """Pairs made by one template.
 
     Attributes:
-        name: ``UID`` of the file.
         phenomenon: one of the paper's twelve.
         field: morphology, semantics, syntax or syntax_semantics.
-        pairs: in the file's order.
     """
 
     name: str

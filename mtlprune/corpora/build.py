@@ -36,7 +36,6 @@ class LeftOut:
     """Layers and sentences that are left out of a corpus, counted, with their reasons.
 
     Args:
-        layers: not to be read.
         most: percent of the sentences that may be left out; None has the first one that cannot be read raised.
     """
 
@@ -53,11 +52,8 @@ class LeftOut:
             self.reasons.append(str(error))
 
     def account(self, read: int, tell: Tell) -> dict[str, Any]:
-        """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out.
-
-        Raises:
-            CorpusError: they are too many, or a layer is none that the files could have.
-        """
+        """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out. Raises
+        CorpusError: they are too many, or a layer is none that the files could have."""
         if wrong := [name for name in self.unread.names if name not in self.unread.asked]:
             known = ", ".join(in_order(self.unread.asked)) or "none"
             raise CorpusError(f"--leave-out: expected layers that are read ({known}), found {wrong[0]!r}; correct it")
@@ -91,9 +87,6 @@ def read_files(
     Args:
         together: paths, folders or patterns, to be split by chance.
         apart: split → its own.
-        left_out: what ``read`` leaves out.
-        shares: of train, dev and test, in percent.
-        seed: of the split.
 
     Returns:
         the sentences of each split, with ids that differ; and what corpus.json says of the files: ``sources``, the

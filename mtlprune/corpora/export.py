@@ -113,12 +113,8 @@ def in_misc(kinds: Mapping[str, str]) -> list[str]:
 
 
 def _lines(sentence: Sentence) -> list[str]:
-    """Those that it was read from; or its words, with everything else unknown.
-
-    Raises:
-        CorpusError: what the format cannot hold: an id over several lines, or words with blanks at their ends or in a
-            row.
-    """
+    """Those that it was read from; or its words, with everything else unknown. Raises CorpusError: what the format
+    cannot hold: an id over several lines, or words with blanks at their ends or in a row."""
     lines = sentence.source.split("\n")
     if sentence.words == tuple(row[1] for line in lines if (row := line.split("\t"))[0].isdecimal()):
         return lines
@@ -138,11 +134,8 @@ def format_iob2(sentence: Sentence) -> str:
 
 
 def format_props(sentence: Sentence) -> str:
-    """Lemmas and a column for each predicate, aligned, and an empty line.
-
-    Raises:
-        CorpusError: arguments of one predicate cross.
-    """
+    """Lemmas and a column for each predicate, aligned, and an empty line. Raises CorpusError: arguments of one
+    predicate cross."""
     predicates = sentence.srl or ()
     lemmas = ["-"] * len(sentence)
     columns = [lemmas]

@@ -44,10 +44,6 @@ def save_corpus(
     """Validate and write a corpus; at every moment ``out`` is the old corpus or the new one, also after a power cut.
 
     Args:
-        splits: sentences by name of split, such as train, dev, test.
-        out: the folder to make.
-        name: of the corpus.
-        licence: under which it may be shared.
         sources: the files it was built from, each with a checksum.
         left_out: the part of them that is not in it: layers; sentences that could not be read, their number and why.
         overwrite: replace ``out`` if it is a corpus (never any other folder).
@@ -162,11 +158,8 @@ def read_info(path: Path) -> dict[str, Any]:
 
 
 def load_corpus(path: Path) -> Corpus:
-    """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for.
-
-    Raises:
-        CorpusError: no corpus there, or a damaged or changed one.
-    """
+    """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for. Raises
+    CorpusError: no corpus there, or a damaged or changed one."""
     path = Path(path)
     info, splits = read_info(path), {}
     for split, digest in info["files"].items():
@@ -231,7 +224,6 @@ class Corpus:
     """Splits by name, and what is known of the whole.
 
     Attributes:
-        path: its folder.
         info: name, licence, sources (with checksums), fingerprint, and the counts of each split.
     """
 

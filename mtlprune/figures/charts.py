@@ -276,18 +276,13 @@ def head_map(
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
     Args:
-        frame: ``name``, ``layer``, ``head`` and the values.
         limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
-        words: whether names stand beside the maps.
         ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
         framed: a column of truths: which heads have a frame.
         across: how many maps stand side by side, with their names above; 0: names stand to the left.
-        cell: its side.
-        legend: whether colours are explained below.
         axes: whether every layer and head has its number, with the words *layer* and *head*.
-        heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
     """
     closed, high = f"!isValid({alt.datum[value]})", int(frame["layer"].max())
@@ -365,7 +360,6 @@ def cells(
     Args:
         x, y: columns: the names above and at the left, in the order in which they come.
         domain: values at which the colour is palest and darkest; blue below 0, red above, where it begins below 0.
-        size: of a cell.
     """
     low, high = domain
     high = high if high > low else low + 1
@@ -458,11 +452,8 @@ def config(font_size: float) -> Spec:
 
 
 def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
-    """A figure as a file: one of FORMATS. Same specification, same bytes.
-
-    Raises:
-        ChartError: its words leave too little of ``style.width`` for its panels.
-    """
+    """A figure as a file: one of FORMATS. Same specification, same bytes. Raises ChartError: its words leave too little
+    of ``style.width`` for its panels."""
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()

@@ -88,11 +88,8 @@ def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
 
 
 def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Claim]:
-    """The claims of runs, by their tasks and what ``claims_of`` gives, with labels that fit side by side.
-
-    Raises:
-        ClaimError: different encoders.
-    """
+    """The claims of runs, by their tasks and what ``claims_of`` gives, with labels that fit side by side. Raises
+    ClaimError: different encoders."""
     labels = task_labels([tasks for tasks, _ in runs])
     claims = [
         replace(claim, label=label + claim.label)
@@ -186,12 +183,9 @@ class RunGroup:
 
 
 def group(claims: Iterable[Claim]) -> list[RunGroup]:
-    """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
-
-    Raises:
-        ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with)
-            and the same half of the data, which are no two observations.
-    """
+    """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger. Raises
+    ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with) and
+    the same half of the data, which are no two observations."""
     members: dict[str, dict[tuple[int, str, str], Claim]] = {}
     for claim in claims:
         place = claim.seed, f"{claim.training!s:>20}", claim.half  # seeds in the order of numbers

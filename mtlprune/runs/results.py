@@ -202,11 +202,8 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 def read_result(path: Path) -> Result:
-    """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON.
-
-    Raises:
-        ResultError: it is missing or damaged, or its tables are not those it was written with.
-    """
+    """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON. Raises ResultError: it is missing or
+    damaged, or its tables are not those it was written with."""
     content = files.read_json(path, ResultError, AGAIN)
     with files.reading(path, ResultError, AGAIN):
         if content["format"] != FORMAT:

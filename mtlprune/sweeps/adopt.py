@@ -25,17 +25,12 @@ class Adopted(NamedTuple):
 
 
 def adopt(sweep: Sweep, offered: Iterable[Path]) -> Iterator[Adopted]:
-    """Link each finished run into the sweep's folder as the cell whose configuration it has.
+    """Link each finished run into the sweep's folder as the cell whose configuration it has. ``offered``: run folders,
+    and folders of run folders. Raises SweepError: there is no run.
 
     Names, threads, devices and paths may differ; data must have the same fingerprint; another run that it made use of
     is looked for where the run says, then beside it under the same name. A cell with ``precision: auto`` takes a run
     of either precision.
-
-    Args:
-        offered: run folders, and folders of run folders.
-
-    Raises:
-        SweepError: there is no run.
     """
     cells = {cell.digest: cell for cell in sweep.cells.values()}
     for run in _runs(offered):

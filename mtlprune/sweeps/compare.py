@@ -110,12 +110,7 @@ def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overr
 def sweep_tree(
     settings: Mapping[str, Any], tasks: Sequence[str], seeds: Sequence[int], pairs: bool, heads: int, effort: Effort
 ) -> dict[str, Any]:
-    """The content of the sweep's file.
-
-    Args:
-        settings: of all runs.
-        heads: of the encoder.
-    """
+    """The content of the sweep's file."""
     slow = sorted(tasks, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else -1)
     runs = {f"mtl-{len(tasks)}": list(tasks)}
     if pairs and len(tasks) > 2:

@@ -42,12 +42,7 @@ Kind = Literal["done", "running", "failed", "blocked", "left"]
 
 @dataclass(frozen=True)
 class Place:
-    """The run folder of a cell, and the files beside it.
-
-    Args:
-        root: the sweep's folder.
-        label: the run folder's name, CELL-DIGEST.
-    """
+    """The run folder of a cell, and the files beside it. ``label``: the run folder's name, CELL-DIGEST."""
 
     root: Path
     label: str
@@ -111,11 +106,7 @@ class State:
 
 
 def state(place: Place, splits: Iterable[str] = ()) -> State:
-    """How far a cell has come, its dependencies aside.
-
-    Args:
-        splits: that it is to be scored on, beside dev.
-    """
+    """How far a cell has come, its dependencies aside. ``splits``: that it is to be scored on, beside dev."""
     if not (place.run.path.exists() or place.beside("failed").exists()):
         return State("left")
     try:
@@ -159,14 +150,8 @@ def folders_by_digest(root: Path) -> dict[str, str]:
 
 
 def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write sweep.json, so that other commands find the runs of cells.
-
-    Args:
-        cells: name → folder, digest, needs.
-
-    Raises:
-        SweepError: a study is there; its cells are trained elsewhere.
-    """
+    """Write sweep.json, so that other commands find the runs of cells. ``cells``: name → folder, digest, needs. Raises
+    SweepError: a study is there; its cells are trained elsewhere."""
     if open_study(root) is not None:
         raise SweepError(f"{root} is a study, among whose runs no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
@@ -245,10 +230,7 @@ def read_cells(root: Path) -> dict[str, str | None]:
 
 def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
     """The cells that are not finished, and those that are damaged with their reasons; a study has none of these.
-
-    Args:
-        folders: cell → its folder in ``root``, as ``read_cells`` gives them.
-    """
+    ``folders``: cell → its folder in ``root``, as ``read_cells`` gives them."""
     if open_study(root) is not None:
         return [name for name, folder in folders.items() if folder is None], {}
     reasons = {name: Place(root, str(folder)).why_unusable() for name, folder in folders.items()}

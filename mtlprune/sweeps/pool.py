@@ -76,7 +76,6 @@ class Pool:
     Args:
         cells: those to be done, each after those it needs.
         jobs: processes at once; cores are shared out among them, and GPUs where there are several.
-        watch: hears of everything that happens.
         stop: asked again and again; True has every process write a checkpoint and end.
     """
 

@@ -66,12 +66,10 @@ class DirectedArcs:
 
 
 def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
-    """Find the arcs of a batch's sentences in its rows; on the batch's device.
+    """Find the arcs of a batch's sentences in its rows; on the batch's device. ``trees``: one a sentence; None where it
+    is not known, which costs nothing.
 
     Arcs between words that stand in different windows of a long sentence are left out: nothing attends across.
-
-    Args:
-        trees: one a sentence; None where it is not known, which costs nothing.
     """
     width = batch.input_ids.shape[1]
     slots = batch.piece_slot.cpu().numpy()
@@ -102,15 +100,8 @@ def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> Dir
 
 
 def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks | None = None) -> Tensor:
-    """The attention that every head puts on every directed arc, in float32.
-
-    Args:
-        attention: (B, n, L, L) a layer.
-        counted: heads that count; all, if not given.
-
-    Returns:
-        (M, H).
-    """
+    """The attention that every head puts on every directed arc, in float32. (M, H). ``attention``: (B, n, L, L) a
+    layer; ``counted``: heads that count; all, if not given."""
     layers = []
     for layer, one in enumerate(attention):
         chosen = one if counted is None else one[:, list(counted[layer])]
@@ -128,16 +119,12 @@ def arc_penalty(
     scale: str = "sum",
     counted: Masks | None = None,
 ) -> Tensor:
-    """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc.
+    """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc. (), float32.
 
     Args:
         attention: (B, n, L, L) a layer.
         variant: ``max``: γ is the largest weight over all heads that count; ``norm``: their p-norm.
-        norm: p.
         scale: ``sum`` over the batch as published, or ``mean`` over the M directed arcs.
-
-    Returns:
-        (), float32.
     """
     with torch.autocast(attention[0].device.type, enabled=False):
         weights = arc_weights(attention, arcs, counted)
@@ -157,10 +144,8 @@ class SyntaxPenalty(Callback):
     """λ · Σ γ of every mini-batch, until its release.
 
     Args:
-        settings: with a strength.
         transformer: gets eager attention, the only kind that shows its maps.
         kept: of each layer the heads that are there, in original numbering.
-        trees: of each training sentence.
 
     Raises:
         ConfigError: a named head is not there.

@@ -24,9 +24,7 @@ class Balance(Callback):
     uw, imtl-l, dwa, famo: `learnt_factors`, `dwa_factors`, `famo_factors`; docs/training.md has their sources.
 
     Args:
-        mode: of train.balance.
         weights: factors for fixed; 1 where not given.
-        window: losses remembered.
         rate: of what uw and imtl-l learn (Adam).
         losses_again: for famo, gives the losses of an update's mini-batch with the weights as they are now.
     """
@@ -108,11 +106,9 @@ def learnt_factors(
     history: dict[str, deque[float]], values: Mapping[str, float], rate: float, half: bool
 ) -> dict[str, float]:
     """The factors of losses that are learnt together with the weights, from the present losses; then they learn.
+    ``history``: task → s, moments and steps of Adam; changed.
 
     uw (half): ½ e^(−s) ℓ + ½ s is minimised, the factor is ½ e^(−s). imtl-l: e^s ℓ − s, the factor is e^s.
-
-    Args:
-        history: task → s, moments and steps of Adam; changed.
     """
     factors = {}
     for task, value in values.items():

@@ -52,12 +52,9 @@ class ExportRequest:
     """An export that is asked for, checked as far as can be without the weights.
 
     Attributes:
-        run: the run.
-        config: its settings.
         gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
         clones: the task whose clones of heads go into the weights; None where there are none.
         head: the task whose linear layer goes along.
-        licence: of the whole, an identifier of the hub.
     """
 
     run: RunFolder
@@ -74,13 +71,11 @@ class Exported:
 
     Attributes:
         gates: (L, A) float32; None where the run has none.
-        clones: the task whose clones are in the weights.
         heads: what is left, where heads were removed by `mtlprune export --remove`; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         advice: what whoever uses the tokenizer has to do so that it reads texts as the run does.
         auto: the class of transformers that loads it.
-        pooling: how words are read off the hidden states.
         pooler: whether transformers add one of random weights, if they are not told otherwise.
         reading: how the card's code reads words: arguments of `label_words`; None without a head.
         compared: words whose labels were compared with the run's.
@@ -100,11 +95,8 @@ class Exported:
 
 
 def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
-    """Check what is asked for. Nothing is written.
-
-    Raises:
-        RunError: no run, an encoder that plain transformers cannot compute, a task or a head that it has not.
-    """
+    """Check what is asked for. Nothing is written. Raises RunError: no run, an encoder that plain transformers cannot
+    compute, a task or a head that it has not."""
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
     part, pruning, path = config.encoder, config.pruning, folder.path

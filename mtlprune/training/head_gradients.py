@@ -118,10 +118,7 @@ class Owned:
 
 def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
     """List what heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
-
-    Args:
-        weights_only: leave out biases and projections of positions.
-    """
+    ``weights_only``: leave out biases and projections of positions."""
     places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
     family, width = places.family, places.width
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
@@ -196,12 +193,10 @@ def agreement(
     precision: torch.dtype = torch.float32,
 ) -> Agreement:
     """One joint batch, one backward pass a task; in mini-batches of ``size`` whose losses weigh by their words.
+    ``model``: in evaluation mode, so that no dropout blurs the directions.
 
     A head's weights are its rows of queries, keys and values and its columns of the output projection (biases left out;
     with grouped queries the shared key and value rows too). Layers that share weights (ALBERT) have one gradient.
-
-    Args:
-        model: in evaluation mode, so that no dropout blurs the directions.
     """
     places, parts = model.encoder.places, owned(model.encoder, weights_only=True)
     parameters = list(dict.fromkeys(part.parameter for part in parts))

@@ -201,7 +201,6 @@ class Trainer(Updates):
         Args:
             number: of the evaluation, from 1; called epoch in all files, because mostly there is one an epoch.
             better: joint and the tasks of which this is the best so far.
-            losses: means since the last evaluation.
 
         Returns:
             In a run with gates, their line in gates.jsonl.
@@ -262,11 +261,8 @@ class Trainer(Updates):
 
 
 def take_up(folder: RunFolder, progress: Progress) -> None:
-    """Bring a folder to the state of its checkpoint: what was written after it is forgotten.
-
-    Raises:
-        RunError: something that the checkpoint relies on is missing, or was changed or damaged.
-    """
+    """Bring a folder to the state of its checkpoint: what was written after it is forgotten. Raises RunError: something
+    that the checkpoint relies on is missing, or was changed or damaged."""
     for key, best in progress.best.items():
         folder.verify_weights(key, best)
     progress.restore_logs(folder.metrics_path, folder.gates_path, folder.uas_path)

@@ -187,10 +187,7 @@ def nearest(
 ) -> Ints:
     """The sense that most of the nearest training items of the same lemma have (cosine); of senses with equally many
     neighbours the one whose neighbours are nearer in sum. Fewer neighbours where the lemma has fewer items.
-
-    Args:
-        known_labels, asked_labels: rolesets, whose lemma decides who may be a neighbour.
-    """
+    ``known_labels``, ``asked_labels``: rolesets, whose lemma decides who may be a neighbour."""
     pools, lemmas = lemmas_of(known_labels), lemmas_of(asked_labels)
     answers = np.zeros(len(asked), np.int64)
     for lemma in np.unique(lemmas):

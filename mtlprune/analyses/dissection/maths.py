@@ -94,9 +94,7 @@ class Trace:
 
     Attributes:
         embedded: (N, E), word, position and segment embeddings before the first LayerNorm.
-        norm: the embeddings' LayerNorm.
         lift: None where E = H.
-        layers: L of them.
     """
 
     embedded: Tensor

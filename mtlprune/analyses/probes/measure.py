@@ -142,12 +142,8 @@ class ProbeSurvey:
     def score(
         self, data: Data, split: str, learnt: dict[str, Learnt], keep: bool = True
     ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
-        """Accuracies of all heads, in one pass; attention probes are the same in all modes.
-
-        Args:
-            learnt: mode → centroids.
-            keep: also return every item's hits.
-        """
+        """Accuracies of all heads, in one pass; attention probes are the same in all modes. ``learnt``: mode →
+        centroids; ``keep``: also return every item's hits."""
         counts: dict[tuple[str, str, str], Tensor] = {}
         bits: dict[tuple[str, str], NDArray[np.uint8]] = {}
         ready = {
@@ -444,7 +440,6 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
 
     Args:
         probed: all encoders; those whose label is a task's name in capitals are its single-task runs.
-        tasks: the test items.
     """
     by_encoder: dict[str, list[Probed]] = {}
     for one in probed:

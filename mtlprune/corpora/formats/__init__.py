@@ -90,12 +90,8 @@ def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
 def on_lines(
     source: str | Path, rows: Sequence[tuple[int, Any]], column: str = "", unit: str = "line"
 ) -> Iterator[None]:
-    """Turn what is wrong with a sentence, or at one of its words, into an error that names the line.
-
-    Args:
-        rows: of the words, each with the number of its line first.
-        column: what the words' column is called.
-    """
+    """Turn what is wrong with a sentence, or at one of its words, into an error that names the line. ``rows``: of the
+    words, each with the number of its line first."""
     try:
         yield
     except WordError as error:
@@ -187,11 +183,8 @@ def sentence_id(block: Iterable[NumberedLine]) -> str | None:
 
 
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed.
-
-    Raises:
-        CorpusError: a folder cannot be read.
-    """
+    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed. Raises
+    CorpusError: a folder cannot be read."""
     above = (*above, folder.resolve())
     try:
         inside = list(folder.iterdir())

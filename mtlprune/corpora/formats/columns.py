@@ -112,7 +112,6 @@ def assemble(
 
     Args:
         source, rows: where it stands; each row with the number of its line (or another unit) first.
-        name: its id.
         cells: column → a cell a word. Predicates are put in by whoever reads them.
 
     Raises:

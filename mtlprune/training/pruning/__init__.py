@@ -126,12 +126,9 @@ def check_rankings(run: NewRun) -> None:
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """Decide before the first update what closed heads contribute (pruning.closed), and for methods that do
-    not learn gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end.
-
-    Raises:
-        RunError: a run that cannot be read; the disk is full.
-    """
+    """Decide before the first update what closed heads contribute (pruning.closed), and for methods that do not learn
+    gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end. Raises RunError: a
+    run that cannot be read; the disk is full."""
     settings, means = run.config.pruning, run.model.encoder.head_constants
     if means is not None:
         with torch.no_grad():

@@ -70,7 +70,6 @@ class LambdaPenalty(Penalty):
 
     Args:
         weight: λ, constant but for the warm-up.
-        total: updates of the run.
         warmup: over the first so large share of the updates λ rises linearly; 0 is the paper's.
     """
 
@@ -117,7 +116,6 @@ class TargetPenalty(Penalty):
 
     Args:
         keep: K, heads of every set, at most ``heads``, which is L · A.
-        total: updates of the run.
         warmup: share of the updates over which the wanted number falls.
         settle: share of the updates after which weights count; ConfigError where the warm-up ends later.
     """
@@ -181,11 +179,9 @@ class TargetPenalty(Penalty):
 
 class ExactPenalty(TargetPenalty):
     """A `TargetPenalty` after whose settling share every set is fixed to its ``keep`` heads of the largest logits.
+    ``generator``: makes the one that draws among equal gates, the same whenever it is asked.
 
     The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
-
-    Args:
-        generator: makes the one that draws among equal gates, the same whenever it is asked.
     """
 
     def __init__(
@@ -268,13 +264,11 @@ class LagrangianPenalty(ExactPenalty):
 
 class ClosingSchedule(ExactPenalty):
     """No penalty: gates whose mask is given close as trained ones do, and are fixed to it after the settling share.
+    ``like``: that run's gates; it has as many heads of each layer as the mask.
 
     Logits of the mask's heads stay where open gates start, a; those of the others fall linearly from a to −a over the
     warm-up. With the gates of a run every head has those of a head of its layer there, of the kept ones if the mask
     keeps it: logits are linear between its records, from a on, and stay at the last before its gates were fixed.
-
-    Args:
-        like: that run's gates; it has as many heads of each layer as the mask.
     """
 
     def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: Any) -> None:

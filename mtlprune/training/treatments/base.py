@@ -92,15 +92,13 @@ class Treatment(Callback, Generic[Settings]):
 
 
 class HeadGradients(Callback):
-    """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h.
+    """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h. ``treatments``: that
+    have factors.
 
     Hooks on the parameters do so within the one backward pass of all losses, before gradients are added to those of
     earlier mini-batches. Tasks with the same factors everywhere share a backward pass; where all do, there is no
     further one. Otherwise each costs a pass down to the lowest layer with a factor that is not 1, and of weight
     gradients only those of heads.
-
-    Args:
-        treatments: that have factors.
     """
 
     def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment[Any]] = ()) -> None:

@@ -102,12 +102,8 @@ def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision
 
 
 def weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
-    """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean.
-
-    Args:
-        tuned: weights of the encoder of each task's run.
-        importance: (T, L, A), F.
-    """
+    """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean. ``tuned``: weights of the
+    encoder of each task's run; ``importance``: (T, L, A), F."""
     total = importance.sum(0)
     shares = torch.where(total > 0, importance / total.where(total > 0, 1.0), 1 / len(importance))
     called = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
