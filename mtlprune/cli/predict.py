@@ -199,12 +199,7 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
 
 
 def _annotator(
-    folder: RunFolder,
-    file: Path,
-    left_out: Iterable[str],
-    device: str | None,
-    longest_con: int | None,
-    notes: Notes,
+    folder: RunFolder, file: Path, left_out: Iterable[str], device: str | None, longest_con: int | None, notes: Notes
 ) -> Callable[[Group], list[Sentence]]:
     """A function that annotates sentences of the file by the run's model."""
     from mtlprune.config.config import build_config

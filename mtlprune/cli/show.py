@@ -15,7 +15,7 @@ from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, sa
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.io.files import json_text, make_room, write_bytes, write_text
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import CURVES, RunError, RunFolder
 
 
 def table(
@@ -135,10 +135,6 @@ def report(
     text, file = page(sources, Choices(title, split, resamples, resamples), gold_of(data)), out or Path("report.html")
     write_text(file, text)
     say(f"{file}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
-
-
-CURVES = "curves.jsonl"
-"""In the folder of a pretraining."""
 
 
 def _pretrainings(runs: Sequence[str], pretrainings: Sequence[Path], out: Path | None) -> None:

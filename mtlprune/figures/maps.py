@@ -88,7 +88,9 @@ class GateMaps(dict[str, GateMap]):
     def _repr_html_(self) -> str:
         shown: list[str] = []
         for some in side_by_side(self.values()):
-            shown += [notebook(gallery(some, [one.title.partition(": ")[0] for one in some])), html([some[0].caption])]
+            names = [one.title.partition(": ")[0] for one in some]
+            chart = maps_chart(some, names, across=_across(some), cell=SMALL, axes=True)
+            shown += [notebook(figure(chart)), html([some[0].caption])]
         rest = [name for name, one in self.items() if one.kind in ("run", "difference")]
         return "".join(shown) + html([f"Further maps: {', '.join(rest)}."])
 
@@ -100,11 +102,6 @@ def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
         if one.kind in ("mean", "tasks", "seeds"):
             by_seeds.setdefault(tuple(one.numbers), []).append(one)
     return [by_seeds.pop(("gate",)), *by_seeds.values()]
-
-
-def gallery(maps: Sequence[GateMap], names: Sequence[str]) -> Spec:
-    """Maps of one kind side by side, as many as there is room for."""
-    return figure(maps_chart(maps, names, across=_across(maps), cell=SMALL, axes=True))
 
 
 def _across(maps: Sequence[GateMap]) -> int:

@@ -124,13 +124,6 @@ def _whose() -> str:
     return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
 
 
-def _remove_all(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def from_here(text: str) -> str:
     """A path as seen from the working directory, so that results do not tell how a machine is laid out; other text as
     it is."""
@@ -174,7 +167,7 @@ def remove(*paths: Path) -> None:
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes left half written in a folder that only this process writes."""
     for half in [*folder.glob(".*.part"), *folder.glob(".*.old"), *folder.glob(".tmp??????")]:  # safetensors' own last
-        _remove_all(half)
+        shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

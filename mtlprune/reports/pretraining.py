@@ -11,10 +11,8 @@ import pandas as pd
 from mtlprune.figures.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, read_json_lines
-from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.folder import CURVES, RunFolder
 from mtlprune.statistics.curves import LEAST, find_break
-
-CURVES = "curves.jsonl"
 
 
 class Measure(NamedTuple):

@@ -52,8 +52,10 @@ SELECTION = "selection.json"
 """What halves of the data selected, of a run with pruning.method: stable."""
 TREATED = "treatment.json"
 """Which heads are treated, of a run with treatments of heads."""
+CURVES = "curves.jsonl"
+"""Of a pretraining: loss, syntactic attention, minimal pairs and dimension by update."""
 EVIDENCE = (
-    *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", "curves.jsonl", "gates.jsonl", "uas.jsonl"),
+    *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", CURVES, "gates.jsonl", "uas.jsonl"),
     *(SELECTION, TREATED),
 )
 """What claims, tables and pages read of a run beside its results; the manifest of a finished one has the SHA-256 of

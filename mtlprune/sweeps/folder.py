@@ -23,13 +23,7 @@ from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
 from mtlprune.runs.study import matches, open_study
-from mtlprune.sweeps.specification import (
-    SweepError,
-    SweepSpecification,
-    is_specification,
-    nearest,
-    read_specification,
-)
+from mtlprune.sweeps.specification import SweepError, SweepSpecification, is_specification, nearest, read_specification
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,15 +59,12 @@ class DirectedArcs:
     share: Tensor
     number: int
 
-    def to(self, device: torch.device | str) -> DirectedArcs:
-        """The same arcs on another device."""
-        names = [part.name for part in fields(self) if part.name != "number"]
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
-
-def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
-    """Find the arcs of a batch's sentences in its rows; on the batch's device. ``trees``: one a sentence; None where it
-    is not known, which costs nothing.
+def batch_arcs(
+    batch: EncoderBatch, trees: Sequence[Dependencies | None], device: torch.device | str = "cpu"
+) -> DirectedArcs:
+    """Find the arcs of a batch's sentences in its rows. ``trees``: one a sentence; None where it is not known, which
+    costs nothing.
 
     Arcs between words that stand in different windows of a long sentence are left out: nothing attends across.
     """
@@ -94,8 +91,8 @@ def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> Dir
     kept = whole[arc]
     number = np.cumsum(whole) - 1
     parts = (source // width, source % width, target % width, number[arc])
-    row, source, target, arc_of = (torch.from_numpy(part[kept]).to(batch.input_ids.device) for part in parts)
-    share = torch.from_numpy((1.0 / sources[arc[kept]]).astype(np.float32)).to(batch.input_ids.device)
+    row, source, target, arc_of = (torch.from_numpy(part[kept]).to(device) for part in parts)
+    share = torch.from_numpy((1.0 / sources[arc[kept]]).astype(np.float32)).to(device)
     return DirectedArcs(row, source, target, arc_of, share, int(whole.sum()))
 
 
@@ -178,7 +175,7 @@ class SyntaxPenalty(Callback):
             return
         with attention_seen(self.transformer) as maps:
             yield
-        arcs = batch_arcs(batch.pieces, [self.trees[row] for row in rows]).to(maps[0].device)
+        arcs = batch_arcs(batch.pieces, [self.trees[row] for row in rows], maps[0].device)
         how = self.settings
         self.penalty = arc_penalty(
             maps, arcs, variant=how.variant, norm=how.norm, scale=how.scale, counted=self.counted

@@ -80,7 +80,8 @@ class Pruned:
 def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
     """Check what is asked for. Nothing is written. Raises RunError."""
     source = RunFolder.with_weights(run)
-    sets, config = _gate_sets(source), build_config(source.read_config(), str(source.config_path))
+    sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([source.path])}
+    config = build_config(source.read_config(), str(source.config_path))
     cloned = config.treatment.clone is not None
     if task is None and (cloned or SHARED not in sets):
         each = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
@@ -103,11 +104,6 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
             "bring that data back: the run is checked and scored on it after removal"
         )
     return RemovalRequest(source, task, SHARED if SHARED in sets else str(task), most_open, corpus)
-
-
-def _gate_sets(run: RunFolder) -> dict[str, Any]:
-    """Name of a gate set, shared or a task → its gates in the run's best epoch, (L, A)."""
-    return {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([run.path])}
 
 
 @contextlib.contextmanager

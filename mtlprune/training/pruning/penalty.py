@@ -7,7 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, logits_of, top_mask
 from mtlprune.runs.claims import Claim
+from mtlprune.training.balance import adam
 
 log = logging.getLogger(__name__)
 
@@ -227,14 +228,6 @@ class _Ascent:
             for field, value in zip(fields, moved, strict=False):  # the steps are counted once for both
                 setattr(self, field, value)
         self.count += 1
-
-
-def adam(state: Iterable[float], slope: float, rate: float) -> list[float]:
-    """One step of Adam for one number: value, both moments, steps made."""
-    value, first, second, steps = state
-    first, second, steps = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2, steps + 1
-    change = first / (1 - 0.9**steps) / (math.sqrt(second / (1 - 0.999**steps)) + 1e-8)
-    return [value - rate * change, first, second, steps]
 
 
 class LagrangianPenalty(ExactPenalty):
