@@ -65,12 +65,8 @@ def table(
 
 
 def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
-    """*The* score of each layer when every word gets what it mostly has in train.
-
-    Raises:
-        CorpusError: no such corpus or split.
-        RunError: not the corpus that ``run`` was trained on.
-    """
+    """*The* score of each layer when every word gets what it mostly has in train. Raises CorpusError: no such corpus or
+    split; RunError: not the corpus that ``run`` was trained on."""
     from mtlprune.evaluation.baselines import Majority
     from mtlprune.evaluation.scores import count, main_score, score
 

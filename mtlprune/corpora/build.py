@@ -33,11 +33,8 @@ class Unread:
 
 
 class LeftOut:
-    """Layers and sentences that are left out of a corpus, counted, with their reasons.
-
-    Args:
-        most: percent of the sentences that may be left out; None has the first one that cannot be read raised.
-    """
+    """Layers and sentences that are left out of a corpus, counted, with their reasons. ``most``: percent of the
+    sentences that may be left out; None has the first one that cannot be read raised."""
 
     REASONS = 10
 

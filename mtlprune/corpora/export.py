@@ -181,16 +181,11 @@ FORMATS: dict[str, Callable[[Sentence], str]] = {
 
 
 def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> dict[str, int]:
-    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns.
+    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns. Returns
+    layer → number of sentences. Raises CorpusError: a sentence cannot be said in the scorer's format.
 
     Only sentences whose gold layer is known are written. Predicted trees carry the gold tags, and predicted predicates
     the gold lemma (the word where gold has no predicate there): the scorers compare both as text.
-
-    Returns:
-        layer → number of sentences.
-
-    Raises:
-        CorpusError: a sentence cannot be said in the scorer's format.
     """
     make_folder(folder)
     written: dict[str, int] = {}

@@ -165,14 +165,9 @@ _SAME = {"/.": ".", "/?": "?", **BRACKETS}
 
 
 def read_converted(splits: Splits, dep: Path) -> Splits:
-    """Give the sentences of all splits the dependencies of a file or folder converted beforehand.
-
-    Args:
-        dep: one file with all splits one after the other, or a folder with one file a split.
-
-    Raises:
-        CorpusError: a file missing or there twice, malformed, of another number of sentences, or of other words.
-    """
+    """Give the sentences of all splits the dependencies of a file or folder converted beforehand. ``dep``: one file
+    with all splits one after the other, or a folder with one file a split. Raises CorpusError: a file missing or there
+    twice, malformed, of another number of sentences, or of other words."""
     if not dep.is_dir():
         sentences = with_dependencies([sentence for split in splits.values() for sentence in split], dep)
         result, begin = {}, 0

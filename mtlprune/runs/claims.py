@@ -71,12 +71,9 @@ class Claim:
 
 
 def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
-    """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task.
-
-    Raises:
-        ClaimError: a run without gates or with damaged ones, the same run twice, different encoders.
-        RunError: no run folder, or a damaged one.
-    """
+    """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task. Raises
+    ClaimError: a run without gates or with damaged ones, the same run twice, different encoders; RunError: no run
+    folder, or a damaged one."""
     folders = [RunFolder.existing(path) for path in paths]
     first: dict[Path, Path] = {}
     for folder in folders:
@@ -107,12 +104,8 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
 
 
 def claims_of(run: DescribedRun) -> list[Claim]:
-    """The claims of one run, whose labels are "" (shared gates) or ":TASK" yet.
-
-    Raises:
-        ClaimError: a run without gates.
-        RunError: damaged ones.
-    """
+    """The claims of one run, whose labels are "" (shared gates) or ":TASK" yet. Raises ClaimError: a run without gates;
+    RunError: damaged ones."""
     if not run.folder.gates_path.is_file():
         raise ClaimError(
             f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; give "

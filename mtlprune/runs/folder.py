@@ -355,15 +355,9 @@ class RunFolder:
         return {name: np.array(rows, dtype=np.float64) for name, rows in gates[-1].items()}
 
     def selection(self) -> dict[str, Any] | None:
-        """The heads that halves of the data selected, of a run with pruning.method: stable; None of others.
-
-        Returns:
-            "frequencies" (L, A), "selected" (H, L, A) on each of H halves, two by two complements, and the bound on
-            false claims, "expected_false".
-
-        Raises:
-            RunError: a damaged file.
-        """
+        """The heads that halves of the data selected, of a run with pruning.method: stable; None of others. Returns
+        "frequencies" (L, A), "selected" (H, L, A) on each of H halves, two by two complements, and the bound on false
+        claims, "expected_false". Raises RunError: a damaged file."""
         if not (path := self.file(SELECTION)).is_file():
             return None
         import numpy as np
@@ -394,15 +388,11 @@ class RunFolder:
         best: Mapping[str, Any] | None = None,
     ) -> bool:
         """Scores, counts by sentence (a column a count; null: the layer is unknown) and predictions of a split.
+        ``best``: the content of best.json when the weights were loaded; None where it is that of now. Returns False,
+        and nothing is written, where other weights have become the best since.
 
         They belong together: of several processes the last one's stay, and while they are written, or where that was
         cut short, there are no scores.
-
-        Args:
-            best: the content of best.json when the weights were loaded; None where it is that of now.
-
-        Returns:
-            False, and nothing is written, where other weights have become the best since.
         """
         columns = {}
         for task, rows in counts.items():

@@ -174,15 +174,13 @@ def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there.
+    """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there. Raises
+    RunError: the disk refuses; ValueError: a frame with columns that are neither keys nor values, or with two rows for
+    one place and measure.
 
     Figures of an earlier Result of that name go.
 
     Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
-
-    Raises:
-        RunError: the disk refuses.
-        ValueError: a frame with columns that are neither keys nor values, or with two rows for one place and measure.
     """
     stored = {}
     with files.one_writer(folder):

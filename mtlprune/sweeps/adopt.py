@@ -70,12 +70,9 @@ def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
 
 
 def run_digest(run: RunFolder, any_precision: bool, moved: dict[str, str]) -> str:
-    """The digest of a finished run, as a cell of the same configuration would have it.
-
-    Args:
-        any_precision: as if it had been asked for ``precision: auto``.
-        moved: filled with the paths of other runs that were found elsewhere than the run says.
-    """
+    """The digest of a finished run, as a cell of the same configuration would have it. ``any_precision``: as if it had
+    been asked for ``precision: auto``; ``moved``: filled with the paths of other runs that were found elsewhere than
+    the run says."""
     config = build_config(run.read_config(), str(run.config_path))
     named = {f"treatment.{key}": path for key, path in config.treatment.runs.items()}
     for setting in REFERENCES:

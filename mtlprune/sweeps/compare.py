@@ -56,12 +56,8 @@ QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=1, probes=300, 
 
 
 def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list[str]:
-    """The tasks asked for, or all layers that every split has, in the order of the layers.
-
-    Raises:
-        CorpusError: a split is missing, or a layer.
-        ConfigError: fewer than two tasks, or one twice.
-    """
+    """The tasks asked for, or all layers that every split has, in the order of the layers. Raises CorpusError: a split
+    is missing, or a layer; ConfigError: fewer than two tasks, or one twice."""
     for split in SPLITS:
         if split not in info["splits"]:
             raise CorpusError(

@@ -202,15 +202,11 @@ def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
 
 @contextmanager
 def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Keep the attention maps of forward passes, on their way to the loss.
+    """Keep the attention maps of forward passes, on their way to the loss. Yields a list, empty until a forward pass,
+    then one (B, n, L, L) a layer. Raises EncoderError: the family is not in the table of heads, or does not show its
+    maps.
 
     They are what the layer multiplies values by: with dropout of attention, after it.
-
-    Yields:
-        A list, empty until a forward pass, then one (B, n, L, L) a layer.
-
-    Raises:
-        EncoderError: the family is not in the table of heads, or does not show its maps.
     """
     seen: list[Tensor] = []
 

@@ -121,11 +121,8 @@ def learnt_factors(
 
 def dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], epoch: float) -> dict[str, float]:
     """w_t = T · softmax over tasks of half of ℓ_t in the last epoch / ℓ_t in the one before; 1 in the first two epochs.
-
-    Args:
-        history: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
-            where there was none; changed.
-    """
+    ``history``: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
+    where there was none; changed."""
     for task, value in values.items():
         state = history.setdefault(task, deque([epoch, 0.0, 0.0, 0.0, 0.0]))
         if state[0] < epoch:

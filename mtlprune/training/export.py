@@ -147,12 +147,9 @@ def _check_head(config: Config, path: Path, head: str) -> None:
 
 
 def export(asked: ExportRequest, folder: Path) -> Exported:
-    """Fill a folder, read it back with plain transformers, and compare.
-
-    Raises:
-        RunError: what was read back does not compute what the run computes, or labels words otherwise.
-        EncoderError: gates that no weights can hold, heads that cannot be removed.
-    """
+    """Fill a folder, read it back with plain transformers, and compare. Raises RunError: what was read back does not
+    compute what the run computes, or labels words otherwise; EncoderError: gates that no weights can hold, heads that
+    cannot be removed."""
     model = MultiTaskModel.load(asked.run.path)
     encoder = model.encoder
     gates = None

@@ -89,11 +89,8 @@ def row_owners(batch: EncoderBatch) -> Tensor:
 
 
 class Owned:
-    """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer.
-
-    Attributes:
-        owners: (A, rows) of bool, which head owns which row or column; several do where they share keys and values.
-    """
+    """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer. ``owners``: (A, rows) of
+    bool, which head owns which row or column; several do where they share keys and values."""
 
     def __init__(self, parameter: nn.Parameter, layer: int, name: str, dim: int, heads: int) -> None:
         self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
@@ -143,14 +140,8 @@ def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
 
 
 def products(gradients: Iterable[tuple[Owned, Sequence[Tensor]]], layers: int, heads: int, number: int) -> Tensor:
-    """Scalar products of gradients by the weights of each head.
-
-    Args:
-        gradients: of each part, ``number`` gradients by its parameter.
-
-    Returns:
-        (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts.
-    """
+    """Scalar products of gradients by the weights of each head. ``gradients``: of each part, ``number`` gradients by
+    its parameter. Returns (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts."""
     total = torch.zeros(layers, heads, number, number, dtype=torch.float64)
     for part, each in gradients:
         rows = torch.stack([own.movedim(part.dim, 0).reshape(part.owners.shape[1], -1) for own in each], 1).double()

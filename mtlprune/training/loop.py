@@ -230,10 +230,7 @@ class Trainer(Updates):
 
     def may_be_best(self, last: bool) -> bool:
         """True where the present weights may count as the best: gates that are steered have to come to their number.
-
-        Args:
-            last: whether there is no further evaluation; where none came to it, the last is kept, with a warning.
-        """
+        ``last``: whether there is no further evaluation; where none came to it, the last is kept, with a warning."""
         if self.penalty is None:
             return True
         missed = self.penalty.penalty.missed(self.sets)

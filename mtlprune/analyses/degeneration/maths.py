@@ -38,14 +38,9 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 def mean_cosine(rows: Tensor) -> Tensor:
     """R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N. In float32 at least; differentiable.
+    ``rows``: (..., N, D); returns (...).
 
     The token similarity CosSim of the same rows is R · N / (N − 1).
-
-    Args:
-        rows: (..., N, D).
-
-    Returns:
-        (...).
 
     Source: Gao et al. (2019), the regulariser of MLE-CosReg.
     """

@@ -90,12 +90,8 @@ class LayerTrace:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A record of a forward pass: enough to take its outcome apart.
-
-    Attributes:
-        embedded: (N, E), word, position and segment embeddings before the first LayerNorm.
-        lift: None where E = H.
-    """
+    """A record of a forward pass: enough to take its outcome apart. ``embedded``: (N, E), word, position and segment
+    embeddings before the first LayerNorm; ``lift``: None where E = H."""
 
     embedded: Tensor
     norm: Norm

@@ -412,12 +412,8 @@ def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataF
 
 
 def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np.nan) -> pd.DataFrame:
-    """A row for each label that has test items, and head (one place where no head is meant).
-
-    Args:
-        dev, test: what chooses, and what is reported.
-        distance: (K,), at which the best offset looks.
-    """
+    """A row for each label that has test items, and head (one place where no head is meant). ``dev``, ``test``: what
+    chooses, and what is reported; ``distance``: (K,), at which the best offset looks."""
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
     of_heads = int(control not in (OFFSET, CHANCE))
@@ -434,12 +430,10 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
 
 
 def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
-    """For each mode, task, encoder and label: accuracy minus that of the single-task runs of the same task.
+    """For each mode, task, encoder and label: accuracy minus that of the single-task runs of the same task. ``probed``:
+    all encoders; those whose label is a task's name in capitals are its single-task runs.
 
     Accuracies are means over seeds of the head chosen for each; of the same items, so the interval is a paired one.
-
-    Args:
-        probed: all encoders; those whose label is a task's name in capitals are its single-task runs.
     """
     by_encoder: dict[str, list[Probed]] = {}
     for one in probed:

@@ -106,12 +106,8 @@ def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class ProbePanel:
-    """All that was found for one task in one mode: encoders side by side.
-
-    Attributes:
-        rows: of the frame ``labels``, with ``title``: what the encoder is called here.
-        titles: pretrained, STL, pairs, joint runs, others.
-    """
+    """All that was found for one task in one mode: encoders side by side. ``rows``: of the frame ``labels``, with
+    ``title``: what the encoder is called here; ``titles``: pretrained, STL, pairs, joint runs, others."""
 
     task: str
     mode: str

@@ -109,13 +109,10 @@ def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings:
 
 def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: Tensor) -> Bound:
     """A bound that holds for real layers: gains, epsilon, the slope of the activation, gates, each head by itself.
+    ``sigma1``, ``sigma2``: (B,), epsilon included; ``mixings``: (B, n), λ of each head.
 
     d_M² is a mean of squared distances between pairs of tokens, so every block that treats tokens alike is as Lipschitz
     for d_M as it is for a token; LayerNorm is gain / σ-Lipschitz on the tokens there are, a projection outwards.
-
-    Args:
-        sigma1, sigma2: (B,), epsilon included.
-        mixings: (B, n), λ of each head.
     """
     norm = layer.gains[0] * layer.gains[1] / (sigma1 * sigma2)
     attention = 1 + (mixings.sqrt() * layer.heads.to(mixings)).sum(1)

@@ -186,12 +186,8 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Judgements:
-    """How often a model prefers the acceptable sentence, in percent.
-
-    Attributes:
-        phenomena: by name, the plain mean over the phenomenon's paradigms.
-        overall: the plain mean over all paradigms.
-    """
+    """How often a model prefers the acceptable sentence, in percent. ``phenomena``: by name, the plain mean over the
+    phenomenon's paradigms; ``overall``: the plain mean over all paradigms."""
 
     paradigms: dict[str, float]
     phenomena: dict[str, float]

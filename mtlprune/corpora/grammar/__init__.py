@@ -104,14 +104,9 @@ class Pair(NamedTuple):
 
 
 def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", "dep", "con", "srl")) -> list[Pair]:
-    """Pairs of sentences that differ in the gold of one layer, from words that train may use.
-
-    Args:
-        layers: which; ``dep+con`` stands for an attachment that changes both trees and nothing else.
-
-    Raises:
-        CorpusError: there are not enough different pairs.
-    """
+    """Pairs of sentences that differ in the gold of one layer, from words that train may use. ``layers``: which;
+    ``dep+con`` stands for an attachment that changes both trees and nothing else. Raises CorpusError: there are not
+    enough different pairs."""
     pairs: list[Pair] = []
     for name in layers:
         draw = Draw(f"grammar/pairs/{name}/{seed}", unseen=0.0)

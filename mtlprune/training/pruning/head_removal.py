@@ -235,10 +235,7 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
 
 def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunFolder) -> Evaluation:
     """Evaluate on dev, as training does after an epoch; write best.json, results, and the SHA-256 of all files.
-
-    Args:
-        source: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared.
-    """
+    ``source``: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared."""
     config = build_config(folder.read_config(), str(folder.config_path))
     split, best = config.data.dev, folder.read_best()["joint"]
     dev = list(corpus[split].first(config.data.dev_sentences))

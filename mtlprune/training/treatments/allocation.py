@@ -96,14 +96,8 @@ PARTS = ("words", "cls", "sep")
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
-    """The factors of each gradient in the sum of the projected ones.
-
-    Args:
-        gram: (T, T), g_i · g_j, float64.
-
-    Returns:
-        (T,); 1 where no two gradients conflict.
-    """
+    """The factors of each gradient in the sum of the projected ones. ``gram``: (T, T), g_i · g_j, float64. Returns
+    (T,); 1 where no two gradients conflict."""
     tasks = len(gram)
     total = gram.new_zeros(tasks)
     for own in range(tasks):
