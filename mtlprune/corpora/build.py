@@ -216,19 +216,12 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
 
 
 def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> tuple[Splits, list[str]]:
-    """Join the layers of sentences with equal words, split by split, and append the others.
+    """Join the layers of sentences with equal words, split by split, and append the others. ``corpora``: name → its
+    splits, in order. Returns the sentences of each split, and the layers whose labels are mostly others in one corpus
+    than in another. Raises CorpusError: a layer is of two kinds.
 
     The k-th sentence of some words in a split joins the k-th sentence of these words in the same split of what came
     before. Of a layer that both know, the first corpus's stays.
-
-    Args:
-        corpora: name → its splits, in order.
-
-    Returns:
-        the sentences of each split, and the layers whose labels are mostly others in one corpus than in another.
-
-    Raises:
-        CorpusError: a layer is of two kinds.
     """
     result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}

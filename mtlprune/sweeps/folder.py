@@ -233,17 +233,12 @@ def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
     """Runs; in the place of a sweep or a study those of its finished cells, of a folder those of its seeds, and of a
-    pattern such as ``runs/gates-*`` those that lie there.
+    pattern such as ``runs/gates-*`` those that lie there. ``having``: of several runs that one name stands for, only
+    those with this file in them; ``left_out``: as of ``found_runs``. Raises RunError: a pattern that no run matches;
+    and as ``found_runs`` does.
 
     A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
     ``runs/mine:gates-*``, some of its cells are meant.
-
-    Args:
-        having: of several runs that one name stands for, only those with this file in them.
-        left_out: as of ``found_runs``.
-
-    Raises:
-        RunError: a pattern that no run matches; and as ``found_runs`` does.
     """
     return [run for given in runs for run in _expanded_one(str(given), having, left_out)]
 

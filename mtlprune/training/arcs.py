@@ -257,15 +257,9 @@ def check_uas(run: NewRun) -> None:
 
 
 def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:
-    """One line of uas.jsonl.
-
-    Args:
-        dev: sentences, some with trees; words, punctuation and roots count as in `ArcCounts.uas`.
-
-    Returns:
-        epoch, step, and uas: gate set (``none`` where there are no gates) → direction → (L, A) in percent; None for
-        heads that are closed or removed.
-    """
+    """One line of uas.jsonl. ``dev``: sentences, some with trees; words, punctuation and roots count as in
+    `ArcCounts.uas`. Returns epoch, step, and uas: gate set (``none`` where there are no gates) → direction → (L, A) in
+    percent; None for heads that are closed or removed."""
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
     uas = {}
     for name, gates in (values or {UNGATED: None}).items():

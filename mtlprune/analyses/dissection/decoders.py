@@ -46,13 +46,8 @@ UNSEEN = -1
 
 @dataclass(frozen=True, eq=False)
 class TermItems:
-    """Items of one task.
-
-    Attributes:
-        spans: (U, k, 2), first word and the one after the last, counted over all sentences.
-        labels: (U,) strings.
-        sentence: (U,), the row of the sentence.
-    """
+    """Items of one task. ``spans``: (U, k, 2), first word and the one after the last, counted over all sentences;
+    ``labels``: (U,) strings; ``sentence``: (U,), the row of the sentence."""
 
     spans: Ints
     labels: NDArray[np.str_]

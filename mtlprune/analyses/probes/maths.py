@@ -29,14 +29,9 @@ BOOTSTRAP = 11
 
 @dataclass(eq=False)
 class AttendedPlaces:
-    """The place that each place attends to most, in every head.
-
-    Attributes:
-        anywhere: (B · S, H) int64, of [CLS] and the words (place 0 and 1 on): candidates of DEP, where [CLS] is the
-            root.
-        words: (B · S, H) int64, of the words alone, as places too: candidates of SRL.
-        side: S.
-    """
+    """The place that each place attends to most, in every head. ``anywhere``: (B · S, H) int64, of [CLS] and the words
+    (place 0 and 1 on): candidates of DEP, where [CLS] is the root; ``words``: (B · S, H) int64, of the words alone, as
+    places too: candidates of SRL; ``side``: S."""
 
     anywhere: Tensor
     words: Tensor
@@ -83,13 +78,8 @@ def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Te
 
 def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
     """Which arguments each head finds: any of its words chooses the predicate, or the predicate any of its words. (U,
-    H) bool.
-
-    Args:
-        row: (U,), sentence of the batch.
-        start, end: (U,), words of the argument, from 0, half-open.
-        predicate: (U,), word of the predicate, from 0.
-    """
+    H) bool. ``row``: (U,), sentence of the batch; ``start``, ``end``: (U,), words of the argument, from 0, half-open;
+    ``predicate``: (U,), word of the predicate, from 0."""
     base = row * choices.side + 1  # of word 0
     chosen = choices.words[base + predicate] - 1  # (U, H), as words
     inside = (chosen >= start[:, None]) & (chosen < end[:, None])
@@ -118,13 +108,8 @@ def head_vectors(seen: Observation) -> Tensor:
 
 
 def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Means over the words of units. (U, H, d)
-
-    Args:
-        words: (N, H, d).
-        first: (U,) int64, the first word of each unit, counted over the batch.
-        sizes: (U,) int64, how many words it has, at least 1.
-    """
+    """Means over the words of units. (U, H, d) ``words``: (N, H, d); ``first``: (U,) int64, the first word of each
+    unit, counted over the batch; ``sizes``: (U,) int64, how many words it has, at least 1."""
     if not len(first):
         return words.new_zeros(0, *words.shape[1:])
     offsets = sizes.cumsum(0) - sizes

@@ -45,13 +45,8 @@ def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class MaskedLanguageModel:
-    """A model that says how probable a masked piece is.
-
-    Attributes:
-        model: any of transformers' ...ForMaskedLM.
-        tokenizer: its fast tokenizer, with a mask token.
-        limit: tokens, special ones included, that it sees at once.
-    """
+    """A model that says how probable a masked piece is. ``model``: any of transformers' ...ForMaskedLM; ``tokenizer``:
+    its fast tokenizer, with a mask token; ``limit``: tokens, special ones included, that it sees at once."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase

@@ -79,15 +79,9 @@ def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], d
 def read_predicates(
     source: str, block: list[NumberedLine], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
 ) -> tuple[Predicate, ...]:
-    """The predicates of a sentence.
-
-    Args:
-        marks: lemma and roleset of each token, ``-`` for none (roleset None: the format has none).
-        columns: of each token the cells of star notation, one for each predicate.
-
-    Raises:
-        CorpusError: with ``source`` and line.
-    """
+    """The predicates of a sentence. ``marks``: lemma and roleset of each token, ``-`` for none (roleset None: the
+    format has none); ``columns``: of each token the cells of star notation, one for each predicate. Raises CorpusError:
+    with ``source`` and line."""
     for line, (lemma, roleset) in zip(block, marks, strict=True):
         if roleset is not None and (lemma == "-") != (roleset == "-"):
             what = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"

@@ -130,13 +130,9 @@ class Node:
 
 
 class Clause:
-    """A verb that was drawn, and its surroundings while they are built.
-
-    Attributes:
-        names: the words in braces that its templates may use.
-        fillers: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a relative pronoun).
-        gap: the object was moved out.
-    """
+    """A verb that was drawn, and its surroundings while they are built. ``names``: the words in braces that its
+    templates may use; ``fillers``: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a
+    relative pronoun); ``gap``: the object was moved out."""
 
     def __init__(self, frame: str, verb: Verb, names: dict[str, str], gap: bool) -> None:
         self.frame, self.verb, self.names, self.gap = frame, verb, names, gap

@@ -80,14 +80,9 @@ class Treatment(Callback, Generic[Settings]):
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         """Numbers that the gradients of tasks by each head's weights are multiplied with before they are added.
-
-        Args:
-            gram: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
-                costs a backward pass a task, down to the lowest of the layers that it is given (all, if none).
-
-        Returns:
-            (T, L, A); None for 1 everywhere.
-        """
+        ``gram``: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
+        costs a backward pass a task, down to the lowest of the layers that it is given (all, if none). Returns (T, L,
+        A); None for 1 everywhere."""
         return None
 
 
