@@ -108,7 +108,7 @@ def head_vectors(seen: Observation) -> Tensor:
 
 
 def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Means over the words of units. (U, H, d) ``words``: (N, H, d); ``first``: (U,) int64, the first word of each
+    """Means over the words of units. (U, H, d). ``words``: (N, H, d); ``first``: (U,) int64, the first word of each
     unit, counted over the batch; ``sizes``: (U,) int64, how many words it has, at least 1."""
     if not len(first):
         return words.new_zeros(0, *words.shape[1:])

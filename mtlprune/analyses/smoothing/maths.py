@@ -36,7 +36,7 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
 
 
 def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
-    """CosSim: mean cosine over pairs of different tokens. A vector of zeros has cosine 0 with all. (B,) ``vectors``:
+    """CosSim: mean cosine over pairs of different tokens. A vector of zeros has cosine 0 with all. (B,). ``vectors``:
     (B, T, H); ``mask``: (B, T) of bool, which places are tokens."""
     units = functional.normalize(_masked(vectors, mask), dim=-1, eps=torch.finfo(vectors.dtype).tiny)
     counts = mask.sum(1).to(vectors)
