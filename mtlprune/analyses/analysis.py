@@ -94,9 +94,10 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "sentences" (a few of a corpus, which need not be named), "decoders" (of runs only,
-            each for its own tasks), "claims" (also runs with gates), "runs" (runs with gates only), "results" (also
-            folders of other analyses), "scores" (scored runs or records of them).
+            splits, not of one), "generated" (of none: sentences are generated), "sentences" (a few of a corpus, which
+            need not be named), "decoders" (of runs only, each for its own tasks), "claims" (also runs with gates),
+            "runs" (runs with gates only), "results" (also folders of other analyses), "scores" (scored runs or records
+            of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.

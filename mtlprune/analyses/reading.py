@@ -138,7 +138,8 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         RunError: a damaged run.
     """
     names = list(names)
-    runs = [DescribedRun.read(RunFolder.with_weights(name)) if _is_run(name) else None for name in names]
+    found = [RunFolder(name).config_path.is_file() for name in names]
+    runs = [DescribedRun.read(RunFolder.with_weights(n)) if run else None for n, run in zip(names, found, strict=True)]
     if not runs:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
     several = len({run.variant for run in runs if run}) > 1  # else it goes without saying
@@ -161,10 +162,6 @@ def find_sources(names: Iterable[str]) -> list[Source]:
             "them in calls and folders (--out) of their own; runs that differ in `name` can go together"
         )
     return sources
-
-
-def _is_run(name: str) -> bool:
-    return RunFolder(name).config_path.is_file()
 
 
 def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:

@@ -59,22 +59,14 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: None for commands in self.panels().values() for name in commands}  # type: ignore[misc]
-
-    def panels(self) -> dict[str, dict[str, str]]:
-        """Panel of the help → command → one line."""
-        return COMMANDS
-
-    def load(self, name: str) -> Any:
-        """The function of a command, or the app of several."""
-        module = import_module(f"mtlprune.cli.{FILES.get(name, name)}")
-        return getattr(module, "app", None) or getattr(module, name)
+        self.commands = {name: None for commands in COMMANDS.values() for name in commands}  # type: ignore[misc]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in self.commands and self.commands[cmd_name] is None:
-            command, holder = self.load(cmd_name), typer.Typer(**PLAIN)
+            module, holder = import_module(f"mtlprune.cli.{FILES.get(cmd_name, cmd_name)}"), typer.Typer(**PLAIN)
+            command = getattr(module, "app", None) or getattr(module, cmd_name)
             if isinstance(command, typer.Typer):
-                line = next(lines[cmd_name] for lines in self.panels().values() if cmd_name in lines)
+                line = next(lines[cmd_name] for lines in COMMANDS.values() if cmd_name in lines)
                 holder.add_typer(command, name=cmd_name, help=line)
             else:
                 holder.command(cmd_name, cls=FoldedCommand)(command)
@@ -82,7 +74,7 @@ class CommandGroup(TyperGroup):
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        for panel, commands in self.panels().items():
+        for panel, commands in COMMANDS.items():
             with formatter.section(panel):
                 formatter.write_dl(list(commands.items()))
 

@@ -105,7 +105,7 @@ def described(analysis: Analysis) -> str:
 def taken(analysis: Analysis) -> list[str]:
     """The options that have an effect on what an analysis measures."""
     needs = analysis.needs
-    one_split = needs & {"sentences", "scores"} or ("encoders" in needs and "splits" not in needs)
+    one_split = needs & {"sentences", "scores"} or ("encoders" in needs and not needs & {"splits", "generated"})
     options = {
         "corpus": needs & {"encoders", "sentences"},
         "split": one_split,
@@ -141,11 +141,7 @@ def run(
     analysis: Analysis, names: Sequence[str], options: Block, given: dict[str, Any], out: Path | None, seed: int = 0
 ) -> Result:
     """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
-
-    Args:
-        names: runs and encoders.
-        given: options that were given, of those that a Request has.
-    """
+    ``given``: options that were given, of those that a Request has."""
     if without := [option for option in given if option not in taken(analysis)]:
         raise RunError(f"analyze {analysis.name}: --{without[0]} has no effect; leave it out")
     corpus = given.setdefault("corpus", Path())

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from mtlprune.cli.console import Overrides, console
+from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
 from mtlprune.corpora.store import read_info
-from mtlprune.io.files import RunError, remove, write_text
+from mtlprune.io.files import RunError, make_room, remove, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,10 +47,7 @@ def compare(
     seeds: Annotated[str, typer.Option(metavar="N,...", help="All runs are repeated with each.")] = "1,2,3",
     pairs: Annotated[bool, typer.Option("--pairs", help="Also every two tasks together.")] = False,
     jobs: Jobs = None,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
-    ] = None,
+    slurm: Slurm = None,
     dry_run: DryRun = False,
     keep_weights: KeepWeights = False,
 ) -> None:
@@ -92,13 +89,14 @@ def run(
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
+    make_room(wanted.out)
     info = read_info(wanted.corpus)
     tasks = choose_tasks(wanted.corpus, info, wanted.tasks)
     settings = settings_of(wanted.corpus, info, tasks, wanted.overrides)
     seeds = f"seed{'s' if len(wanted.seeds) > 1 else ''} {', '.join(map(str, wanted.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {wanted.corpus}, {seeds} ...")
 
-    from mtlprune.cli.sweep import INTERRUPTED, run_cells, submit_cells
+    from mtlprune.cli.sweep import run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
     from mtlprune.sweeps.compare import sweep_tree
     from mtlprune.sweeps.specification import parse_specification

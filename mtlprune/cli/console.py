@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,6 +42,10 @@ Data = Annotated[
 ]
 Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]
 Device = Annotated[str | None, typer.Option(help="Where it computes: cpu, cuda, ...", rich_help_panel=ADVANCED)]
+Slurm = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
+]
 Width = Annotated[
     float | None,
     typer.Option(
@@ -71,13 +76,8 @@ def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
 
 def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str] | None = None) -> list[RunFolder]:
     """The runs that a command is given, as they were written: the one way in which commands read such an argument.
-
-    Args:
-        having: as of ``sweeps.folder.expanded``, as is ``left_out``.
-
-    Raises:
-        RunError: nothing is there, or something damaged.
-    """
+    ``having``: as of ``sweeps.folder.expanded``, as is ``left_out``. Raises RunError: nothing is there, or something
+    damaged."""
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 
@@ -87,6 +87,11 @@ def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str]
 def next_command(terminal: Console, *words: object) -> None:
     """Say which command comes next, as it can be pasted."""
     terminal.print(f"next: {shlex.join(['mtlprune', *map(str, words)])}", soft_wrap=True)
+
+
+def the_same_command() -> str:
+    """What to say to who stopped this process."""
+    return f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
 
 
 def console(stderr: bool = False) -> Console:
@@ -144,7 +149,7 @@ class _Lines(logging.Handler):
         self.terminal.print(f"{mark}{record.getMessage()}", soft_wrap=True)
 
 
-MISTAKE = 2
+MISTAKE, INTERRUPTED = 2, 130
 
 ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "; name another place, or change its rights"),

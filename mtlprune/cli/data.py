@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,14 +35,6 @@ Your own files (docs/your_data.md):
   mtlprune data check data/both
 """
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXAMPLES)
-
-
-@contextlib.contextmanager
-def building(what: str, out: Path, overwrite: bool) -> Iterator[None]:
-    """Show that a corpus is being built. Raises CorpusError before the work where ``out`` is taken."""
-    check_free(out, overwrite)
-    with console(stderr=True).status(f"{what} …"):
-        yield
 
 
 def tell(line: str) -> None:
@@ -167,7 +158,7 @@ def build(
     kind, paths = _kind(list(files or ()), options)
     if wrong := sorted(options.keys() - TAKES[kind]):
         raise CorpusError(f"--{wrong[0].replace('_', '-')} says nothing of the format {kind}; leave it out")
-    with building(f"building {out.name}", out, overwrite):
+    with console(stderr=True).status(f"building {out.name} …"):
         splits, about = KNOWN[kind](paths, options) if kind in KNOWN else _read(kind, paths, options)
         about.setdefault("name", name or out.name)
         mixed = about.pop("mixed", ())

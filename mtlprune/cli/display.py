@@ -149,6 +149,7 @@ def tree_lines(tree: str, depth: int = 1) -> list[str]:
 
 if TYPE_CHECKING:
     from mtlprune.config.blocks import TrainConfig
+    from mtlprune.runs.forms import GateLine
     from mtlprune.training.updates import Event
 
 
@@ -261,7 +262,7 @@ def _measured(line: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in known.items())
 
 
-def open_heads(gates: Mapping[str, Any]) -> str:
+def open_heads(gates: GateLine) -> str:
     """Open heads of each gate set, and how many a sample is expected to open: 41 (expected 43.2) of 72 heads open."""
     counts = []
     for name, count in gates["open"].items():
@@ -271,6 +272,6 @@ def open_heads(gates: Mapping[str, Any]) -> str:
     return f"{', '.join(counts)} of {number_of_heads(gates)} heads open"
 
 
-def number_of_heads(gates: Mapping[str, Any]) -> int:
+def number_of_heads(gates: GateLine) -> int:
     """L · A"""
     return sum(len(layer) for layer in next(iter(gates["gates"].values())))

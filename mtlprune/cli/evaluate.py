@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.check import check_run
-from mtlprune.cli.console import (
-    ADVANCED,
-    Device,
-    Runs,
-    console,
-    named_runs,
-    new_table,
-    next_command,
-    warn_unfinished,
-)
+from mtlprune.cli.console import ADVANCED, Device, Runs, console, named_runs, new_table, next_command, warn_unfinished
 from mtlprune.io.files import make_folder
 
 if TYPE_CHECKING:
@@ -30,8 +21,7 @@ def evaluate(
     runs: Runs,
     split: Annotated[str, typer.Option(help="Such as dev or test.")],
     best: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="The weights best for this task alone.", rich_help_panel=ADVANCED),
+        str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.", rich_help_panel=ADVANCED)
     ] = None,
     predictions: Annotated[
         Path | None,

@@ -34,12 +34,10 @@ def export(
         str | None, typer.Option(metavar="TASK", help="Whose gates or clones, where each task has its own.")
     ] = None,
     head: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED),
+        str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED)
     ] = None,
     licence: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", rich_help_panel=ADVANCED),
+        str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", rich_help_panel=ADVANCED)
     ] = None,
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.

@@ -85,59 +85,76 @@ def predict(
     CoNLL-U that is written as CoNLL-U keeps its lines, but for the columns that the run predicts; so does any file in
     columns with --columns.
     """
-    from mtlprune.cli.display import counted
     from mtlprune.runs.folder import RunFolder
 
-    terminal, bar = console(), console(stderr=True)
-    folder = RunFolder.with_weights(run)
-    if columns is not None and (format_ or input_ or skip_bad):
-        raise RunError("--columns says what is read and written; leave out --format, --input and --skip-bad beside it")
-    in_place = _column_file(folder, file, columns) if columns is not None else None
+    terminal, notes, folder = console(), Notes(), RunFolder.with_weights(run)
+    in_place = _column_file(folder, file, columns, bool(format_ or input_ or skip_bad))
     kind = _kind_of_output(out, "columns" if in_place else format_, terminal.is_terminal)
-    left_out = _without_column(folder, kind)
-    if in_place:
-        left_out = [task for task in folder.read_config()["tasks"] if task not in in_place.layers]
-    skipped = 0
-
-    def warn(line: str) -> None:
-        bar.print(printable(line))
-
-    def skip(error: MtlpruneError) -> None:
-        nonlocal skipped
-        skipped += 1
-        warn(f"warning: skipped: {error}")
-
-    if left_out:
-        place = "--columns names" if in_place else "CoNLL-U has"
-        warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
+    left_out = _left_out(folder, kind, in_place, notes)
     with contextlib.ExitStack() as files:
-        stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
-        if in_place:
-            sentences = in_place.sentences()
-        else:
-            kind_of_input = input_ or _kind_of_file(file)
-            sentences = read_sentences(
-                file, stream, kind_of_input, skip if skip_bad else None, warn, input_ is not None
-            )
-        groups = _grouped(sentences)
+        groups = _grouped(_sentences(file, files, in_place, input_, notes, skip_bad))
         first = next(groups, None)
         if first is None:
             raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
-        annotate = _annotator(folder, file, left_out, device, longest_con, warn)
+        annotate = _annotator(folder, file, left_out, device, longest_con, notes)
         write = _writer(out, kind, files, folder, in_place)
-        _, advance = files.enter_context(counted(counter="sentences", bar=bar))
-        count = 0
-        for group in itertools.chain([first], groups):
+        count = _annotate_all(file, itertools.chain([first], groups), annotate, write, notes)
+    if notes.skipped:
+        notes.bar.print(f"{file}: {notes.skipped} bad lines or sentences were skipped")
+    if out is not None:
+        terminal.print(f"{out}: {count} sentences")
+
+
+class Notes:
+    """Lines on standard error, where the bar is; and how many sentences were skipped."""
+
+    def __init__(self) -> None:
+        self.bar, self.skipped = console(stderr=True), 0
+
+    def warn(self, line: str) -> None:
+        self.bar.print(printable(line))
+
+    def skip(self, error: MtlpruneError) -> None:
+        self.skipped += 1
+        self.warn(f"warning: skipped: {error}")
+
+
+def _sentences(
+    file: Path,
+    files: contextlib.ExitStack,
+    in_place: ColumnFile | None,
+    input_: str | None,
+    notes: Notes,
+    skip_bad: bool,
+) -> Iterator[tuple[int, Sentence]]:
+    """The sentences of the file, opened until ``files`` are closed, each with the line where it begins."""
+    stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
+    if in_place:
+        return in_place.sentences()
+    kind = input_ or _kind_of_file(file)
+    return read_sentences(file, stream, kind, notes.skip if skip_bad else None, notes.warn, input_ is not None)
+
+
+def _annotate_all(
+    file: Path,
+    groups: Iterable[Group],
+    annotate: Callable[[Group], list[Sentence]],
+    write: Callable[[list[Sentence]], None],
+    notes: Notes,
+) -> int:
+    """Write every group as soon as it is annotated; the number of sentences. Raises CorpusError, naming the lines."""
+    from mtlprune.cli.display import counted
+
+    count = 0
+    with counted(counter="sentences", bar=notes.bar) as (_, advance):
+        for group in groups:
             try:
                 write(annotate(group))
             except MtlpruneError as error:
                 raise CorpusError(f"{file}, lines {group[0][0]} to {group[-1][0]}: {error}") from error
             count += len(group)
             advance(len(group))
-    if skipped:
-        bar.print(f"{file}: {skipped} bad lines or sentences were skipped")
-    if out is not None:
-        terminal.print(f"{out}: {count} sentences")
+    return count
 
 
 def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) -> str:
@@ -150,34 +167,39 @@ def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) ->
     return "text" if out is None and on_terminal else "jsonl"
 
 
-def _column_file(folder: RunFolder, file: Path, columns: str) -> ColumnFile:
+def _column_file(folder: RunFolder, file: Path, columns: str | None, others: bool) -> ColumnFile | None:
+    """The file that is written in place; None without --columns. Raises RunError beside ``others``, its rivals."""
     from mtlprune.corpora.machamp import ColumnFile
 
+    if columns is None:
+        return None
+    if others:
+        raise RunError("--columns says what is read and written; leave out --format, --input and --skip-bad beside it")
     return ColumnFile(file, columns, folder.read_config()["tasks"])
 
 
-def _without_column(folder: RunFolder, kind: str) -> list[str]:
-    """The tasks of the run that the form has no place for. Raises RunError where it has a place for none."""
+def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: Notes) -> list[str]:
+    """The tasks of the run that the output has no place for, which a note says. Raises RunError where it has a place
+    for none."""
     from mtlprune.corpora.export import in_misc
 
     settings = folder.read_config()
     kinds = {task: kind_of(task, settings.get("decoders")) for task in settings["tasks"]}
-    if kind != "conllu":
-        return []
-    left_out = [task for task in kinds if task not in {"pos", "dep", "upos", "xpos", *in_misc(kinds)}]
+    if in_place:
+        fitting, place = in_place.layers, "--columns names"
+    else:
+        fitting, place = {"pos", "dep", "upos", "xpos", *in_misc(kinds)}, "CoNLL-U has"
+    left_out = [task for task in kinds if task not in fitting] if in_place or kind == "conllu" else []
     if len(left_out) == len(kinds):
         what = "holds tags, the tree dep, and names or other spans"
         raise RunError(f"--format conllu {what}, but this run predicts {', '.join(kinds)}; use jsonl")
+    if left_out:
+        notes.warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
     return left_out
 
 
 def _annotator(
-    folder: RunFolder,
-    file: Path,
-    left_out: Iterable[str],
-    device: str | None,
-    longest_con: int | None,
-    warn: Callable[[str], None],
+    folder: RunFolder, file: Path, left_out: Iterable[str], device: str | None, longest_con: int | None, notes: Notes
 ) -> Callable[[Group], list[Sentence]]:
     """A function that annotates sentences of the file by the run's model."""
     from mtlprune.config.config import build_config
@@ -195,7 +217,7 @@ def _annotator(
     def annotate(group: Group) -> list[Sentence]:
         for number, sentence in group if limited else ():
             if len(sentence) > longest:
-                warn(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}")
+                notes.warn(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}")
         sentences = [sentence for _, sentence in group]
         return list(model.annotate(sentences, hardware.dtype(config.train.precision), longest))
 
@@ -249,7 +271,7 @@ def _writer(
 
 
 def read_sentences(
-    file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], sure: bool = False
+    file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], sure: bool
 ) -> Iterator[tuple[int, Sentence]]:
     """Words only, and the line where they begin, read as they are asked for; annotation beside them is not looked at.
 

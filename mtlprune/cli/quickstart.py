@@ -39,11 +39,7 @@ def quickstart(
 
 
 def make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
-    """Generate the corpus, where it is not there yet.
-
-    Raises:
-        CorpusError: something else lies at ``path``.
-    """
+    """Generate the corpus, where it is not there yet. Raises CorpusError: something else lies at ``path``."""
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
 

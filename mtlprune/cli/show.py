@@ -15,7 +15,7 @@ from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, sa
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.io.files import json_text, make_room, write_bytes, write_text
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import CURVES, RunError, RunFolder
 
 
 def table(
@@ -65,12 +65,8 @@ def table(
 
 
 def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
-    """*The* score of each layer when every word gets what it mostly has in train.
-
-    Raises:
-        CorpusError: no such corpus or split.
-        RunError: not the corpus that ``run`` was trained on.
-    """
+    """*The* score of each layer when every word gets what it mostly has in train. Raises CorpusError: no such corpus or
+    split; RunError: not the corpus that ``run`` was trained on."""
     from mtlprune.evaluation.baselines import Majority
     from mtlprune.evaluation.scores import count, main_score, score
 
@@ -135,10 +131,6 @@ def report(
     text, file = page(sources, Choices(title, split, resamples, resamples), gold_of(data)), out or Path("report.html")
     write_text(file, text)
     say(f"{file}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
-
-
-CURVES = "curves.jsonl"
-"""In the folder of a pretraining."""
 
 
 def _pretrainings(runs: Sequence[str], pretrainings: Sequence[Path], out: Path | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import ADVANCED, console, new_table, say
+from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, say, the_same_command
 from mtlprune.errors import printable
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
@@ -24,11 +23,7 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.cells import Cell, Sweep
     from mtlprune.sweeps.times import Expected
 
-SOME_FAILED, INTERRUPTED = 1, 130
-Slurm = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
-]
+SOME_FAILED = 1
 MOST_ROWS = 1000
 """Cells that are listed one by one; of a sweep of more, only such as are begun."""
 
@@ -73,7 +68,7 @@ def sweep(
         [part for pattern in only or [] for part in pattern.split(",")],
         jobs or max(1, len(visible_gpus())),
     )
-    roots = [out or default_folder(specification.name) for specification in specifications]
+    roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [resolve(*one, overrides, dry_run) for one in zip(specifications, roots, strict=True)]
     if adopt:
         _adopt(sweeps[0], adopt, terminal)
@@ -270,7 +265,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     from mtlprune.sweeps.pool import Pool
 
     watch = CellWatch(cells, terminal)
-    hint = f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    hint = the_same_command()
     with interruption(terminal) as stop, watch.progress:
         pool = Pool(cells, jobs, watch, stop)
         watch.begin(pool.ends)

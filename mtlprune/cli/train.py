@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import ADVANCED, Overrides, console, new_table, next_command, say, shown_log
+from mtlprune.cli.console import (
+    ADVANCED,
+    INTERRUPTED,
+    Overrides,
+    console,
+    new_table,
+    next_command,
+    say,
+    shown_log,
+    the_same_command,
+)
 from mtlprune.config import ConfigError, tree_of
 from mtlprune.corpora.store import INFO, read_info
 
@@ -23,9 +31,6 @@ if TYPE_CHECKING:
     from mtlprune.pretraining.config import PretrainConfig
     from mtlprune.runs.folder import RunFolder
     from mtlprune.training.checkpoint import Progress
-
-
-INTERRUPTED = 130
 
 
 def train(
@@ -125,7 +130,7 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.display import interruption
 
-    hint = f"the same command continues: {command()}"
+    hint = the_same_command()
     try:
         with shown_log(terminal), interruption(terminal) as stop, watch.progress:
             progress = training(watch=watch, stop=stop)
@@ -137,11 +142,6 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
         terminal.print(f"stopped in {where}; a checkpoint is written; {hint}")
         raise typer.Exit(INTERRUPTED)
     return progress
-
-
-def command() -> str:
-    """The command that started this process."""
-    return shlex.join(["mtlprune", *sys.argv[1:]])
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:

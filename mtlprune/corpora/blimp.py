@@ -26,14 +26,8 @@ class MinimalPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Pairs made by one template.
-
-    Attributes:
-        name: ``UID`` of the file.
-        phenomenon: one of the paper's twelve.
-        field: morphology, semantics, syntax or syntax_semantics.
-        pairs: in the file's order.
-    """
+    """Pairs made by one template. ``phenomenon``: one of the paper's twelve; ``field``: morphology, semantics, syntax
+    or syntax_semantics."""
 
     name: str
     phenomenon: str

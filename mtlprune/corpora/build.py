@@ -33,12 +33,8 @@ class Unread:
 
 
 class LeftOut:
-    """Layers and sentences that are left out of a corpus, counted, with their reasons.
-
-    Args:
-        layers: not to be read.
-        most: percent of the sentences that may be left out; None has the first one that cannot be read raised.
-    """
+    """Layers and sentences that are left out of a corpus, counted, with their reasons. ``most``: percent of the
+    sentences that may be left out; None has the first one that cannot be read raised."""
 
     REASONS = 10
 
@@ -53,11 +49,8 @@ class LeftOut:
             self.reasons.append(str(error))
 
     def account(self, read: int, tell: Tell) -> dict[str, Any]:
-        """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out.
-
-        Raises:
-            CorpusError: they are too many, or a layer is none that the files could have.
-        """
+        """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out. Raises
+        CorpusError: they are too many, or a layer is none that the files could have."""
         if wrong := [name for name in self.unread.names if name not in self.unread.asked]:
             known = ", ".join(in_order(self.unread.asked)) or "none"
             raise CorpusError(f"--leave-out: expected layers that are read ({known}), found {wrong[0]!r}; correct it")
@@ -91,9 +84,6 @@ def read_files(
     Args:
         together: paths, folders or patterns, to be split by chance.
         apart: split → its own.
-        left_out: what ``read`` leaves out.
-        shares: of train, dev and test, in percent.
-        seed: of the split.
 
     Returns:
         the sentences of each split, with ids that differ; and what corpus.json says of the files: ``sources``, the
@@ -226,23 +216,16 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
 
 
 def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> tuple[Splits, list[str]]:
-    """Join the layers of sentences with equal words, split by split, and append the others.
+    """Join the layers of sentences with equal words, split by split, and append the others. ``corpora``: name → its
+    splits, in order. Returns the sentences of each split, and the layers whose labels are mostly others in one corpus
+    than in another. Raises CorpusError: a layer is of two kinds.
 
     The k-th sentence of some words in a split joins the k-th sentence of these words in the same split of what came
     before. Of a layer that both know, the first corpus's stays.
-
-    Args:
-        corpora: name → its splits, in order.
-
-    Returns:
-        the sentences of each split, and the layers whose labels are mostly others in one corpus than in another.
-
-    Raises:
-        CorpusError: a layer is of two kinds.
     """
     result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}
-    labels: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))  # layer → corpus → ...
+    labels: Labels = defaultdict(lambda: defaultdict(Counter))
     for name, splits in corpora.items():
         joined = appended = other = 0
         unlike: set[str] = set()
@@ -254,29 +237,49 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                     what = f"expected the layer {layer} to be of the kind {known} as in {first}, found {kind}"
                     raise CorpusError(f"{name}: {what}; build it under another name")
             here = result.setdefault(split, [])
-            places: dict[tuple[str, ...], list[int]] = defaultdict(list)
-            for place in range(len(here) - 1, -1, -1):
-                places[here[place].words].append(place)
-            for sentence in sentences:
-                if places[sentence.words]:
-                    place = places[sentence.words].pop()
-                    joined += 1
-                else:
-                    place = len(here)
-                    here.append(sentence.bare())
-                    appended += 1
-                old = here[place]
-                new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
-                changed = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
+            before = len(here)
+            for place, sentence in _places(here, sentences):
+                here[place], changed, added = _joined(here[place], sentence)
                 other += bool(changed)
                 unlike |= changed
-                added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
-                here[place] = replace(old.with_layers(**added), source=old.source or sentence.source)
                 for layer, (kind, value) in added.items():
                     labels[layer][name].update(filter(None, LABELS[kind_of(kind)](value)))
+            appended += len(here) - before
+            joined += len(sentences) - (len(here) - before)
         layers = ", ".join(sorted(unlike))
         differ = f"; in {other} of those {layers} is not as in what came before, which stays" if other else ""
         tell(f"{name}: {appended} sentences appended, {joined} joined{differ}")
+    mixed = _mixed(labels, tell)
+    return with_own_ids(result, tell), mixed
+
+
+Labels = defaultdict[str, dict[str, Counter[str]]]
+"""Layer → corpus → its labels, counted."""
+
+
+def _places(here: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
+    """Each sentence with the place of the one that it joins; where there is none its words are appended."""
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place in range(len(here) - 1, -1, -1):
+        places[here[place].words].append(place)
+    for sentence in sentences:
+        if places[sentence.words]:
+            yield places[sentence.words].pop(), sentence
+        else:
+            here.append(sentence.bare())
+            yield len(here) - 1, sentence
+
+
+def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict[str, Layer]]:
+    """The old sentence with the layers of another that it lacks; layers of both that differ; and those it lacked."""
+    new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
+    changed = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
+    added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
+    return replace(old.with_layers(**added), source=old.source or sentence.source), changed, added
+
+
+def _mixed(labels: Labels, tell: Tell) -> list[str]:
+    """The layers whose labels are mostly others in one corpus than in another, of which warnings tell."""
     mixed = []
     for layer, each in labels.items():
         for (one, mine), (two, theirs) in combinations(each.items(), 2):
@@ -287,7 +290,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                 what = f"the layer {layer} has other labels in {one} ({shown[0]}) than in {two} ({shown[1]})"
                 tell(f"warning: {what}; build one of them under another name, such as {layer}2, to train on both")
                 mixed.append(layer)
-    return with_own_ids(result, tell), mixed
+    return mixed
 
 
 def _foreign(mine: Counter[str], theirs: Counter[str]) -> bool:

@@ -66,11 +66,8 @@ def build_ewt5(sources: Path) -> dict[str, list[Sentence]]:
 
 
 def ewt5_files(sources: Path) -> dict[str, Path]:
-    """Every file (or folder) that :func:`build_ewt5` reads, by what it is.
-
-    Raises:
-        CorpusError: one is missing; the message names it and where to get it.
-    """
+    """Every file (or folder) that :func:`build_ewt5` reads, by what it is. Raises CorpusError: one is missing; the
+    message names it and where to get it."""
     sources = Path(sources)
     files = {}
     for split in SPLITS:
@@ -175,13 +172,11 @@ def _read_exceptions() -> dict[str, _Exception]:
 
 
 def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> list[tuple[Span, ...]]:
-    """Give the entities of ``annotated`` to the sentences of ``target``, which hold the same characters.
+    """Give the entities of ``annotated`` to the sentences of ``target``, which hold the same characters. Raises
+    CorpusError: the characters differ, an entity lies across two sentences, or two entities meet in one word.
 
     Both are whole documents: sentence boundaries may differ as well as word boundaries. Blanks do not count. An entity
     takes every word that it touches.
-
-    Raises:
-        CorpusError: the characters differ, an entity lies across two sentences, or two entities meet in one word.
     """
     _check_same_text(annotated, target)
     offsets = [0, *accumulate(len(_squeeze(word)) for sentence in annotated for word in sentence.words)]
@@ -233,13 +228,11 @@ class Group(NamedTuple):
 
 
 class Regrouping:
-    """Trees and roles over ``n_tokens`` tokens, moved onto ``n_words`` words.
+    """Trees and roles over ``n_tokens`` tokens, moved onto ``n_words`` words. Raises CorpusError: the tokens and words
+    left over are not equally many, or a group lies outside the sentence.
 
     Tokens and words outside the groups pair one to one in order. Where no word is left over, the tokens left over
     belong to another sentence: trees are restricted, predicates among those tokens go.
-
-    Raises:
-        CorpusError: the tokens and words left over are not equally many, or a group lies outside the sentence.
     """
 
     def __init__(self, n_tokens: int, n_words: int, groups: Sequence[Group] = ()) -> None:

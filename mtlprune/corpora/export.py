@@ -113,12 +113,8 @@ def in_misc(kinds: Mapping[str, str]) -> list[str]:
 
 
 def _lines(sentence: Sentence) -> list[str]:
-    """Those that it was read from; or its words, with everything else unknown.
-
-    Raises:
-        CorpusError: what the format cannot hold: an id over several lines, or words with blanks at their ends or in a
-            row.
-    """
+    """Those that it was read from; or its words, with everything else unknown. Raises CorpusError: what the format
+    cannot hold: an id over several lines, or words with blanks at their ends or in a row."""
     lines = sentence.source.split("\n")
     if sentence.words == tuple(row[1] for line in lines if (row := line.split("\t"))[0].isdecimal()):
         return lines
@@ -138,11 +134,8 @@ def format_iob2(sentence: Sentence) -> str:
 
 
 def format_props(sentence: Sentence) -> str:
-    """Lemmas and a column for each predicate, aligned, and an empty line.
-
-    Raises:
-        CorpusError: arguments of one predicate cross.
-    """
+    """Lemmas and a column for each predicate, aligned, and an empty line. Raises CorpusError: arguments of one
+    predicate cross."""
     predicates = sentence.srl or ()
     lemmas = ["-"] * len(sentence)
     columns = [lemmas]
@@ -188,16 +181,11 @@ FORMATS: dict[str, Callable[[Sentence], str]] = {
 
 
 def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> dict[str, int]:
-    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns.
+    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns. Returns
+    layer → number of sentences. Raises CorpusError: a sentence cannot be said in the scorer's format.
 
     Only sentences whose gold layer is known are written. Predicted trees carry the gold tags, and predicted predicates
     the gold lemma (the word where gold has no predicate there): the scorers compare both as text.
-
-    Returns:
-        layer → number of sentences.
-
-    Raises:
-        CorpusError: a sentence cannot be said in the scorer's format.
     """
     make_folder(folder)
     written: dict[str, int] = {}

@@ -42,7 +42,6 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
     Args:
         config: MaChAmp's JSON, with lines of comment. Paths in it hold from the working folder, from its own folder or
             from the one above.
-        repair: read tags of spans as conlleval does.
         tell: is given the columns of each data set, and what is left out.
 
     Returns:

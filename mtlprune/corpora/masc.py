@@ -224,7 +224,8 @@ def is_mark(tag: str, word: str) -> bool:
 
 def _names(files: Files, document: str) -> Iterator[Name]:
     """The names of a document; a kind without a file has none. Raises CorpusError where no kind has one."""
-    places = [files[what, document] for what in _kinds_of_files() if (what, document) in files]
+    whole = ((f"ne-{kind.lower()}", document) for kind in KINDS)
+    places = [files[one] for one in whole if one in files]
     if not places:
         _file(files, "ne-person", document)
     for place, data in places:
@@ -236,10 +237,6 @@ def _names(files: Files, document: str) -> Iterator[Name]:
         if other := {name.kind for name in names} - set(KINDS):
             raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(other)}")
         yield from names
-
-
-def _kinds_of_files() -> list[str]:
-    return [f"ne-{kind.lower()}" for kind in KINDS]
 
 
 def align_names(

@@ -165,15 +165,9 @@ _SAME = {"/.": ".", "/?": "?", **BRACKETS}
 
 
 def read_converted(splits: Splits, dep: Path) -> Splits:
-    """Give the sentences of all splits the dependencies of a file or folder converted beforehand.
-
-    Args:
-        splits: sentences, in the order in which they were converted.
-        dep: one file with all splits one after the other, or a folder with one file a split.
-
-    Raises:
-        CorpusError: a file missing or there twice, malformed, of another number of sentences, or of other words.
-    """
+    """Give the sentences of all splits the dependencies of a file or folder converted beforehand. ``dep``: one file
+    with all splits one after the other, or a folder with one file a split. Raises CorpusError: a file missing or there
+    twice, malformed, of another number of sentences, or of other words."""
     if not dep.is_dir():
         sentences = with_dependencies([sentence for split in splits.values() for sentence in split], dep)
         result, begin = {}, 0
@@ -199,13 +193,11 @@ def _file_of(folder: Path, words: Sequence[str]) -> Path:
 
 
 def with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
-    """Give ``sentences`` the dependencies in the CoNLL-X or CoNLL-U file ``path``, matched in order.
+    """Give ``sentences`` the dependencies in the CoNLL-X or CoNLL-U file ``path``, matched in order. Raises
+    CorpusError: with the first sentence that does not fit.
 
     Words are compared (escaped slashes and bracket codes count as what they stand for). If the file holds as many
     sentences as have trees, and not as many as there are, the sentences without trees keep unknown dependencies.
-
-    Raises:
-        CorpusError: with the first sentence that does not fit.
     """
     converted = list(read_conllu(path))
     parsed = [sentence for sentence in sentences if sentence.con is not None]
@@ -229,11 +221,8 @@ def _comparable(word: str) -> str:
 
 
 def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
-    """Write the trees, run the converter, return the file it wrote.
-
-    Raises:
-        CorpusError: no Java, no jar, or Java failed.
-    """
+    """Write the trees, run the converter, return the file it wrote. Raises CorpusError: no Java, no jar, or Java
+    failed."""
     if not jar.is_file():
         raise CorpusError(f"{jar}: expected the Stanford parser's jar, found no such file")
     if (java := shutil.which("java")) is None:

@@ -44,10 +44,6 @@ def save_corpus(
     """Validate and write a corpus; at every moment ``out`` is the old corpus or the new one, also after a power cut.
 
     Args:
-        splits: sentences by name of split, such as train, dev, test.
-        out: the folder to make.
-        name: of the corpus.
-        licence: under which it may be shared.
         sources: the files it was built from, each with a checksum.
         left_out: the part of them that is not in it: layers; sentences that could not be read, their number and why.
         overwrite: replace ``out`` if it is a corpus (never any other folder).
@@ -58,18 +54,9 @@ def save_corpus(
     """
     out = Path(out)
     check_free(out, overwrite)
-    for option, text in (("name", name), ("licence", licence)):
-        if not text.strip() or printable(text) != text or (option == "name" and "/" in text):
-            raise CorpusError(
-                f"--{option}: expected one without line breaks and signs that steer a terminal, and a name without /; "
-                f"found {text!r}"
-            )
+    _check_words(name, licence)
     sentences = {k: content if isinstance(content, Sequence) else list(content) for k, content in splits.items()}
-    for split, content in sentences.items():
-        if not re.fullmatch(r"\w+", split):
-            raise CorpusError(f"expected split names of letters, digits and _, found {split!r}; rename the split")
-        if not content:
-            raise CorpusError(f"{out}: expected at least one sentence in {split!r}, found none; leave the split out")
+    _check_splits(sentences, out)
     every = check_unique(sentence for content in sentences.values() for sentence in content)
     layers = declared(sentence.validate() for sentence in every)
     info = {
@@ -82,6 +69,29 @@ def save_corpus(
         "fingerprint": fingerprint(sentences),
         "splits": {split: count(content, layers) for split, content in sentences.items()},
     }
+    _write(out, info, sentences)
+    return load_corpus(out)
+
+
+def _check_words(name: str, licence: str) -> None:
+    for option, text in (("name", name), ("licence", licence)):
+        if not text.strip() or printable(text) != text or (option == "name" and "/" in text):
+            raise CorpusError(
+                f"--{option}: expected one without line breaks and signs that steer a terminal, and a name without /; "
+                f"found {text!r}"
+            )
+
+
+def _check_splits(sentences: Mapping[str, Sequence[Sentence]], out: Path) -> None:
+    for split, content in sentences.items():
+        if not re.fullmatch(r"\w+", split):
+            raise CorpusError(f"expected split names of letters, digits and _, found {split!r}; rename the split")
+        if not content:
+            raise CorpusError(f"{out}: expected at least one sentence in {split!r}, found none; leave the split out")
+
+
+def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[Sentence]]) -> None:
+    """Write the file of every split, and corpus.json last, which names them; then remove all other files."""
     try:
         with files.one_writer(out):
             files.remove_halves(out)
@@ -94,7 +104,6 @@ def save_corpus(
         with contextlib.suppress(OSError):
             out.rmdir()  # where no corpus was
         raise CorpusError(f"{error}; nothing was left behind") from error
-    return load_corpus(out)
 
 
 def _remove_unnamed(folder: Path) -> None:
@@ -149,11 +158,8 @@ def read_info(path: Path) -> dict[str, Any]:
 
 
 def load_corpus(path: Path) -> Corpus:
-    """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for.
-
-    Raises:
-        CorpusError: no corpus there, or a damaged or changed one.
-    """
+    """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for. Raises
+    CorpusError: no corpus there, or a damaged or changed one."""
     path = Path(path)
     info, splits = read_info(path), {}
     for split, digest in info["files"].items():
@@ -218,7 +224,6 @@ class Corpus:
     """Splits by name, and what is known of the whole.
 
     Attributes:
-        path: its folder.
         info: name, licence, sources (with checksums), fingerprint, and the counts of each split.
     """
 

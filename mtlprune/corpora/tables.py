@@ -75,13 +75,11 @@ def source_digest(path: Path) -> str:
 
 
 def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> dict[str, Any]:
-    """Counts over the sentences of one split, as corpus.json has them.
+    """Counts over the sentences of one split, as corpus.json has them. ``layers``: those of the corpus, and their
+    kinds.
 
     Of tags, relations, constituents and roles the numbers of distinct labels; arguments leave V and C-V out; layers of
     other names stand under ``further``.
-
-    Args:
-        layers: those of the corpus, and their kinds.
     """
     size = words = longest = complete = 0
     known = Counter[str]()

@@ -276,22 +276,15 @@ def head_map(
     """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
 
     Args:
-        frame: ``name``, ``layer``, ``head`` and the values.
         limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
             others.
         diverging: blue below 0, red above; else white at 0, black at the limit.
-        words: whether names stand beside the maps.
         ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
         framed: a column of truths: which heads have a frame.
         across: how many maps stand side by side, with their names above; 0: names stand to the left.
-        cell: its side.
-        legend: whether colours are explained below.
         axes: whether every layer and head has its number, with the words *layer* and *head*.
-        heading: above the legend, in lines.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
     """
-    known = frame[value].abs().dropna()
-    most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
     closed, high = f"!isValid({alt.datum[value]})", int(frame["layer"].max())
     kept = frame[[c for c in ("name", "layer", "head", value, "colour", framed) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
@@ -300,28 +293,43 @@ def head_map(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
     )
-    box: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
-    cells = base.mark_rect(**box)
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
-        colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
-        ends = [-most, 0, most] if diverging else [0, most]
-        scale = alt.Scale(domain=ends, range=colours, clamp=True, interpolate="rgb")
-        ramp_below = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
-        drawn = [cells.encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=ramp_below if legend else None))]
+        known = frame[value].abs().dropna()
+        most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
+        drawn = [_by_value(base, value, most, diverging, ramp, above if legend else None)]
     else:
-        keys = alt.Legend(**above, columns=4 if across else 2, symbolType="square", symbolOpacity=1, symbolSize=160)
-        keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
-        scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
-        key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=keys))
-        drawn = [key, cells.encode(alt.Color("colour:N", scale=None))]
+        drawn = _by_subset(base, subsets, {**above, "columns": 4 if across else 2})
     if framed:
         drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **box))
+    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **BOX))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
     layered = alt.layer(*drawn).properties(width=int(frame["head"].max()) * cell, height=high * cell)
     return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
+
+
+BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
+"""The edge of a cell."""
+
+
+def _by_value(
+    base: alt.Chart, value: str, most: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any] | None
+) -> alt.Chart:
+    """Cells in colours from 0, or from −most, to ``most``; ``above``: of the legend, None for none."""
+    colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
+    scale = alt.Scale(domain=[-most, 0, most] if diverging else [0, most], range=colours, clamp=True, interpolate="rgb")
+    legend = above and alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+    return base.mark_rect(**BOX).encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))
+
+
+def _by_subset(base: alt.Chart, subsets: Mapping[str, str], above: Mapping[str, Any]) -> list[alt.Chart]:
+    """Cells in colours of their own, and below them an invisible layer whose legend says what colours mean."""
+    keys = alt.Legend(**above, symbolType="square", symbolOpacity=1, symbolSize=160)
+    keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
+    scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
+    key = base.mark_rect(opacity=0).encode(alt.Fill("subset:N", scale=scale, legend=keys))
+    return [key, base.mark_rect(**BOX).encode(alt.Color("colour:N", scale=None))]
 
 
 def _by_name(layered: Any, names: list[str], title: str, words: bool, across: int, axes: bool) -> Any:
@@ -352,7 +360,6 @@ def cells(
     Args:
         x, y: columns: the names above and at the left, in the order in which they come.
         domain: values at which the colour is palest and darkest; blue below 0, red above, where it begins below 0.
-        size: of a cell.
     """
     low, high = domain
     high = high if high > low else low + 1
@@ -445,11 +452,8 @@ def config(font_size: float) -> Spec:
 
 
 def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
-    """A figure as a file: one of FORMATS. Same specification, same bytes.
-
-    Raises:
-        ChartError: its words leave too little of ``style.width`` for its panels.
-    """
+    """A figure as a file: one of FORMATS. Same specification, same bytes. Raises ChartError: its words leave too little
+    of ``style.width`` for its panels."""
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()

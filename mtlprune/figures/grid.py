@@ -114,10 +114,7 @@ class Grid:
 
     def latex(self, label: str, caption: str | None = None) -> str:
         """A floating table; one over several pages where it is long. Needs the packages booktabs and longtable.
-
-        Args:
-            caption: else the table's own words.
-        """
+        ``caption``: else the table's own words."""
         import pandas as pd  # slow to load, and help on the terminal needs none of it
 
         cells = pd.DataFrame([list(map(_latex, row)) for row in self.rows], columns=list(map(escape, self.header)))

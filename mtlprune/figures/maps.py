@@ -88,7 +88,9 @@ class GateMaps(dict[str, GateMap]):
     def _repr_html_(self) -> str:
         shown: list[str] = []
         for some in side_by_side(self.values()):
-            shown += [notebook(gallery(some, [one.title.partition(": ")[0] for one in some])), html([some[0].caption])]
+            names = [one.title.partition(": ")[0] for one in some]
+            chart = maps_chart(some, names, across=_across(some), cell=SMALL, axes=True)
+            shown += [notebook(figure(chart)), html([some[0].caption])]
         rest = [name for name, one in self.items() if one.kind in ("run", "difference")]
         return "".join(shown) + html([f"Further maps: {', '.join(rest)}."])
 
@@ -102,21 +104,13 @@ def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
     return [by_seeds.pop(("gate",)), *by_seeds.values()]
 
 
-def gallery(maps: Sequence[GateMap], names: Sequence[str]) -> Spec:
-    """Maps of one kind side by side, as many as there is room for."""
-    return figure(maps_chart(maps, names, across=_across(maps), cell=SMALL, axes=True))
-
-
 def _across(maps: Sequence[GateMap]) -> int:
     return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
 
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
-    """Maps of one kind, of the same seeds, in one chart with one legend.
-
-    Args:
-        look: of charts.head_map: across, axes, cell, legend, words.
-    """
+    """Maps of one kind, of the same seeds, in one chart with one legend. ``look``: of charts.head_map: across, axes,
+    cell, legend, words."""
     first, frames = maps[0], []
     signed = first.kind == "difference"
     for one, name in zip(maps, names, strict=True):
@@ -148,11 +142,7 @@ def hexes(colours: "Colours") -> list[str]:
 
 def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
     """All maps of these groups of runs, in the order: runs, frequencies, seeds, means, all tasks, differences.
-
-    Args:
-        run_groups: as `mtlprune.runs.claims.group` gives them.
-        palette: of the maps of seeds, one of PALETTES.
-    """
+    ``palette``: of the maps of seeds, one of PALETTES."""
     alone = [run_group for run_group in run_groups if not run_group.joint]
     return [
         *(_run(claim) for run_group in run_groups for claim in run_group.claims),
@@ -353,14 +343,7 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:
     """Colours of K seeds' gates, multilinear between the corners; with ``rgb`` that is 255 · (1 - z) in each channel.
-
-    Args:
-        gates: K arrays (L, A) in [0, 1].
-        at_corners: from ``corners``.
-
-    Returns:
-        (L, A, 3).
-    """
+    (L, A, 3). ``gates``: K arrays (L, A) in [0, 1]."""
     colour = at_corners[..., None, None, :]  # (2,) * K + (1, 1, 3)
     for values in gates:
         z = np.asarray(values, float)[..., None]  # (L, A, 1)

@@ -36,12 +36,10 @@ _counter = itertools.count()
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete and on disk.
+    Raises RunError: the disk refused; ``path`` is as it was.
 
     Every call has a name of its own, so several processes and threads may write ``path`` at the same moment: the last
     one to end wins, whole. When this returns, file and directory entry survive a power cut.
-
-    Raises:
-        RunError: the disk refused; ``path`` is as it was.
     """
     beside = path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.part")
     try:
@@ -105,11 +103,8 @@ def _took_place(beside: Path, path: Path) -> bool:
 
 @contextlib.contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Let one process or thread at a time write the files of a folder that belong together; the others wait.
-
-    Raises:
-        RunError: the folder cannot be made or written.
-    """
+    """Let one process or thread at a time write the files of a folder that belong together; the others wait. Raises
+    RunError: the folder cannot be made or written."""
     from filelock import FileLock
 
     lock = folder / ".writing"
@@ -127,13 +122,6 @@ def one_writer(folder: Path) -> Iterator[None]:
 
 def _whose() -> str:
     return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
-
-
-def _remove_all(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def from_here(text: str) -> str:
@@ -179,7 +167,7 @@ def remove(*paths: Path) -> None:
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes left half written in a folder that only this process writes."""
     for half in [*folder.glob(".*.part"), *folder.glob(".*.old"), *folder.glob(".tmp??????")]:  # safetensors' own last
-        _remove_all(half)
+        shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -221,11 +209,8 @@ def plain(value: Any, digits: int | None = None) -> Any:
 
 
 def make_room(folder: Path) -> None:
-    """Make sure that results can be written into a folder, before they are computed; leaves nothing behind.
-
-    Raises:
-        RunError: it is a file, or cannot be made or written.
-    """
+    """Make sure that results can be written into a folder, before they are computed; leaves nothing behind. Raises
+    RunError: it is a file, or cannot be made or written."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -246,13 +231,8 @@ def make_room(folder: Path) -> None:
 
 @contextlib.contextmanager
 def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read and understood into one sentence that names it.
-
-    Args:
-        path: of the file, or what else is read (an option).
-        error: the kind to raise.
-        remedy: what to do, after a semicolon.
-    """
+    """Turn whatever goes wrong while a file is read and understood into one sentence that names it. ``path``: of the
+    file, or what else is read (an option); ``remedy``: what to do, after a semicolon."""
     after = f"; {remedy}" if remedy else ""
     try:
         yield
@@ -289,10 +269,7 @@ def file_sha256(path: Path) -> str:
 
 def verify_file(path: Path, sha256: str, remedy: str) -> None:
     """Refuse a file that is not the one that was written. Raises RunError: it is missing, or has another SHA-256.
-
-    Args:
-        remedy: what to do.
-    """
+    ``remedy``: what to do."""
     with reading(path, RunError, remedy):
         actual = file_sha256(path)
     if actual != sha256:
@@ -313,11 +290,8 @@ def write_sums(folder: Path) -> None:
 
 
 def verify_sums(folder: Path, remedy: str) -> None:
-    """Refuse a folder whose files are not those that were written; one without sums is taken as it is.
-
-    Raises:
-        RunError: a file is missing, or was changed or damaged.
-    """
+    """Refuse a folder whose files are not those that were written; one without sums is taken as it is. Raises RunError:
+    a file is missing, or was changed or damaged."""
     if (sums := folder / SUMS).is_file():
         for number, line in enumerate(read_text(sums).splitlines(), 1):
             if not (match := re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)):

@@ -25,13 +25,8 @@ class PluginError(MtlpruneError):
 
 class Registry(Mapping[str, T]):
     """Ours by name, then those of installed packages, in alphabetical order. Theirs are looked for when somebody asks
-    for what is not ours, and imported when they are asked for: what is installed changes nothing of ours.
-
-    Args:
-        ours: name → value.
-        group: of entry points.
-        read: what an entry point stands for; raises where it is none.
-    """
+    for what is not ours, and imported when they are asked for: what is installed changes nothing of ours. ``read``:
+    what an entry point stands for; raises where it is none."""
 
     def __init__(self, ours: Mapping[str, T], group: str, read: Callable[[EntryPoint], T]) -> None:
         self.ours, self.group, self.read = dict(ours), group, read

@@ -24,7 +24,7 @@ from mtlprune.io.files import one_writer, plain, remove, remove_halves, replacin
 from mtlprune.model import Batch
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords, build_model, make_tokenizer
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import CURVES, RunError, RunFolder
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, attention_seen, batch_arcs
@@ -37,7 +37,6 @@ from mtlprune.training.updates import Event, Updates
 
 log = logging.getLogger(__name__)
 
-CURVES = "curves.jsonl"
 CHECKPOINTS = "checkpoints"
 
 
@@ -293,7 +292,7 @@ def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
         shown, labels = model.hide(batch)
         with attention_seen(transformer) as maps:
             total += float(model.summed_loss(batch, shown, labels))
-        arcs = batch_arcs(batch, [sentence.dep for sentence in part]).to(model.device)
+        arcs = batch_arcs(batch, [sentence.dep for sentence in part], model.device)
         penalty += float(arc_penalty(maps, arcs))
         hidden += int((labels != NOT_HIDDEN).sum())
         number += arcs.number

@@ -77,11 +77,8 @@ def latex(analysis: Analysis, result: Result) -> str:
 def write_shown(
     analysis: Analysis, result: Result, folder: Path, formats: Sequence[str] = ("png", "svg"), style: Style = PLAIN
 ) -> None:
-    """Write NAME.md and NAME-FIGURE in each format (tex: NAME.tex, the tables), each whole or not at all.
-
-    Raises:
-        RunError: the disk refuses, or a figure cannot be drawn so narrow.
-    """
+    """Write NAME.md and NAME-FIGURE in each format (tex: NAME.tex, the tables), each whole or not at all. Raises
+    RunError: the disk refuses, or a figure cannot be drawn so narrow."""
     pictures = {
         f"{analysis.name}-{name}.{kind}": render(spec, kind, style)
         for name, (_, spec) in figures(analysis, result).items()

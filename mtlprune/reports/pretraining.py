@@ -11,10 +11,8 @@ import pandas as pd
 from mtlprune.figures.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, read_json_lines
-from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.folder import CURVES, RunFolder
 from mtlprune.statistics.curves import LEAST, find_break
-
-CURVES = "curves.jsonl"
 
 
 class Measure(NamedTuple):
@@ -48,9 +46,6 @@ class PretrainingLog:
     Attributes:
         name: of its configuration; its folder's too where several are named alike.
         release: the update from which its λ is 0, if it has one.
-        lines: of curves.jsonl, in order.
-        total: updates it is to make.
-        strength: its λ.
     """
 
     name: str
@@ -75,11 +70,8 @@ class PretrainingLog:
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
-    """Read run folders of `mtlprune train`, finished or not.
-
-    Raises:
-        RunError: a folder holds none, nothing was logged yet, or two are one.
-    """
+    """Read run folders of `mtlprune train`, finished or not. Raises RunError: a folder holds none, nothing was logged
+    yet, or two are one."""
     if len({path.resolve() for path in paths}) < len(paths):
         raise RunError("a run is named twice; name each folder once")
     logs = [_read(path) for path in paths]

@@ -71,12 +71,9 @@ class Claim:
 
 
 def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
-    """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task.
-
-    Raises:
-        ClaimError: a run without gates or with damaged ones, the same run twice, different encoders.
-        RunError: no run folder, or a damaged one.
-    """
+    """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task. Raises
+    ClaimError: a run without gates or with damaged ones, the same run twice, different encoders; RunError: no run
+    folder, or a damaged one."""
     folders = [RunFolder.existing(path) for path in paths]
     first: dict[Path, Path] = {}
     for folder in folders:
@@ -88,11 +85,8 @@ def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
 
 
 def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Claim]:
-    """The claims of runs, by their tasks and what ``claims_of`` gives, with labels that fit side by side.
-
-    Raises:
-        ClaimError: different encoders.
-    """
+    """The claims of runs, by their tasks and what ``claims_of`` gives, with labels that fit side by side. Raises
+    ClaimError: different encoders."""
     labels = task_labels([tasks for tasks, _ in runs])
     claims = [
         replace(claim, label=label + claim.label)
@@ -110,12 +104,8 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
 
 
 def claims_of(run: DescribedRun) -> list[Claim]:
-    """The claims of one run, whose labels are "" (shared gates) or ":TASK" yet.
-
-    Raises:
-        ClaimError: a run without gates.
-        RunError: damaged ones.
-    """
+    """The claims of one run, whose labels are "" (shared gates) or ":TASK" yet. Raises ClaimError: a run without gates;
+    RunError: damaged ones."""
     if not run.folder.gates_path.is_file():
         raise ClaimError(
             f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; give "
@@ -186,12 +176,9 @@ class RunGroup:
 
 
 def group(claims: Iterable[Claim]) -> list[RunGroup]:
-    """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger.
-
-    Raises:
-        ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with)
-            and the same half of the data, which are no two observations.
-    """
+    """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger. Raises
+    ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with) and
+    the same half of the data, which are no two observations."""
     members: dict[str, dict[tuple[int, str, str], Claim]] = {}
     for claim in claims:
         place = claim.seed, f"{claim.training!s:>20}", claim.half  # seeds in the order of numbers

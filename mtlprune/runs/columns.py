@@ -196,7 +196,6 @@ def in_columns(
     Runs of different encoders never share a column.
 
     Args:
-        split: whose scores.
         extra: title → task → score of columns that come from no run; they stand first.
         reference: title of the column with which those that share a task are compared, instead of STL.
         by_corpus: runs of several corpora, a block of rows each; none is compared with one of another corpus.

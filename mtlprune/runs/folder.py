@@ -52,8 +52,10 @@ SELECTION = "selection.json"
 """What halves of the data selected, of a run with pruning.method: stable."""
 TREATED = "treatment.json"
 """Which heads are treated, of a run with treatments of heads."""
+CURVES = "curves.jsonl"
+"""Of a pretraining: loss, syntactic attention, minimal pairs and dimension by update."""
 EVIDENCE = (
-    *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", "curves.jsonl", "gates.jsonl", "uas.jsonl"),
+    *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", CURVES, "gates.jsonl", "uas.jsonl"),
     *(SELECTION, TREATED),
 )
 """What claims, tables and pages read of a run beside its results; the manifest of a finished one has the SHA-256 of
@@ -64,14 +66,8 @@ ANEW = "bring that file back, or train the run anew with another --out"
 
 
 class RunFolder:
-    """A folder that holds one run, or a run of a study; it need not exist yet.
-
-    Args:
-        path: the folder, or STUDY/NAME.
-
-    Raises:
-        RunError: the study is damaged.
-    """
+    """A folder that holds one run, or STUDY/NAME, a run of a study; it need not exist yet. Raises RunError where the
+    study is damaged."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -158,14 +154,8 @@ class RunFolder:
 
     def verify(self, encoder: bool = True) -> None:
         """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
-        when they are opened.
-
-        Args:
-            encoder: its files too.
-
-        Raises:
-            RunError: a file is missing, or was changed or damaged.
-        """
+        when they are opened. ``encoder``: its files too. Raises RunError: a file is missing, or was changed or
+        damaged."""
         if self.packed is not None:
             return
         for name, sha256 in self.known_hashes().items():
@@ -173,11 +163,8 @@ class RunFolder:
                 verify_file(self.path / name, sha256, ANEW)
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
-        """The file with the best weights by a key of best.json, which is the one that the run wrote.
-
-        Raises:
-            RunError: it is missing, or was changed or damaged.
-        """
+        """The file with the best weights by a key of best.json, which is the one that the run wrote. Raises RunError:
+        it is missing, or was changed or damaged."""
         path = self.weights_path(best["epoch"])
         if not path.is_file():
             raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
@@ -245,11 +232,8 @@ class RunFolder:
         return {}
 
     def corpus_path(self) -> Path:
-        """Where the corpus lies: at ``data.path``, from here or from the directory where the run was started.
-
-        Raises:
-            RunError: it is at neither place, or the run's files are damaged.
-        """
+        """Where the corpus lies: at ``data.path``, from here or from the directory where the run was started. Raises
+        RunError: it is at neither place, or the run's files are damaged."""
         given, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
         places = [given, *([self.path / data["started"] / given] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
@@ -266,11 +250,7 @@ class RunFolder:
 
     def check_whole(self) -> None:
         """Refuse a run that was begun and cannot be read, or is finished without the weights that it names, which are
-        not read.
-
-        Raises:
-            RunError: the first thing that is wrong, and with which file.
-        """
+        not read. Raises RunError: the first thing that is wrong, and with which file."""
         if not self.config_path.is_file():
             return
         with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
@@ -287,12 +267,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Own the folder while training; a second process is refused. The lock ends with its process.
+        """Own the folder while training; a second process is refused. The lock ends with its process. Raises RunError:
+        the folder is in use, cannot be made or written, or holds files of another kind.
 
         A folder in which nothing was written meanwhile is removed again: a mistake leaves no trace.
-
-        Raises:
-            RunError: the folder is in use, cannot be made or written, or holds files of another kind.
         """
         from filelock import FileLock, Timeout
 
@@ -354,11 +332,11 @@ class RunFolder:
         """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
         return self._read_log(self.metrics_path, forms.METRICS)
 
-    def read_gates(self) -> list[dict[str, Any]]:
+    def read_gates(self) -> list[forms.GateLine]:
         """The same of gates.jsonl."""
         return self._read_log(self.gates_path, forms.GATES)
 
-    def _read_log(self, path: Path, schema: Any) -> list[dict[str, Any]]:
+    def _read_log(self, path: Path, schema: Any) -> list[Any]:
         records = []
         for number, record in read_json_lines(path) if path.exists() else ():
             forms.check(schema, record, f"{path}, line {number}")
@@ -366,11 +344,8 @@ class RunFolder:
         return records
 
     def gates(self) -> dict[str, NDArray[np.float64]]:
-        """Gate set ("shared", or tasks) → (L, A) gates of the best joint epoch.
-
-        Raises:
-            RunError: a run without gates, or a damaged one.
-        """
+        """Gate set ("shared", or tasks) → (L, A) gates of the best joint epoch. Raises RunError: a run without gates,
+        or a damaged one."""
         best = self.read_best()["joint"]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
@@ -380,15 +355,9 @@ class RunFolder:
         return {name: np.array(rows, dtype=np.float64) for name, rows in gates[-1].items()}
 
     def selection(self) -> dict[str, Any] | None:
-        """The heads that halves of the data selected, of a run with pruning.method: stable; None of others.
-
-        Returns:
-            "frequencies" (L, A), "selected" (H, L, A) on each of H halves, two by two complements, and the bound on
-            false claims, "expected_false".
-
-        Raises:
-            RunError: a damaged file.
-        """
+        """The heads that halves of the data selected, of a run with pruning.method: stable; None of others. Returns
+        "frequencies" (L, A), "selected" (H, L, A) on each of H halves, two by two complements, and the bound on false
+        claims, "expected_false". Raises RunError: a damaged file."""
         if not (path := self.file(SELECTION)).is_file():
             return None
         import numpy as np
@@ -402,11 +371,8 @@ class RunFolder:
             return {"frequencies": frequencies, "selected": selected, "expected_false": tree["expected_false"]}
 
     def treated(self) -> dict[str, Any]:
-        """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments.
-
-        Raises:
-            RunError: a damaged file.
-        """
+        """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments. Raises
+        RunError: a damaged file."""
         treated: dict[str, Any] = self.read_json(TREATED) if self.file(TREATED).is_file() else {}
         return treated
 
@@ -422,15 +388,11 @@ class RunFolder:
         best: Mapping[str, Any] | None = None,
     ) -> bool:
         """Scores, counts by sentence (a column a count; null: the layer is unknown) and predictions of a split.
+        ``best``: the content of best.json when the weights were loaded; None where it is that of now. Returns False,
+        and nothing is written, where other weights have become the best since.
 
         They belong together: of several processes the last one's stay, and while they are written, or where that was
         cut short, there are no scores.
-
-        Args:
-            best: the content of best.json when the weights were loaded; None where it is that of now.
-
-        Returns:
-            False, and nothing is written, where other weights have become the best since.
         """
         columns = {}
         for task, rows in counts.items():
@@ -545,10 +507,7 @@ class RunFolder:
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
         """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
-
-        Raises:
-            RunError: there are none.
-        """
+        Raises RunError: there are none."""
         with reading(path := self.file(f"labels/{split}.json")):
             rows = read_json(path)[task].items()
             return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}

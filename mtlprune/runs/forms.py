@@ -56,7 +56,9 @@ class _Metrics(TypedDict):
     joint: float
 
 
-class _Gates(TypedDict):
+class GateLine(TypedDict):
+    """One line of gates.jsonl: by gate set how many heads are open and expected to be, and gates, (L, A)."""
+
     epoch: Count
     step: Count
     open: dict[str, Count]
@@ -67,7 +69,7 @@ class _Gates(TypedDict):
 BEST: TypeAdapter[Any] = TypeAdapter(dict[str, _Best])
 MANIFEST: TypeAdapter[Any] = TypeAdapter(_Manifest)
 METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
-GATES: TypeAdapter[Any] = TypeAdapter(_Gates)
+GATES: TypeAdapter[Any] = TypeAdapter(GateLine)
 
 
 def damaged(where: Path | str) -> RunError:

@@ -66,11 +66,8 @@ def label_order(label: str) -> tuple[bool, int, str, int, str]:
 
 
 def pruning_title(tree: Mapping[str, Any]) -> str:
-    """How a run's heads were pruned, in a few words; "" where they were not.
-
-    Args:
-        tree: a configuration with the blocks train and pruning filled in.
-    """
+    """How a run's heads were pruned, in a few words; "" where they were not. ``tree``: a configuration with the blocks
+    train and pruning filled in."""
     settings, static = tree["pruning"], "decoders" in tree["train"]["freeze"]
     method, keep = settings["method"], settings["keep"]
     if method == "none":
@@ -91,11 +88,8 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
 
 
 def treatment_title(tree: Mapping[str, Any]) -> str:
-    """How a run was treated, in a few words, such as "clone of random heads"; "" where it was not.
-
-    Args:
-        tree: a configuration with the block treatment filled in.
-    """
+    """How a run was treated, in a few words, such as "clone of random heads"; "" where it was not. ``tree``: a
+    configuration with the block treatment filled in."""
     ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
     titles = []
     for name, options in tree["treatment"].items():
@@ -294,11 +288,8 @@ class DescribedRun:
 
     @cached_property
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
-        """Epoch, step and gate sets, (L, A) each, of every evaluation; empty of a run without gates.
-
-        Raises:
-            RunError: a damaged file, or other gate sets than those of its tasks.
-        """
+        """Epoch, step and gate sets, (L, A) each, of every evaluation; empty of a run without gates. Raises RunError: a
+        damaged file, or other gate sets than those of its tasks."""
         import numpy as np  # takes a tenth of a second, and most runs have no gates
 
         with reading(self.folder.gates_path):

@@ -174,15 +174,13 @@ def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there.
+    """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there. Raises
+    RunError: the disk refuses; ValueError: a frame with columns that are neither keys nor values, or with two rows for
+    one place and measure.
 
     Figures of an earlier Result of that name go.
 
     Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
-
-    Raises:
-        RunError: the disk refuses.
-        ValueError: a frame with columns that are neither keys nor values, or with two rows for one place and measure.
     """
     stored = {}
     with files.one_writer(folder):
@@ -202,11 +200,8 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 def read_result(path: Path) -> Result:
-    """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON.
-
-    Raises:
-        ResultError: it is missing or damaged, or its tables are not those it was written with.
-    """
+    """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON. Raises ResultError: it is missing or
+    damaged, or its tables are not those it was written with."""
     content = files.read_json(path, ResultError, AGAIN)
     with files.reading(path, ResultError, AGAIN):
         if content["format"] != FORMAT:

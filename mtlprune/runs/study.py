@@ -162,15 +162,9 @@ def packed_run(path: Path) -> PackedRun | None:
 def add_runs(
     folder: Path, rows: Mapping[str, Mapping[str, Any]], cells: Mapping[str, str | None], sweep: Mapping[str, str]
 ) -> None:
-    """Add runs to a study, or begin one; whoever reads it meanwhile reads it as it was.
-
-    Args:
-        rows: run, which the study does not have → tasks, seed, and name of a file → its text.
-        cells: as those of a study.
-
-    Raises:
-        RunError: the study is damaged, another process added a run of such a name, or the disk refuses.
-    """
+    """Add runs to a study, or begin one; whoever reads it meanwhile reads it as it was. ``rows``: run, which the study
+    does not have → tasks, seed, and name of a file → its text; ``cells``: as those of a study. Raises RunError: the
+    study is damaged, another process added a run of such a name, or the disk refuses."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

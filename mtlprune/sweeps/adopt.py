@@ -25,17 +25,12 @@ class Adopted(NamedTuple):
 
 
 def adopt(sweep: Sweep, offered: Iterable[Path]) -> Iterator[Adopted]:
-    """Link each finished run into the sweep's folder as the cell whose configuration it has.
+    """Link each finished run into the sweep's folder as the cell whose configuration it has. ``offered``: run folders,
+    and folders of run folders. Raises SweepError: there is no run.
 
     Names, threads, devices and paths may differ; data must have the same fingerprint; another run that it made use of
     is looked for where the run says, then beside it under the same name. A cell with ``precision: auto`` takes a run
     of either precision.
-
-    Args:
-        offered: run folders, and folders of run folders.
-
-    Raises:
-        SweepError: there is no run.
     """
     cells = {cell.digest: cell for cell in sweep.cells.values()}
     for run in _runs(offered):
@@ -75,12 +70,9 @@ def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
 
 
 def run_digest(run: RunFolder, any_precision: bool, moved: dict[str, str]) -> str:
-    """The digest of a finished run, as a cell of the same configuration would have it.
-
-    Args:
-        any_precision: as if it had been asked for ``precision: auto``.
-        moved: filled with the paths of other runs that were found elsewhere than the run says.
-    """
+    """The digest of a finished run, as a cell of the same configuration would have it. ``any_precision``: as if it had
+    been asked for ``precision: auto``; ``moved``: filled with the paths of other runs that were found elsewhere than
+    the run says."""
     config = build_config(run.read_config(), str(run.config_path))
     named = {f"treatment.{key}": path for key, path in config.treatment.runs.items()}
     for setting in REFERENCES:

@@ -32,15 +32,12 @@ MARK = "@"
 
 
 def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
-    """A SHA-256: the same for configurations that give the same run, and for no others.
+    """A SHA-256: the same for configurations that give the same run, and for no others. ``others``: ``train.start`` and
+    the like → digest of the run they name.
 
     The data count by their fingerprint, not by their path; other runs by their own digest; decoders of tasks that are
     not trained do not count. Only what differs from the defaults does, so that settings which later releases add
     change no digest.
-
-    Args:
-        fingerprint: of the corpus.
-        others: ``train.start`` and the like → digest of the run they name.
     """
     tree = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     tree = {part: settings for part, settings in tree.items() if settings != {}}
@@ -101,7 +98,6 @@ def resolve(
     """The cells of a sweep.
 
     Args:
-        root: the sweep's folder.
         overrides: ``key.path=value`` for all cells; they win over the file.
         planned: only shown, so that the corpus need not be there yet.
 
@@ -206,10 +202,7 @@ def _refuse_splits(specification: SweepSpecification, name: str, config: Config,
 
 def narrowed(sweep: Sweep, only: Sequence[str]) -> dict[str, Cell]:
     """The cells of these names, or patterns such as ``gates-*``, and those that they need; all, if none is given.
-
-    Raises:
-        SweepError: nothing is called so.
-    """
+    Raises SweepError: nothing is called so."""
     chosen: set[str] = set()
     for pattern in only or ["*"]:
         named = fnmatch.filter(sweep.cells, pattern)

@@ -36,10 +36,8 @@ def submit(
     """Submit cells, each after those it needs; returns the job of each.
 
     Args:
-        cells: what is left to be done.
         root: the sweep's folder, seen by all machines under the same name.
         cluster: slurm, or local: submitit's own processes on this machine, to try things out.
-        jobs: how many run at once at most.
         options: of submitit's executor, such as ``timeout_min`` and ``slurm_partition``.
 
     Raises:
@@ -112,11 +110,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 class CellJob:
-    """The work of a job: a cell's process.
-
-    Args:
-        command: of that process.
-    """
+    """The work of a job: a cell's process. ``command``: of that process."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command = list(command)

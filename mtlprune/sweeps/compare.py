@@ -56,12 +56,8 @@ QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=1, probes=300, 
 
 
 def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list[str]:
-    """The tasks asked for, or all layers that every split has, in the order of the layers.
-
-    Raises:
-        CorpusError: a split is missing, or a layer.
-        ConfigError: fewer than two tasks, or one twice.
-    """
+    """The tasks asked for, or all layers that every split has, in the order of the layers. Raises CorpusError: a split
+    is missing, or a layer; ConfigError: fewer than two tasks, or one twice."""
     for split in SPLITS:
         if split not in info["splits"]:
             raise CorpusError(
@@ -110,12 +106,7 @@ def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overr
 def sweep_tree(
     settings: Mapping[str, Any], tasks: Sequence[str], seeds: Sequence[int], pairs: bool, heads: int, effort: Effort
 ) -> dict[str, Any]:
-    """The content of the sweep's file.
-
-    Args:
-        settings: of all runs.
-        heads: of the encoder.
-    """
+    """The content of the sweep's file."""
     slow = sorted(tasks, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else -1)
     runs = {f"mtl-{len(tasks)}": list(tasks)}
     if pairs and len(tasks) > 2:

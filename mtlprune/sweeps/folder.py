@@ -23,7 +23,7 @@ from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
 from mtlprune.runs.study import matches, open_study
-from mtlprune.sweeps.specification import SweepError, is_specification, nearest, read_specification
+from mtlprune.sweeps.specification import SweepError, SweepSpecification, is_specification, nearest, read_specification
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +36,7 @@ Kind = Literal["done", "running", "failed", "blocked", "left"]
 
 @dataclass(frozen=True)
 class Place:
-    """The run folder of a cell, and the files beside it.
-
-    Args:
-        root: the sweep's folder.
-        label: the run folder's name, CELL-DIGEST.
-    """
+    """The run folder of a cell, and the files beside it. ``label``: the run folder's name, CELL-DIGEST."""
 
     root: Path
     label: str
@@ -105,11 +100,7 @@ class State:
 
 
 def state(place: Place, splits: Iterable[str] = ()) -> State:
-    """How far a cell has come, its dependencies aside.
-
-    Args:
-        splits: that it is to be scored on, beside dev.
-    """
+    """How far a cell has come, its dependencies aside. ``splits``: that it is to be scored on, beside dev."""
     if not (place.run.path.exists() or place.beside("failed").exists()):
         return State("left")
     try:
@@ -153,14 +144,8 @@ def folders_by_digest(root: Path) -> dict[str, str]:
 
 
 def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write sweep.json, so that other commands find the runs of cells.
-
-    Args:
-        cells: name → folder, digest, needs.
-
-    Raises:
-        SweepError: a study is there; its cells are trained elsewhere.
-    """
+    """Write sweep.json, so that other commands find the runs of cells. ``cells``: name → folder, digest, needs. Raises
+    SweepError: a study is there; its cells are trained elsewhere."""
     if open_study(root) is not None:
         raise SweepError(f"{root} is a study, among whose runs no run can be trained; name another --out")
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
@@ -179,9 +164,12 @@ def read_index(root: Path) -> dict[str, Any]:
     return index
 
 
-def default_folder(name: str) -> Path:
-    """The folder of a sweep of that name where none is given."""
-    return RUNS / name
+def default_folder(specification: SweepSpecification) -> Path:
+    """The folder of a sweep where none is given: runs/NAME, or ``runs`` beside the file, where `mtlprune compare` wrote
+    that file."""
+    beside = specification.path.parent / RUNS
+    known = (beside / INDEX).is_file() and Path(read_index(beside)["file"]).name == specification.path.name
+    return beside if known else RUNS / specification.name
 
 
 # -- sweeps in the place of runs -------------------------------------------------------------------------------------
@@ -199,7 +187,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
         SweepError: no sweep there, no such cell, or none of them finished.
     """
     path = Path(path)
-    root = default_folder(read_specification(path).name) if path.is_file() else path
+    root = default_folder(read_specification(path)) if path.is_file() else path
     cells = read_cells(root)
     chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
     if not chosen:
@@ -236,10 +224,7 @@ def read_cells(root: Path) -> dict[str, str | None]:
 
 def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
     """The cells that are not finished, and those that are damaged with their reasons; a study has none of these.
-
-    Args:
-        folders: cell → its folder in ``root``, as ``read_cells`` gives them.
-    """
+    ``folders``: cell → its folder in ``root``, as ``read_cells`` gives them."""
     if open_study(root) is not None:
         return [name for name, folder in folders.items() if folder is None], {}
     reasons = {name: Place(root, str(folder)).why_unusable() for name, folder in folders.items()}
@@ -248,17 +233,12 @@ def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
     """Runs; in the place of a sweep or a study those of its finished cells, of a folder those of its seeds, and of a
-    pattern such as ``runs/gates-*`` those that lie there.
+    pattern such as ``runs/gates-*`` those that lie there. ``having``: of several runs that one name stands for, only
+    those with this file in them; ``left_out``: as of ``found_runs``. Raises RunError: a pattern that no run matches;
+    and as ``found_runs`` does.
 
     A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
     ``runs/mine:gates-*``, some of its cells are meant.
-
-    Args:
-        having: of several runs that one name stands for, only those with this file in them.
-        left_out: as of ``found_runs``.
-
-    Raises:
-        RunError: a pattern that no run matches; and as ``found_runs`` does.
     """
     return [run for given in runs for run in _expanded_one(str(given), having, left_out)]
 

@@ -31,15 +31,8 @@ Gold = Callable[[str, str, str], Sequence[Sentence]]
 
 def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True) -> None:
     """Add runs, or the finished cells of a sweep, to the study ``out``; those that it has already are left as they are.
-
-    Args:
-        runs: run folders and sweeps, as `mtlprune table` takes them.
-        gold: reads the gold sentences that labels are counted with.
-        labels: count the labels of every sentence, too, which pages compare.
-
-    Raises:
-        RunError: no run, an unfinished or packed one; a name that another run has; ``out`` is something else; no gold.
-    """
+    ``labels``: count the labels of every sentence, too, which pages compare. Raises RunError: no run, an unfinished or
+    packed one; a name that another run has; ``out`` is something else; no gold."""
     folders = [RunFolder.existing(path) for path in expanded(runs)]
     sweep = _sweep(folders)
     _check_out(out, sweep)

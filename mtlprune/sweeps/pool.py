@@ -76,7 +76,6 @@ class Pool:
     Args:
         cells: those to be done, each after those it needs.
         jobs: processes at once; cores are shared out among them, and GPUs where there are several.
-        watch: hears of everything that happens.
         stop: asked again and again; True has every process write a checkpoint and end.
     """
 
@@ -91,11 +90,8 @@ class Pool:
         """Name → when to look again at a cell on which another process works."""
 
     def run(self) -> dict[str, State]:
-        """Work until every cell is done, has failed, or is blocked by one that has.
-
-        Returns:
-            name → state of every cell, in their order.
-        """
+        """Work until every cell is done, has failed, or is blocked by one that has. Returns name → state of every cell,
+        in their order."""
         try:
             while len(self.ends) < len(self.cells) and not self.stop():
                 self._start_cells()

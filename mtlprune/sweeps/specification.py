@@ -97,11 +97,8 @@ def is_specification(path: Path) -> bool:
 
 
 def read_specification(path: Path) -> SweepSpecification:
-    """Read the file of a sweep.
-
-    Raises:
-        SweepError: no such file, no YAML, an unknown key, a value of another form than expected.
-    """
+    """Read the file of a sweep. Raises SweepError: no such file, no YAML, an unknown key, a value of another form than
+    expected."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
         raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {what}")

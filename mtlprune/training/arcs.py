@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,19 +59,14 @@ class DirectedArcs:
     share: Tensor
     number: int
 
-    def to(self, device: torch.device | str) -> DirectedArcs:
-        """The same arcs on another device."""
-        names = [part.name for part in fields(self) if part.name != "number"]
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
-
-def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> DirectedArcs:
-    """Find the arcs of a batch's sentences in its rows; on the batch's device.
+def batch_arcs(
+    batch: EncoderBatch, trees: Sequence[Dependencies | None], device: torch.device | str = "cpu"
+) -> DirectedArcs:
+    """Find the arcs of a batch's sentences in its rows. ``trees``: one a sentence; None where it is not known, which
+    costs nothing.
 
     Arcs between words that stand in different windows of a long sentence are left out: nothing attends across.
-
-    Args:
-        trees: one a sentence; None where it is not known, which costs nothing.
     """
     width = batch.input_ids.shape[1]
     slots = batch.piece_slot.cpu().numpy()
@@ -96,21 +91,14 @@ def batch_arcs(batch: EncoderBatch, trees: Sequence[Dependencies | None]) -> Dir
     kept = whole[arc]
     number = np.cumsum(whole) - 1
     parts = (source // width, source % width, target % width, number[arc])
-    row, source, target, arc_of = (torch.from_numpy(part[kept]).to(batch.input_ids.device) for part in parts)
-    share = torch.from_numpy((1.0 / sources[arc[kept]]).astype(np.float32)).to(batch.input_ids.device)
+    row, source, target, arc_of = (torch.from_numpy(part[kept]).to(device) for part in parts)
+    share = torch.from_numpy((1.0 / sources[arc[kept]]).astype(np.float32)).to(device)
     return DirectedArcs(row, source, target, arc_of, share, int(whole.sum()))
 
 
 def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks | None = None) -> Tensor:
-    """The attention that every head puts on every directed arc, in float32.
-
-    Args:
-        attention: (B, n, L, L) a layer.
-        counted: heads that count; all, if not given.
-
-    Returns:
-        (M, H).
-    """
+    """The attention that every head puts on every directed arc, in float32. (M, H). ``attention``: (B, n, L, L) a
+    layer; ``counted``: heads that count; all, if not given."""
     layers = []
     for layer, one in enumerate(attention):
         chosen = one if counted is None else one[:, list(counted[layer])]
@@ -128,16 +116,12 @@ def arc_penalty(
     scale: str = "sum",
     counted: Masks | None = None,
 ) -> Tensor:
-    """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc.
+    """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc. (), float32.
 
     Args:
         attention: (B, n, L, L) a layer.
         variant: ``max``: γ is the largest weight over all heads that count; ``norm``: their p-norm.
-        norm: p.
         scale: ``sum`` over the batch as published, or ``mean`` over the M directed arcs.
-
-    Returns:
-        (), float32.
     """
     with torch.autocast(attention[0].device.type, enabled=False):
         weights = arc_weights(attention, arcs, counted)
@@ -157,10 +141,8 @@ class SyntaxPenalty(Callback):
     """λ · Σ γ of every mini-batch, until its release.
 
     Args:
-        settings: with a strength.
         transformer: gets eager attention, the only kind that shows its maps.
         kept: of each layer the heads that are there, in original numbering.
-        trees: of each training sentence.
 
     Raises:
         ConfigError: a named head is not there.
@@ -193,7 +175,7 @@ class SyntaxPenalty(Callback):
             return
         with attention_seen(self.transformer) as maps:
             yield
-        arcs = batch_arcs(batch.pieces, [self.trees[row] for row in rows]).to(maps[0].device)
+        arcs = batch_arcs(batch.pieces, [self.trees[row] for row in rows], maps[0].device)
         how = self.settings
         self.penalty = arc_penalty(
             maps, arcs, variant=how.variant, norm=how.norm, scale=how.scale, counted=self.counted
@@ -220,15 +202,11 @@ def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
 
 @contextmanager
 def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Keep the attention maps of forward passes, on their way to the loss.
+    """Keep the attention maps of forward passes, on their way to the loss. Yields a list, empty until a forward pass,
+    then one (B, n, L, L) a layer. Raises EncoderError: the family is not in the table of heads, or does not show its
+    maps.
 
     They are what the layer multiplies values by: with dropout of attention, after it.
-
-    Yields:
-        A list, empty until a forward pass, then one (B, n, L, L) a layer.
-
-    Raises:
-        EncoderError: the family is not in the table of heads, or does not show its maps.
     """
     seen: list[Tensor] = []
 
@@ -279,15 +257,9 @@ def check_uas(run: NewRun) -> None:
 
 
 def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:
-    """One line of uas.jsonl.
-
-    Args:
-        dev: sentences, some with trees; words, punctuation and roots count as in `ArcCounts.uas`.
-
-    Returns:
-        epoch, step, and uas: gate set (``none`` where there are no gates) → direction → (L, A) in percent; None for
-        heads that are closed or removed.
-    """
+    """One line of uas.jsonl. ``dev``: sentences, some with trees; words, punctuation and roots count as in
+    `ArcCounts.uas`. Returns epoch, step, and uas: gate set (``none`` where there are no gates) → direction → (L, A) in
+    percent; None for heads that are closed or removed."""
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
     uas = {}
     for name, gates in (values or {UNGATED: None}).items():

@@ -24,9 +24,7 @@ class Balance(Callback):
     uw, imtl-l, dwa, famo: `learnt_factors`, `dwa_factors`, `famo_factors`; docs/training.md has their sources.
 
     Args:
-        mode: of train.balance.
         weights: factors for fixed; 1 where not given.
-        window: losses remembered.
         rate: of what uw and imtl-l learn (Adam).
         losses_again: for famo, gives the losses of an update's mini-batch with the weights as they are now.
     """
@@ -108,11 +106,9 @@ def learnt_factors(
     history: dict[str, deque[float]], values: Mapping[str, float], rate: float, half: bool
 ) -> dict[str, float]:
     """The factors of losses that are learnt together with the weights, from the present losses; then they learn.
+    ``history``: task → s, moments and steps of Adam; changed.
 
     uw (half): ½ e^(−s) ℓ + ½ s is minimised, the factor is ½ e^(−s). imtl-l: e^s ℓ − s, the factor is e^s.
-
-    Args:
-        history: task → s, moments and steps of Adam; changed.
     """
     factors = {}
     for task, value in values.items():
@@ -125,11 +121,8 @@ def learnt_factors(
 
 def dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], epoch: float) -> dict[str, float]:
     """w_t = T · softmax over tasks of half of ℓ_t in the last epoch / ℓ_t in the one before; 1 in the first two epochs.
-
-    Args:
-        history: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
-            where there was none; changed.
-    """
+    ``history``: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
+    where there was none; changed."""
     for task, value in values.items():
         state = history.setdefault(task, deque([epoch, 0.0, 0.0, 0.0, 0.0]))
         if state[0] < epoch:

@@ -74,11 +74,7 @@ def measure(
     """Measure a configuration.
 
     Args:
-        config: encoder, corpus, tasks and batch budget.
-        batches: training batches, evenly taken from the first epoch's.
         rounds: repetitions; the fastest counts.
-        memory: also train in a fresh process and report its peak memory.
-        on_batch: called after every batch of every round, for a progress bar.
         trained: a run of this configuration, whose weights are measured; new ones, if not given.
 
     Raises:

@@ -56,19 +56,11 @@ class Callback:
         """Weigh the losses of a mini-batch, or add to them."""
 
     def backward(self, losses: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Around the backward pass of a mini-batch.
-
-        Args:
-            losses: task → its loss, as it goes into the sum.
-        """
+        """Around the backward pass of a mini-batch. ``losses``: task → its loss, as it goes into the sum."""
         return nullcontext()
 
     def before_step(self, tasks: Collection[str]) -> None:
-        """Change gradients before the optimizer steps.
-
-        Args:
-            tasks: that took part in the update, among other names.
-        """
+        """Change gradients before the optimizer steps. ``tasks``: that took part in the update, among other names."""
 
     def after_step(self) -> None:
         """The update ends."""

@@ -63,13 +63,11 @@ def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: to
 def evaluate_run(
     folder: RunFolder, split: str, *, best: str | None = None, data: Path | None = None, device: str | None = None
 ) -> tuple[Evaluation, list[Sentence], str]:
-    """Evaluate and write the results into the run folder.
+    """Evaluate and write the results into the run folder. Returns the evaluation, the gold sentences, and what the
+    results are called.
 
     Results of a task's own best weights are called SPLIT.best-TASK, those on other data SPLIT.on-NAME-FINGERPRINT, so
     that no result takes the place of another.
-
-    Returns:
-        the evaluation, the gold sentences, and what the results are called.
     """
     config = build_config(folder.read_config(), str(folder.config_path))
     corpus = load_corpus(data or folder.corpus_path())

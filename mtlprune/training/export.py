@@ -3,8 +3,9 @@
 import contextlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,12 +52,9 @@ class ExportRequest:
     """An export that is asked for, checked as far as can be without the weights.
 
     Attributes:
-        run: the run.
-        config: its settings.
         gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
         clones: the task whose clones of heads go into the weights; None where there are none.
         head: the task whose linear layer goes along.
-        licence: of the whole, an identifier of the hub.
     """
 
     run: RunFolder
@@ -73,13 +71,11 @@ class Exported:
 
     Attributes:
         gates: (L, A) float32; None where the run has none.
-        clones: the task whose clones are in the weights.
         heads: what is left, where heads were removed by `mtlprune export --remove`; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
         advice: what whoever uses the tokenizer has to do so that it reads texts as the run does.
         auto: the class of transformers that loads it.
-        pooling: how words are read off the hidden states.
         pooler: whether transformers add one of random weights, if they are not told otherwise.
         reading: how the card's code reads words: arguments of `label_words`; None without a head.
         compared: words whose labels were compared with the run's.
@@ -99,11 +95,8 @@ class Exported:
 
 
 def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
-    """Check what is asked for. Nothing is written.
-
-    Raises:
-        RunError: no run, an encoder that plain transformers cannot compute, a task or a head that it has not.
-    """
+    """Check what is asked for. Nothing is written. Raises RunError: no run, an encoder that plain transformers cannot
+    compute, a task or a head that it has not."""
     folder = RunFolder.with_weights(run)
     config = build_config(folder.read_config(), str(folder.config_path))
     part, pruning, path = config.encoder, config.pruning, folder.path
@@ -154,47 +147,86 @@ def _check_head(config: Config, path: Path, head: str) -> None:
 
 
 def export(asked: ExportRequest, folder: Path) -> Exported:
-    """Fill a folder, read it back with plain transformers, and compare.
-
-    Raises:
-        RunError: what was read back does not compute what the run computes, or labels words otherwise.
-        EncoderError: gates that no weights can hold, heads that cannot be removed.
-    """
+    """Fill a folder, read it back with plain transformers, and compare. Raises RunError: what was read back does not
+    compute what the run computes, or labels words otherwise; EncoderError: gates that no weights can hold, heads that
+    cannot be removed."""
     model = MultiTaskModel.load(asked.run.path)
-    encoder, transformer = model.encoder, cast(PreTrainedModel, model.encoder.transformer)
+    encoder = model.encoder
     gates = None
     if asked.gate_set is not None:
         gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
     task: Any = model.tasks[asked.head] if asked.head is not None else None
     linear = task.linear() if task is not None else None
-    known = linear is not None and (asked.run.path / "predictions" / "dev.jsonl").is_file()
-    dev = asked.run.read_predictions("dev")[:SENTENCES] if known else []
-    sentences = [HARD.split(), *(list(sentence.words) for sentence in dev)] if linear else []
-    with contextlib.ExitStack() as stack:
-        if gates is not None:
-            stack.enter_context(encoder.gated(gates))
-        if asked.clones is not None and encoder.clones is not None:
-            stack.enter_context(encoder.clones.serving([asked.clones]))
-        before = states(transformer, encoder.limit, linear and linear[0])
-        labels = [_labels(encoder, linear, words) for words in sentences] if linear else []
-    if asked.clones is not None:
-        model.fold_clones(asked.clones)
-    if gates is not None:
-        fold_means(encoder, gates)
-    if gates is not None:
-        fold_gates(transformer, gates, encoder.places.kept)
-    heads = encoder.head_map
-    if heads is not None:
-        transformer = with_all_heads(transformer, heads)
-    whole = transformer if linear is None else with_classifier(transformer, *linear)
-    vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
+    sentences = _checked_sentences(asked) if linear else []
+    before, labels = _computed(encoder, gates, asked.clones, linear, sentences)
+    transformer = _folded(model, gates, asked.clones)
     with quiet():
         tokenizer, advice = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
-        whole.save_pretrained(folder)
+        (transformer if linear is None else with_classifier(transformer, *linear)).save_pretrained(folder)
         model_again = _read_back(folder, asked)
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         after = states(model_again, encoder.limit, None)
+    reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
+    reading["room"] = encoder.frame.capacity
+    difference = _check_states(asked, before, after)
+    label = partial(label_words, tokenizer=tokenizer_again, model=model_again, **reading)
+    _check_labels(asked, sentences, labels, label)
+    return Exported(
+        gates,
+        asked.clones,
+        encoder.head_map,
+        difference,
+        encoder.limit,
+        advice,
+        auto=_auto(asked, model_again.config.model_type).__name__,
+        pooling=encoder.pooling,
+        pooler="add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters,
+        reading=reading if linear else None,
+        compared=sum(map(len, sentences)),
+    )
+
+
+def _checked_sentences(asked: ExportRequest) -> list[list[str]]:
+    """Words whose labels are compared: HARD, and the beginning of dev where the run keeps its predictions."""
+    known = (asked.run.path / "predictions" / "dev.jsonl").is_file()
+    dev = asked.run.read_predictions("dev")[:SENTENCES] if known else []
+    return [HARD.split(), *(list(sentence.words) for sentence in dev)]
+
+
+def _computed(
+    encoder: Encoder,
+    gates: Tensor | None,
+    clones: str | None,
+    linear: tuple[nn.Linear, list[str]] | None,
+    sentences: list[list[str]],
+) -> tuple[Tensor, list[list[str]]]:
+    """The states of random sub-words and the labels of sentences, as the run computes them."""
+    with contextlib.ExitStack() as stack:
+        if gates is not None:
+            stack.enter_context(encoder.gated(gates))
+        if clones is not None and encoder.clones is not None:
+            stack.enter_context(encoder.clones.serving([clones]))
+        before = states(cast(PreTrainedModel, encoder.transformer), encoder.limit, linear and linear[0])
+        return before, [_labels(encoder, linear, words) for words in sentences] if linear else []
+
+
+def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> PreTrainedModel:
+    """The run's transformer with clones, means and gates in its weights, and columns of zeros for heads removed."""
+    encoder, transformer = model.encoder, cast(PreTrainedModel, model.encoder.transformer)
+    if clones is not None:
+        model.fold_clones(clones)
+    if gates is not None:
+        fold_means(encoder, gates)
+        fold_gates(transformer, gates, encoder.places.kept)
+    if encoder.head_map is not None:
+        transformer = with_all_heads(transformer, encoder.head_map)
+    vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
+    return transformer
+
+
+def _check_states(asked: ExportRequest, before: Tensor, after: Tensor) -> float:
+    """The largest difference, relative to the largest number. Raises RunError where it is more than rounding."""
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
@@ -202,20 +234,23 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
-    reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
-    reading["room"] = encoder.frame.capacity
+    return difference
+
+
+def _check_labels(
+    asked: ExportRequest,
+    sentences: list[list[str]],
+    labels: list[list[str]],
+    label: Callable[[list[str]], list[tuple[str, float]]],
+) -> None:
+    """Raises RunError where the model card's code labels words otherwise than the run."""
     for words, wanted in zip(sentences, labels, strict=True):
-        found = [label for label, _ in label_words(words, tokenizer_again, model_again, **reading)]
-        if found != wanted:
+        given = [name for name, _ in label(words)]
+        if given != wanted:
             raise RunError(
-                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(found)}, the run as "
+                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(given)}, the run as "
                 f"{' '.join(wanted)}; nothing is written. This is a defect: please report it with the encoder's name"
             )
-    pooler = "add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters
-    compared = sum(map(len, sentences))
-    auto = _auto(asked, model_again.config.model_type).__name__
-    about = difference, encoder.limit, advice, auto, encoder.pooling, pooler, reading if linear else None, compared
-    return Exported(gates, asked.clones, heads, *about)
 
 
 @torch.no_grad()

@@ -46,11 +46,7 @@ def most_threads() -> int:
 
 
 def choose_threads(wanted: int | None) -> int:
-    """All cores this process may use, if not told otherwise.
-
-    Raises:
-        RunError: many more than there are cores.
-    """
+    """All cores this process may use, if not told otherwise. Raises RunError: many more than there are cores."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if wanted is not None and wanted > most_threads():
         raise RunError(
@@ -73,11 +69,8 @@ def settle(threads: int | None) -> None:
 
 
 def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
-    """Replace auto by what this machine offers, or by what the folder's run began with.
-
-    Raises:
-        RunError: a device that is not here, or a launcher that started several processes.
-    """
+    """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError: a device that
+    is not here, or a launcher that started several processes."""
     if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
         what = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
         raise RunError(f"WORLD_SIZE: expected 1, found {processes!r}: {what}")

@@ -89,11 +89,8 @@ def row_owners(batch: EncoderBatch) -> Tensor:
 
 
 class Owned:
-    """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer.
-
-    Attributes:
-        owners: (A, rows) of bool, which head owns which row or column; several do where they share keys and values.
-    """
+    """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer. ``owners``: (A, rows) of
+    bool, which head owns which row or column; several do where they share keys and values."""
 
     def __init__(self, parameter: nn.Parameter, layer: int, name: str, dim: int, heads: int) -> None:
         self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
@@ -118,10 +115,7 @@ class Owned:
 
 def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
     """List what heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
-
-    Args:
-        weights_only: leave out biases and projections of positions.
-    """
+    ``weights_only``: leave out biases and projections of positions."""
     places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
     family, width = places.family, places.width
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
@@ -146,14 +140,8 @@ def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
 
 
 def products(gradients: Iterable[tuple[Owned, Sequence[Tensor]]], layers: int, heads: int, number: int) -> Tensor:
-    """Scalar products of gradients by the weights of each head.
-
-    Args:
-        gradients: of each part, ``number`` gradients by its parameter.
-
-    Returns:
-        (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts.
-    """
+    """Scalar products of gradients by the weights of each head. ``gradients``: of each part, ``number`` gradients by
+    its parameter. Returns (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts."""
     total = torch.zeros(layers, heads, number, number, dtype=torch.float64)
     for part, each in gradients:
         rows = torch.stack([own.movedim(part.dim, 0).reshape(part.owners.shape[1], -1) for own in each], 1).double()
@@ -196,12 +184,10 @@ def agreement(
     precision: torch.dtype = torch.float32,
 ) -> Agreement:
     """One joint batch, one backward pass a task; in mini-batches of ``size`` whose losses weigh by their words.
+    ``model``: in evaluation mode, so that no dropout blurs the directions.
 
     A head's weights are its rows of queries, keys and values and its columns of the output projection (biases left out;
     with grouped queries the shared key and value rows too). Layers that share weights (ALBERT) have one gradient.
-
-    Args:
-        model: in evaluation mode, so that no dropout blurs the directions.
     """
     places, parts = model.encoder.places, owned(model.encoder, weights_only=True)
     parameters = list(dict.fromkeys(part.parameter for part in parts))

@@ -28,12 +28,8 @@ Sets = dict[str, Tensor]
 
 
 def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: bool, key: str) -> Sets:
-    """The heads that a configuration names.
-
-    Args:
-        one_set: one for all tasks, not one for each.
-        key: of the setting, for messages.
-    """
+    """The heads that a configuration names. ``one_set``: one for all tasks, not one for each; ``key``: of the setting,
+    for messages."""
     places = model.encoder.places
     tasks = (SHARED,) if one_set else config.tasks
     if wanted.per_task is not None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel
@@ -12,6 +12,7 @@ from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.io.files import one_writer, reading, remove, remove_halves
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.forms import GateLine
 from mtlprune.training import hardware, mixing
 from mtlprune.training.arcs import SyntaxPenalty, uas_line
 from mtlprune.training.balance import Balance
@@ -194,13 +195,12 @@ class Trainer(Updates):
 
     def write(
         self, number: int, evaluation: Evaluation, better: list[str], losses: Mapping[str, float]
-    ) -> dict[str, Any] | None:
+    ) -> GateLine | None:
         """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
 
         Args:
             number: of the evaluation, from 1; called epoch in all files, because mostly there is one an epoch.
             better: joint and the tasks of which this is the best so far.
-            losses: means since the last evaluation.
 
         Returns:
             In a run with gates, their line in gates.jsonl.
@@ -230,10 +230,7 @@ class Trainer(Updates):
 
     def may_be_best(self, last: bool) -> bool:
         """True where the present weights may count as the best: gates that are steered have to come to their number.
-
-        Args:
-            last: whether there is no further evaluation; where none came to it, the last is kept, with a warning.
-        """
+        ``last``: whether there is no further evaluation; where none came to it, the last is kept, with a warning."""
         if self.penalty is None:
             return True
         missed = self.penalty.penalty.missed(self.sets)
@@ -261,11 +258,8 @@ class Trainer(Updates):
 
 
 def take_up(folder: RunFolder, progress: Progress) -> None:
-    """Bring a folder to the state of its checkpoint: what was written after it is forgotten.
-
-    Raises:
-        RunError: something that the checkpoint relies on is missing, or was changed or damaged.
-    """
+    """Bring a folder to the state of its checkpoint: what was written after it is forgotten. Raises RunError: something
+    that the checkpoint relies on is missing, or was changed or damaged."""
     for key, best in progress.best.items():
         folder.verify_weights(key, best)
     progress.restore_logs(folder.metrics_path, folder.gates_path, folder.uas_path)

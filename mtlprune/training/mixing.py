@@ -28,7 +28,6 @@ def batches(
     Args:
         lengths: sub-words of each sentence, special tokens included.
         sentences, tokens: the budget, whichever is hit first; a sentence over the budget stands alone.
-        generator: the epoch's own.
         shuffle: shuffle the order of batches, and neighbours of similar length between batches.
 
     Returns:

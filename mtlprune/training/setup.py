@@ -55,14 +55,9 @@ CHECKS: tuple[Callable[[NewRun], None], ...] = (
 
 
 def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
-    """Read the data, make the model, and write the folder's first files where there are none yet.
-
-    Args:
-        config: with device, precision and threads decided.
-
-    Raises:
-        ConfigError, EncoderError, RunError: as `build_model`; or the disk is full.
-    """
+    """Read the data, make the model, and write the folder's first files where there are none yet. ``config``: with
+    device, precision and threads decided. Raises ConfigError, EncoderError, RunError: as `build_model`; or the disk is
+    full."""
     settle(config.train.threads)
     train, dev = read_splits(config, corpus)
     model, vocabularies = build_model(config, train, dev, folder)
@@ -130,11 +125,7 @@ FREE |= {"encoder.checkpointing"}  # gradients are the same
 
 def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
     """Refuse to go on with a run under another configuration, on other data, or after its heads were removed.
-
-    Args:
-        config: of a training or a pretraining.
-        fingerprint: of the data as they are now.
-    """
+    ``config``: of a training or a pretraining."""
     manifest = folder.read_manifest()
     if "pruned" in manifest:
         raise RunError(

@@ -17,12 +17,8 @@ SAME = ("name", "random", "context", "attention", "pooling", "fusion")
 
 
 def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
-    """The folder of another run that is trained to the end: what is read of it must not change meanwhile.
-
-    Args:
-        key: the setting that names it, for messages.
-        own: the folder of the run that asks.
-    """
+    """The folder of another run that is trained to the end: what is read of it must not change meanwhile. ``key``: the
+    setting that names it, for messages; ``own``: the folder of the run that asks."""
     folder = RunFolder(path)
     if own is not None and own.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
@@ -71,11 +67,8 @@ def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[
 
 
 def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:
-    """The vocabularies of the run that training starts from.
-
-    Raises:
-        ConfigError: that run does not fit, or never saw a label of the training sentences.
-    """
+    """The vocabularies of the run that training starts from. Raises ConfigError: that run does not fit, or never saw a
+    label of the training sentences."""
     start = config.train.start
     assert start is not None
     known = check_compatible(config, start, "train.start", own).read_vocabularies()
@@ -103,11 +96,8 @@ def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: st
 
 
 def origins(config: Config) -> dict[str, dict[str, str]]:
-    """The files that a run is made from: setting → "file" that is read and its "sha256".
-
-    Raises:
-        RunError: a damaged run.
-    """
+    """The files that a run is made from: setting → "file" that is read and its "sha256". Raises RunError: a damaged
+    run."""
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
     runs |= {f"treatment.{setting}": path for setting, path in config.treatment.runs.items()}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.io.files import make_folder, sync_tree
+from mtlprune.runs.forms import GateLine
 
 CELL = 16
 """Pixels of a head's square."""
@@ -39,7 +40,7 @@ class TensorBoard:
         for name, value in values.items():
             self.writer.add_scalar(f"{kind}/{name}", value, step)
 
-    def log_gates(self, step: int, line: Mapping[str, Any]) -> None:
+    def log_gates(self, step: int, line: GateLine) -> None:
         """Counts and pictures of a line of gates.jsonl."""
         for kind in ("open", "expected"):
             self.log(step, f"gates/{kind}", line[kind])

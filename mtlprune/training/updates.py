@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from mtlprune.errors import MtlpruneError
 from mtlprune.model import Batch, Decode, MultiTaskModel, autocast
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.forms import GateLine
 from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.checkpoint import Progress, save_checkpoint, seed_step
 from mtlprune.training.evaluation import Evaluation
@@ -50,7 +51,7 @@ class Event:
     """Means of the update; at an evaluation, those since the last one as the log has them."""
     sentences: int
     evaluation: Evaluation | None = None
-    gates: dict[str, Any] | None = None
+    gates: GateLine | None = None
     """At an evaluation of a run with gates: the line of gates.jsonl."""
     line: dict[str, Any] | None = None
     """At an evaluation of a pretraining: the line of curves.jsonl."""
@@ -72,12 +73,7 @@ class UpdateSettings(Protocol):
 
 
 class Updates(ABC):
-    """The updates of a training.
-
-    Args:
-        batch: makes the batch of a mini-batch.
-        progress: where training stands.
-    """
+    """The updates of a training."""
 
     watch: Callable[[Event], None] = staticmethod(lambda event: None)
     stop: Callable[[], bool] = staticmethod(lambda: False)
@@ -151,11 +147,8 @@ class Updates(ABC):
     def update(
         self, mini_batches: list[MiniBatch], following: Sequence[MiniBatch] = ()
     ) -> tuple[dict[str, float], int]:
-        """One step of the optimizer; the unweighed losses by name, and the number of sentences.
-
-        Args:
-            following: what comes next is made while a GPU still works on this.
-        """
+        """One step of the optimizer; the unweighed losses by name, and the number of sentences. ``following``: what
+        comes next is made while a GPU still works on this."""
         self.begin_update()
         logged = [self.backward(mini_batch, len(mini_batches)) for mini_batch in mini_batches]
         if following:
@@ -218,11 +211,8 @@ class Updates(ABC):
             return self.losses(mini_batch).tasks
 
     def clip(self, logged: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-        """Clip the gradient, and read all that the host waits for; mean losses by name.
-
-        Raises:
-            TrainingError: a loss or a gradient is no number.
-        """
+        """Clip the gradient, and read all that the host waits for; mean losses by name. Raises TrainingError: a loss or
+        a gradient is no number."""
         tensors = [loss for losses in logged for loss in losses.values()]
         norm = nn.utils.clip_grad_norm_(self.clipped, self.settings.clip)
         *values, norm = torch.stack([*tensors, norm]).tolist()

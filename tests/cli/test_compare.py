@@ -69,6 +69,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert "MTL-2 − STL" in first and "outlined: both tasks" in first and "--seeds 1,2,3" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
+    assert found_runs(out / "sweep.yaml") == [run.path for run in runs]  # the file knows where its runs lie
     assert len(list((out / "runs/cells").glob("*.log"))) == 7  # heads are selected by the process that trained
     for claim in load_claims(found_runs(out / "runs", "heads-*")):
         assert claim.open.sum() <= HEADS * LAYERS and claim.frequencies is not None
@@ -119,6 +120,7 @@ def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
         (["{own}", "encoder.name=./nowhere"], "no such folder"),
         (["{own}", "train.device=meta"], "cannot be used here"),
         (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
+        (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
         (["{own}", "--out", "{out}", "--seeds", "3"], "a comparison of other tasks, seeds, settings or data"),
         (["{own}", "--out", "{out}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
     ],

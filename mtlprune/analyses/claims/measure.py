@@ -49,25 +49,27 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         (Φ), ``split`` (variance by seeds).
     """
     run_groups = group(claims)
+    frames = _frames(run_groups, permutations, np.random.SeedSequence(seed))
+    kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
+    settings = {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS}
+    notes_of = [*notes(run_groups), *missing(run_groups), *explain(run_groups, permutations)]
+    return Result("claims", {**_about(run_groups, settings), "notes": notes_of}, kept)
+
+
+def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.SeedSequence) -> dict[str, pd.DataFrame]:
+    """All frames, some of them empty."""
     single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
-    between, within, layered, uniform, unequal, relabelled, resampled = (
-        np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)
-    )
+    between, within, layered, uniform, unequal, relabelled, resampled = map(np.random.default_rng, seed.spawn(7))
     null = shared_null(np.stack([run_group.times for run_group in run_groups]), permutations, between)
     pairs = compare_pairs(run_groups, null)
-    _, layers, heads = run_groups[0].gates.shape
-    every = [claim for run_group in run_groups for claim in run_group.claims]
-    variance = decompose([run_group.gates for run_group in single])
-    parts = {part: (value, variance.shares[part]) for part, value in variance.components.items()}
-    parts |= {f"seeds: {part}": (value, np.nan) for part, value in variance.seeds.items()}
-    parts["total"] = variance.total, np.nan
     equal_seeds, unequal_seeds = share_by_seed(single, permutations, unequal)
     tests = {
         "all": share_over_pairs(single, null[:, : len(single), : len(single)]),
         "equal seeds": equal_seeds,
         "unequal seeds": unequal_seeds,
     }
-    frames = {
+    every = [claim for run_group in run_groups for claim in run_group.claims]
+    return {
         "heads": pd.concat([head_rows(_grids(claim)).assign(**_keys(claim)) for claim in every]),
         "layers": pd.DataFrame(
             {"encoder": run_group.label, "layer": layer, "claimed": claimed}
@@ -80,15 +82,29 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
         "labellings": label_tests(single, permutations, relabelled),
         "numbers": claimed_by([run_group.claimed for run_group in single], permutations, layered, uniform),
         "groups": list_heads(single),
-        "variance": pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"]),
+        "variance": _variance(single),
         "stability": stability(run_groups, len(single)),
         "split": variance_split(run_groups, len(single), resampled),
     }
+
+
+def _variance(single: Sequence[RunGroup]) -> pd.DataFrame:
+    variance = decompose([run_group.gates for run_group in single])
+    parts = {part: (value, variance.shares[part]) for part, value in variance.components.items()}
+    parts |= {f"seeds: {part}": (value, np.nan) for part, value in variance.seeds.items()}
+    parts["total"] = variance.total, np.nan
+    return pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"])
+
+
+def _about(run_groups: Sequence[RunGroup], settings: dict[str, float]) -> dict[str, object]:
+    """What a Result says of the runs."""
+    _, layers, heads = run_groups[0].gates.shape
     shape = {"layers": layers, "heads": heads}
-    about = {
+    every = [claim for run_group in run_groups for claim in run_group.claims]
+    return {
         "encoder": every[0].encoder,
         **shape,
-        "settings": {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS},
+        "settings": settings,
         "encoders": [
             {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
             | {"training": claim.training, "half": claim.half, "name": claim.name}
@@ -96,11 +112,8 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
             | ({"by_chance": drawn[0]} if (drawn := by_chance(claim))[0] else {})
             for claim in every
         ],
-        "single": [run_group.label for run_group in single],
-        "notes": [*notes(run_groups), *missing(run_groups), *explain(run_groups, permutations)],
+        "single": [run_group.label for run_group in run_groups if not run_group.joint],
     }
-    kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
-    return Result("claims", about, kept)
 
 
 def _keys(claim: Claim) -> dict[str, str | int]:

@@ -41,12 +41,8 @@ RANKS = 40
 
 
 class Frequencies:
-    """Label counts in the training sentences of runs, each counted once.
-
-    Args:
-        corpus: folder of the corpus that was read.
-        fingerprint: of it; runs trained on another one have no frequencies.
-    """
+    """Label counts in the training sentences of runs, each counted once. ``fingerprint``: of it; runs trained on
+    another one have no frequencies."""
 
     def __init__(self, corpus: Path, fingerprint: str) -> None:
         self.corpus, self.fingerprint = corpus, fingerprint
@@ -76,11 +72,7 @@ def decoders(
     source: Source, sentences: Sequence[Sentence], frequencies: Frequencies, request: Request
 ) -> tuple[list[Part], list[str]]:
     """Every decoder of a run, scored on some sentences, as frames ``decoders``, ``labels``, ``spectra`` and ``points``;
-    and notes in sentences.
-
-    Raises:
-        RunError: the run cannot be loaded.
-    """
+    and notes in sentences. Raises RunError: the run cannot be loaded."""
     model = MultiTaskModel.load(source.name, device=request.device)
     predicted, called = list(model.annotate(sentences)), f"{source.label} ({source.name})"
     parts: list[Part] = []
@@ -133,12 +125,7 @@ def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.Data
 
 def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
     """The columns that figures show of a cloud, rounded for drawing: ``spectra`` (by the largest) and ``points``.
-
-    Args:
-        singular: (D,), falling.
-        points: (N, 2).
-        term: of all rows.
-    """
+    ``singular``: (D,), falling; ``points``: (N, 2)."""
     values = (singular / singular[0]).numpy()
     ranks = np.unique(np.geomspace(1, len(values), min(RANKS, len(values))).round().astype(int))
     rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
@@ -202,9 +189,6 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
 def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
     """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
     which only those with FEW gold items or more count.
-
-    Args:
-        found: of all decoders.
 
     Returns:
         For each pair a row for each ``term`` that the difference is set against: encoder, run and seed of the joint

@@ -38,14 +38,9 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 def mean_cosine(rows: Tensor) -> Tensor:
     """R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N. In float32 at least; differentiable.
+    ``rows``: (..., N, D); returns (...).
 
     The token similarity CosSim of the same rows is R · N / (N − 1).
-
-    Args:
-        rows: (..., N, D).
-
-    Returns:
-        (...).
 
     Source: Gao et al. (2019), the regulariser of MLE-CosReg.
     """
@@ -146,11 +141,8 @@ def isoscore(covariance: Tensor) -> Tensor:
 
 
 class Moments:
-    """Sums over rows, from which R, spectra and IsoScore follow without keeping the rows. float64.
-
-    Args:
-        shape: (..., D), of one row: leading dimensions are clouds of their own.
-    """
+    """Sums over rows, from which R, spectra and IsoScore follow without keeping the rows. float64. ``shape``: (..., D),
+    of one row: leading dimensions are clouds of their own."""
 
     def __init__(self, *shape: int) -> None:
         self.rows = 0
@@ -212,12 +204,10 @@ CHANCE = 0.05
 def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | None:
     """The v (D,) of length 1 with ⟨v, h⟩ < 0 for all rows h that leaves the widest margin between the rows at length 1
     and 0, and this margin, the least of −⟨v, h⟩ / ‖h‖; None where 0 is in their convex hull, so that there is none.
+    ``rows``: (M, D), none of them 0; their lengths do not matter.
 
     v is −p / ‖p‖ for the point p of the hull of the rows at length 1 that is nearest to 0; ‖p‖ is the margin. By
     non-negative least squares: of the points Σ λ_i (h_i, 1), λ ≥ 0, the nearest to (0, 1) is a multiple of (p, 1).
-
-    Args:
-        rows: (M, D), none of them 0; their lengths do not matter.
     """
     given = np.asarray(rows, np.float64)
     units = given / np.linalg.norm(given, axis=1, keepdims=True)

@@ -87,13 +87,7 @@ Kept = tuple[Moments, Tensor]
 
 
 class DegenerationSurvey:
-    """The passes over one subject.
-
-    Args:
-        reading: its sentences.
-        subject: encoder and gates.
-        request: how much.
-    """
+    """The passes over one subject."""
 
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
@@ -186,10 +180,7 @@ Apart = tuple[list[dict[str, float]], Floats]
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
     """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
-
-    Args:
-        mean: (H,), of the last layer's word vectors over the same sentences.
-    """
+    ``mean``: (H,), of the last layer's word vectors over the same sentences."""
     places, width = subject.encoder.places, subject.encoder.hidden_size
     sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
     heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)

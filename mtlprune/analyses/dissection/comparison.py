@@ -39,14 +39,8 @@ OPEN = 0.5
 
 
 def moments(x: Floats, y: Floats) -> Floats:
-    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows.
-
-    Args:
-        x, y: (N, P) and (N, Q), float64.
-
-    Returns:
-        (1 + P + Q, 1 + P + Q)
-    """
+    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows. (1 + P + Q, 1 + P + Q)
+    ``x``, ``y``: (N, P) and (N, Q), float64."""
     design = np.concatenate([np.ones((len(x), 1)), x, y], axis=1)
     return design.T @ design
 

@@ -46,13 +46,8 @@ UNSEEN = -1
 
 @dataclass(frozen=True, eq=False)
 class TermItems:
-    """Items of one task.
-
-    Attributes:
-        spans: (U, k, 2), first word and the one after the last, counted over all sentences.
-        labels: (U,) strings.
-        sentence: (U,), the row of the sentence.
-    """
+    """Items of one task. ``spans``: (U, k, 2), first word and the one after the last, counted over all sentences;
+    ``labels``: (U,) strings; ``sentence``: (U,), the row of the sentence."""
 
     spans: Ints
     labels: NDArray[np.str_]
@@ -187,10 +182,7 @@ def nearest(
 ) -> Ints:
     """The sense that most of the nearest training items of the same lemma have (cosine); of senses with equally many
     neighbours the one whose neighbours are nearer in sum. Fewer neighbours where the lemma has fewer items.
-
-    Args:
-        known_labels, asked_labels: rolesets, whose lemma decides who may be a neighbour.
-    """
+    ``known_labels``, ``asked_labels``: rolesets, whose lemma decides who may be a neighbour."""
     pools, lemmas = lemmas_of(known_labels), lemmas_of(asked_labels)
     answers = np.zeros(len(asked), np.int64)
     for lemma in np.unique(lemmas):

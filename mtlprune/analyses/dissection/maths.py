@@ -90,14 +90,8 @@ class LayerTrace:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A record of a forward pass: enough to take its outcome apart.
-
-    Attributes:
-        embedded: (N, E), word, position and segment embeddings before the first LayerNorm.
-        norm: the embeddings' LayerNorm.
-        lift: None where E = H.
-        layers: L of them.
-    """
+    """A record of a forward pass: enough to take its outcome apart. ``embedded``: (N, E), word, position and segment
+    embeddings before the first LayerNorm; ``lift``: None where E = H."""
 
     embedded: Tensor
     norm: Norm

@@ -9,7 +9,7 @@ Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, 
 H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,13 +55,9 @@ def measure(request: Request) -> Result:
         EncoderError: none of the encoders is post-LN, or one cannot be loaded.
         RunError, CorpusError: a damaged run or corpus.
     """
-    options = request.options
-    asked = tuple(dict.fromkeys(name.strip() for name in options.tasks.split(","))) if options.tasks != "none" else ()
-    reading = read_request(request)
+    options, reading = request.options, read_request(request)
     layers = declared(reading.sentences)
-    if unknown := [name for name in asked if name not in (*layers, SENSES)]:
-        known = ", ".join((*in_order(layers), SENSES))
-        raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
+    asked = _asked(options.tasks, layers)
     training = None
     if asked:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
@@ -82,10 +78,7 @@ def measure(request: Request) -> Result:
             material = Material(training.sentences, terms), Material(reading.sentences, last)
             for task in sorted(mine, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
-        gates = gate_grid(subject)
-        names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
-        whole = subject.gates is None and bool(gates.all())
-        encoders.append({**parts, **names, "tasks": trained, "gates": gates, "whole": whole, "scores": scores})
+        encoders.append({**parts, **_named(subject), "tasks": trained, "scores": scores})
         return Found(frames(encoders[-1]), {"tasks": trained})
 
     result = survey("dissection", reading, request, one)
@@ -100,6 +93,22 @@ def measure(request: Request) -> Result:
     named = [one | {"name": name} for one, name in zip(encoders, result.names, strict=True)]
     more = side_by_side(named, request.seed)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
+
+
+def _asked(tasks: str, layers: Mapping[str, str]) -> tuple[str, ...]:
+    """The tasks named, none for "none". Raises ProbeError for one that is neither a layer nor SENSES."""
+    asked = tuple(dict.fromkeys(name.strip() for name in tasks.split(","))) if tasks != "none" else ()
+    if unknown := [name for name in asked if name not in (*layers, SENSES)]:
+        known = ", ".join((*in_order(layers), SENSES))
+        raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
+    return asked
+
+
+def _named(subject: Subject) -> dict[str, Any]:
+    """What ``side_by_side`` knows an encoder by, and its gates."""
+    gates = gate_grid(subject)
+    names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
+    return {**names, "gates": gates, "whole": subject.gates is None and bool(gates.all())}
 
 
 # -- one encoder, batch by batch ---------------------------------------------------------------------------------------

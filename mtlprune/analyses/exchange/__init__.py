@@ -27,7 +27,7 @@ ANALYSIS = Analysis(
     the task's decision passes through them?
 
     Beside it as many random heads of the same layers. Nothing is trained; the corpus only names the runs' data.""",
-    needs=frozenset({"encoders", "decoders", "claims"}),
+    needs=frozenset({"encoders", "generated", "decoders", "claims"}),
     options=ExchangeOptions,
     columns=(Column("share", "share of change", "of a decision's change that passes through it, mean of tasks"),),
 )

@@ -1,8 +1,10 @@
 """One head: what it knows best, which tasks claim it, and its attention in example sentences."""
 
+import re
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
@@ -11,11 +13,18 @@ from mtlprune.io.block import Block
 class HeadOptions(Block):
     """Which head, and what is known of it."""
 
-    layer: int = Field(ge=1, description="From 1.")
+    layer: int = Field(ge=1, description="From 1; head=6-9 stands for layer=6 head=9.")
     head: int = Field(ge=1, description="From 1, in the encoder's original numbering.")
     probes: Path | None = Field(default=None, description="Folder that mtlprune analyze probes wrote.")
     gates_of: str | None = Field(default=None, description="Task whose gates or clones are taken, of a run of several.")
     text: str | None = Field(default=None, description="A sentence of your own.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        """head=6-9 is a head as maps and tables name it."""
+        named = isinstance(given, dict) and re.fullmatch(r"([1-9]\d*)-([1-9]\d*)", str(given.get("head")))
+        return {**given, "layer": int(named[1]), "head": int(named[2])} if named and "layer" not in given else given
 
 
 ANALYSIS = Analysis(

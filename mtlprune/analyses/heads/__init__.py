@@ -21,7 +21,7 @@ ANALYSIS = Analysis(
     help="""Join claims and gates of runs with what analyses wrote of the same heads, a row a head.
 
     Name runs with gates and folders of probes and other analyses. Columns are correlated within layers (Spearman, heads
-    permuted within layers, corrected). One head with its attention: mtlprune analyze head RUN layer=3 head=7.""",
+    permuted within layers, corrected). One head with its attention: mtlprune analyze head RUN head=3-7.""",
     needs=frozenset({"results"}),
     options=HeadsOptions,
 )

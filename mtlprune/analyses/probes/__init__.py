@@ -62,8 +62,6 @@ def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[
 
     Args:
         accuracy: the frame of that name, with a row for each encoder, mode, control, label and head.
-        few: labels with fewer test items are marked.
-        kinds: of the layers.
 
     Returns:
         the frame ``labels``: RESULT, ``label``, ``layer`` and ``head`` of the one that was chosen, ``items``, ``test``

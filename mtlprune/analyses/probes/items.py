@@ -149,13 +149,11 @@ _BY_KIND: dict[str, Callable[[Any], Iterable[tuple]]] = {
 
 
 def offset_hits(items: Items, furthest: int) -> Floats:
-    """How many items of each label are found by looking always o words on, for o from 1 to ``furthest``.
+    """How many items of each label are found by looking always o words on, for o from 1 to ``furthest``. Returns (K,
+    D): counts; column o − 1 is the offset o.
 
     Because an arc counts in either direction, looking o words on and o words back find the same. The root stands
     before the first word, as [CLS] does.
-
-    Returns:
-        (K, D): counts; column o − 1 is the offset o.
     """
     if items.kind == "tree":
         near = far = np.abs(items.column("head") - items.column("dependent"))

@@ -29,14 +29,9 @@ BOOTSTRAP = 11
 
 @dataclass(eq=False)
 class AttendedPlaces:
-    """The place that each place attends to most, in every head.
-
-    Attributes:
-        anywhere: (B · S, H) int64, of [CLS] and the words (place 0 and 1 on): candidates of DEP, where [CLS] is the
-            root.
-        words: (B · S, H) int64, of the words alone, as places too: candidates of SRL.
-        side: S.
-    """
+    """The place that each place attends to most, in every head. ``anywhere``: (B · S, H) int64, of [CLS] and the words
+    (place 0 and 1 on): candidates of DEP, where [CLS] is the root; ``words``: (B · S, H) int64, of the words alone, as
+    places too: candidates of SRL; ``side``: S."""
 
     anywhere: Tensor
     words: Tensor
@@ -69,15 +64,12 @@ def choose(seen: Observation) -> AttendedPlaces:
 
 
 def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
-    """Which arcs each head finds: its dependent chooses its head or the other way round.
+    """Which arcs each head finds: its dependent chooses its head or the other way round. (U, H) bool.
 
     Args:
         row: (U,), sentence of the batch.
         head: (U,), place of the head; 0 is the root, which [CLS] stands for.
         dependent: (U,), place of the dependent.
-
-    Returns:
-        (U, H) bool.
     """
     base = row * choices.side
     down, up = choices.anywhere[base + dependent], choices.anywhere[base + head]
@@ -85,16 +77,9 @@ def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Te
 
 
 def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
-    """Which arguments each head finds: any of its words chooses the predicate, or the predicate any of its words.
-
-    Args:
-        row: (U,), sentence of the batch.
-        start, end: (U,), words of the argument, from 0, half-open.
-        predicate: (U,), word of the predicate, from 0.
-
-    Returns:
-        (U, H) bool.
-    """
+    """Which arguments each head finds: any of its words chooses the predicate, or the predicate any of its words. (U,
+    H) bool. ``row``: (U,), sentence of the batch; ``start``, ``end``: (U,), words of the argument, from 0, half-open;
+    ``predicate``: (U,), word of the predicate, from 0."""
     base = row * choices.side + 1  # of word 0
     chosen = choices.words[base + predicate] - 1  # (U, H), as words
     inside = (chosen >= start[:, None]) & (chosen < end[:, None])
@@ -123,16 +108,8 @@ def head_vectors(seen: Observation) -> Tensor:
 
 
 def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Means over the words of units.
-
-    Args:
-        words: (N, H, d).
-        first: (U,) int64, the first word of each unit, counted over the batch.
-        sizes: (U,) int64, how many words it has, at least 1.
-
-    Returns:
-        (U, H, d)
-    """
+    """Means over the words of units. (U, H, d). ``words``: (N, H, d); ``first``: (U,) int64, the first word of each
+    unit, counted over the batch; ``sizes``: (U,) int64, how many words it has, at least 1."""
     if not len(first):
         return words.new_zeros(0, *words.shape[1:])
     offsets = sizes.cumsum(0) - sizes
@@ -141,13 +118,7 @@ def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
 
 
 class Centroids:
-    """Running sums of units by label, and the directions they end with.
-
-    Args:
-        labels: K.
-        heads: H.
-        width: d.
-    """
+    """Running sums of units by label, and the directions they end with."""
 
     def __init__(self, labels: int, heads: int, width: int, device: torch.device | str = "cpu") -> None:
         self.sums = torch.zeros(labels, heads, width, dtype=torch.float64, device=device)
@@ -173,7 +144,8 @@ class Centroids:
 
 
 def nearest_found(units: Tensor, label: Tensor, directions: Tensor, known: Tensor) -> Tensor:
-    """True where the centroid of the own label is the nearest; of equally near ones the first label counts.
+    """True where the centroid of the own label is the nearest; of equally near ones the first label counts. (U, H)
+    bool.
 
     A label without a centroid is never predicted, and a head that says nothing (all zero) predicts nothing.
 
@@ -182,9 +154,6 @@ def nearest_found(units: Tensor, label: Tensor, directions: Tensor, known: Tenso
         label: (U,) int64.
         directions: (H, d, K), of :meth:`Centroids.directions`.
         known: (K,) bool.
-
-    Returns:
-        (U, H) bool.
     """
     near = torch.bmm(units.transpose(0, 1), directions.to(units))  # (H, U, K)
     if not known.all():

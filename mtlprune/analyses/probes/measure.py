@@ -142,12 +142,8 @@ class ProbeSurvey:
     def score(
         self, data: Data, split: str, learnt: dict[str, Learnt], keep: bool = True
     ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
-        """Accuracies of all heads, in one pass; attention probes are the same in all modes.
-
-        Args:
-            learnt: mode → centroids.
-            keep: also return every item's hits.
-        """
+        """Accuracies of all heads, in one pass; attention probes are the same in all modes. ``learnt``: mode →
+        centroids; ``keep``: also return every item's hits."""
         counts: dict[tuple[str, str, str], Tensor] = {}
         bits: dict[tuple[str, str], NDArray[np.uint8]] = {}
         ready = {
@@ -258,12 +254,7 @@ def measure(request: Request) -> Result:
     for number, source in enumerate(sources, 1):
         for subject in source.open(request.device):
             first = first if first[1] else (source.name, subject.size())
-            if subject.size() != first[1]:
-                words = "{} is a {} of {} × {} heads (hidden size {})"
-                raise ProbeError(
-                    f"{words.format(first[0], *first[1])} and {words.format(source.name, *subject.size())}; heads of "
-                    "different encoders do not correspond, so probe them into folders of their own"
-                )
+            _check_size(source.name, subject, *first)
             told = f"{subject.label}, {number} of {len(sources)}"
             findings = _probe(subject.encoder, subject.gates, request, data, modes, told)
             untrained = _untrained(subject, source, request, data, modes, controls, told)
@@ -271,14 +262,33 @@ def measure(request: Request) -> Result:
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
             seen += remarks(subject)
-    kinds = {items.task: items.kind for items in data.items["test"]}
+    about = _about(request, corpus, sentences, data)
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True
-    labels, notes = labels_of(accuracy.round({"test": 4}), options.few, kinds)
+    labels, notes = labels_of(accuracy.round({"test": 4}), options.few, about["kinds"])
+    about |= {"encoders": encoders, "notes": [*seen, *notes]}
     frames = {"accuracy": accuracy, "labels": labels}
     if compared := list(differences(probed, modes, data.items["test"])):
         frames["differences"] = pd.DataFrame(compared)
-    about = {
+    if published is not None:
+        about["published"], frames["published"] = published
+    return Result("probes", about, frames)
+
+
+def _check_size(name: str, subject: Subject, first: str, size: tuple) -> None:
+    """Raises ProbeError where an encoder is not of the family and size of the first."""
+    if subject.size() != size:
+        words = "{} is a {} of {} × {} heads (hidden size {})"
+        raise ProbeError(
+            f"{words.format(first, *size)} and {words.format(name, *subject.size())}; heads of different encoders do "
+            "not correspond, so probe them into folders of their own"
+        )
+
+
+def _about(request: Request, corpus: Corpus, sentences: Mapping[str, Sequence[Sentence]], data: Data) -> dict[str, Any]:
+    """What a Result says of the corpus and the settings."""
+    kinds = {items.task: items.kind for items in data.items["test"]}
+    return {
         "corpus": corpus.info["name"],
         "fingerprint": corpus.fingerprint,
         "split": "test",
@@ -289,15 +299,10 @@ def measure(request: Request) -> Result:
         },
         "kinds": kinds,
         "specials": _specials(kinds),
-        "few": options.few,
+        "few": request.options.few,
         "seed": request.seed,
-        "settings": {**options.model_dump(), "seed": request.seed, "device": request.device},
-        "encoders": encoders,
-        "notes": [*seen, *notes],
+        "settings": {**request.options.model_dump(), "seed": request.seed, "device": request.device},
     }
-    if published is not None:
-        about["published"], frames["published"] = published
-    return Result("probes", about, frames)
 
 
 _SPECIALS = {
@@ -407,12 +412,8 @@ def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataF
 
 
 def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np.nan) -> pd.DataFrame:
-    """A row for each label that has test items, and head (one place where no head is meant).
-
-    Args:
-        dev, test: what chooses, and what is reported.
-        distance: (K,), at which the best offset looks.
-    """
+    """A row for each label that has test items, and head (one place where no head is meant). ``dev``, ``test``: what
+    chooses, and what is reported; ``distance``: (K,), at which the best offset looks."""
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
     of_heads = int(control not in (OFFSET, CHANCE))
@@ -429,13 +430,10 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
 
 
 def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
-    """For each mode, task, encoder and label: accuracy minus that of the single-task runs of the same task.
+    """For each mode, task, encoder and label: accuracy minus that of the single-task runs of the same task. ``probed``:
+    all encoders; those whose label is a task's name in capitals are its single-task runs.
 
     Accuracies are means over seeds of the head chosen for each; of the same items, so the interval is a paired one.
-
-    Args:
-        probed: all encoders; those whose label is a task's name in capitals are its single-task runs.
-        tasks: the test items.
     """
     by_encoder: dict[str, list[Probed]] = {}
     for one in probed:

@@ -12,13 +12,8 @@ KEYS = ("encoder", "task", "label")
 
 def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
     """Name of the encoder and remarks (the lines that begin with #); rows by task and label, cells as they are written.
-
-    Args:
-        against: FILE, or FILE:ENCODER of a file of several encoders (else its first one).
-
-    Raises:
-        RunError: no such table, or encoder.
-    """
+    ``against``: FILE, or FILE:ENCODER of a file of several encoders (else its first one). Raises RunError: no such
+    table, or encoder."""
     path, encoder = Path(against), ""
     if not path.is_file():
         name, _, encoder = against.rpartition(":")

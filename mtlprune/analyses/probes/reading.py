@@ -32,11 +32,8 @@ _ROW = [*RESULT, "control", "label", "layer", "head"]
 
 def read_probes(folders: Iterable[str | Path]) -> Result:
     """One Result of one folder or several, of the same corpus and the same size of encoder; ``about["folders"]`` names
-    them, and controls that no fine-tuning changes are shared by all encoders.
-
-    Raises:
-        RunError: no results, damaged ones, or ones that do not belong together.
-    """
+    them, and controls that no fine-tuning changes are shared by all encoders. Raises RunError: no results, damaged
+    ones, or ones that do not belong together."""
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
         raise RunError("no folder with probe results is named; `mtlprune analyze probes` makes one")
@@ -109,12 +106,8 @@ def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class ProbePanel:
-    """All that was found for one task in one mode: encoders side by side.
-
-    Attributes:
-        rows: of the frame ``labels``, with ``title``: what the encoder is called here.
-        titles: pretrained, STL, pairs, joint runs, others.
-    """
+    """All that was found for one task in one mode: encoders side by side. ``rows``: of the frame ``labels``, with
+    ``title``: what the encoder is called here; ``titles``: pretrained, STL, pairs, joint runs, others."""
 
     task: str
     mode: str

@@ -402,13 +402,9 @@ def _rings(panel: ProbePanel) -> list[str]:
 
 
 def _by_label(panel: ProbePanel, rows: pd.DataFrame, titles: Sequence[str], x: str, ends: Sequence[float]) -> Any:
-    """Dots beside a reference, a row a label, a panel a title.
-
-    Args:
-        rows: ``column`` (a title), ``label``, ``value``, ``low`` and ``high`` (ends of its bar), ``reference``,
-            ``beyond`` and ``few`` (colour and ring), ``words`` beside the dot and ``told`` (for the pointer).
-        x, ends: title and ends of the horizontal axis.
-    """
+    """Dots beside a reference, a row a label, a panel a title. ``rows``: ``column`` (a title), ``label``, ``value``,
+    ``low`` and ``high`` (ends of its bar), ``reference``, ``beyond`` and ``few`` (colour and ring), ``words`` beside
+    the dot and ``told`` (for the pointer); ``x``, ``ends``: title and ends of the horizontal axis."""
     names = {label: f"{shown_label(label)}  {panel.items[label]:,}" for label in panel.labels}
     ink = rows["beyond"].map({True: ABOVE, False: FAINT})
     shown = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))

@@ -36,15 +36,8 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
 
 
 def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
-    """CosSim: mean cosine over pairs of different tokens. A vector of zeros has cosine 0 with all.
-
-    Args:
-        vectors: (B, T, H).
-        mask: (B, T) of bool, which places are tokens.
-
-    Returns:
-        (B,)
-    """
+    """CosSim: mean cosine over pairs of different tokens. A vector of zeros has cosine 0 with all. (B,). ``vectors``:
+    (B, T, H); ``mask``: (B, T) of bool, which places are tokens."""
     units = functional.normalize(_masked(vectors, mask), dim=-1, eps=torch.finfo(vectors.dtype).tiny)
     counts = mask.sum(1).to(vectors)
     pairs = units.sum(1).square().sum(-1) - units.square().sum((1, 2))
@@ -69,29 +62,15 @@ def relative_distance(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def least_deviation(inputs: Tensor, mask: Tensor, epsilon: float = 0.0) -> Tensor:
-    """σ: the smallest standard deviation over the features (biased) that a LayerNorm finds among the tokens.
-
-    Args:
-        inputs: (B, T, H), what the LayerNorm reads.
-        epsilon: what it adds to the variance.
-
-    Returns:
-        (B,)
-    """
+    """σ: the smallest standard deviation over the features (biased) that a LayerNorm finds among the tokens. (B,)
+    ``inputs``: (B, T, H), what the LayerNorm reads; ``epsilon``: what it adds to the variance."""
     deviations = (inputs.var(-1, correction=0) + epsilon).sqrt()
     return deviations.masked_fill(~mask, torch.inf).amin(1)
 
 
 def mixing(attention: Tensor, mask: Tensor) -> Tensor:
-    """λ of each head: the largest eigenvalue of Aᵀ (I − 11ᵀ/n) A. 0: every token gets the same; it can exceed 1.
-
-    Args:
-        attention: (B, n, T, T), rows are the attending.
-        mask: (B, T).
-
-    Returns:
-        (B, n)
-    """
+    """λ of each head: the largest eigenvalue of Aᵀ (I − 11ᵀ/n) A. 0: every token gets the same; it can exceed 1. (B, n)
+    ``attention``: (B, n, T, T), rows are the attending; ``mask``: (B, T)."""
     width = int(mask.sum(1).amax())
     if bool(mask[:, width:].any()):
         raise ValueError("mixing needs the tokens of each sentence in front of its padding")
@@ -116,14 +95,11 @@ class Bound(NamedTuple):
 
 
 def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: Tensor) -> Tensor:
-    """v of Theorem 2. It leaves out the gains of the LayerNorms and takes the activation for a ReLU.
+    """v of Theorem 2. It leaves out the gains of the LayerNorms and takes the activation for a ReLU. (B,)
 
     Args:
         sigma1, sigma2: (B,), without epsilon.
         mixings: (B, n), λ of each head; the largest of those that are not closed counts.
-
-    Returns:
-        (B,)
     """
     s = layer.largest
     largest = mixings.masked_fill(layer.heads.to(mixings) == 0, 0.0)
@@ -133,13 +109,10 @@ def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings:
 
 def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: Tensor) -> Bound:
     """A bound that holds for real layers: gains, epsilon, the slope of the activation, gates, each head by itself.
+    ``sigma1``, ``sigma2``: (B,), epsilon included; ``mixings``: (B, n), λ of each head.
 
     d_M² is a mean of squared distances between pairs of tokens, so every block that treats tokens alike is as Lipschitz
     for d_M as it is for a token; LayerNorm is gain / σ-Lipschitz on the tokens there are, a projection outwards.
-
-    Args:
-        sigma1, sigma2: (B,), epsilon included.
-        mixings: (B, n), λ of each head.
     """
     norm = layer.gains[0] * layer.gains[1] / (sigma1 * sigma2)
     attention = 1 + (mixings.sqrt() * layer.heads.to(mixings)).sum(1)
@@ -147,12 +120,10 @@ def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: T
 
 
 def shares_of_dimensions(mean_unit: Tensor) -> Tensor:
-    """Share of each dimension in the expected cosine of two tokens of a corpus (sums to 1).
+    """Share of each dimension in the expected cosine of two tokens of a corpus (sums to 1). ``mean_unit``: (..., H),
+    the mean over tokens of their vectors at length 1.
 
     Timkey and van Schijndel (2021), over independent pairs: E[u_i]² / Σ_j E[u_j]², u the token vectors at length 1.
-
-    Args:
-        mean_unit: (..., H), the mean over tokens of their vectors at length 1.
     """
     squares = mean_unit.square()
     return squares / squares.sum(-1, keepdim=True)
@@ -239,14 +210,7 @@ def word_grams(seen: Observation) -> Tensor:
 
 class LabelSplit:
     """Sums over sentences for one task. A sentence counts if it has 3 words or more, of 2 labels or more, but not each
-    word a label of its own.
-
-    Args:
-        task: pos, ner, dep, con or srl.
-        layers: L.
-        permutations: P.
-        seed: of the permutations.
-    """
+    word a label of its own."""
 
     def __init__(self, task: str, layers: int, permutations: int, seed: int) -> None:
         self.task, self.layers, self.permutations = task, layers, permutations

@@ -70,13 +70,7 @@ def measure(request: Request) -> Result:
 
 
 class SmoothingSurvey:
-    """The passes over one subject.
-
-    Args:
-        reading: its sentences.
-        subject: encoder and gates.
-        request: how much.
-    """
+    """The passes over one subject."""
 
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request

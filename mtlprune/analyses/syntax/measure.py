@@ -85,11 +85,8 @@ def measure(request: Request) -> Result:
 
 
 def findings(reading: Reading, subject: Subject, request: Request, first: list[ArcCounts]) -> Found:
-    """The measures of the heads of one encoder.
-
-    Args:
-        first: the counts of the first encoder, to which others are compared; empty as long as there is none.
-    """
+    """The measures of the heads of one encoder. ``first``: the counts of the first encoder, to which others are
+    compared; empty as long as there is none."""
     encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
     counter = ArcCounter(relations_of(reading.sentences), places.kept, places.heads, gates)
     half = halves(len(reading.sentences), reading.seed)

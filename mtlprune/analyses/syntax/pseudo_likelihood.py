@@ -30,11 +30,8 @@ SLOTS = 4096
 
 
 def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
-    """A masked language model of a folder or hub name, in float32, and which weights its checkpoint lacks.
-
-    Raises:
-        EncoderError: there is none.
-    """
+    """A masked language model of a folder or hub name, in float32, and which weights its checkpoint lacks. Raises
+    EncoderError: there is none."""
     config = load_config(name)
     how |= {"output_loading_info": True, "dtype": torch.float32, "trust_remote_code": False}
     try:
@@ -48,13 +45,8 @@ def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class MaskedLanguageModel:
-    """A model that says how probable a masked piece is.
-
-    Attributes:
-        model: any of transformers' ...ForMaskedLM.
-        tokenizer: its fast tokenizer, with a mask token.
-        limit: tokens, special ones included, that it sees at once.
-    """
+    """A model that says how probable a masked piece is. ``model``: any of transformers' ...ForMaskedLM; ``tokenizer``:
+    its fast tokenizer, with a mask token; ``limit``: tokens, special ones included, that it sees at once."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -62,11 +54,8 @@ class MaskedLanguageModel:
 
     @classmethod
     def load(cls, name: str, device: str = "cpu") -> "MaskedLanguageModel":
-        """Load a folder or hub name, in evaluation mode and float32.
-
-        Raises:
-            EncoderError: there is no such model, or it has no head that predicts masked pieces.
-        """
+        """Load a folder or hub name, in evaluation mode and float32. Raises EncoderError: there is no such model, or it
+        has no head that predicts masked pieces."""
         if (Path(name) / "config.yaml").is_file() and not (Path(name) / "config.json").is_file():
             raise EncoderError(
                 f"{name} is a run, which keeps its encoder without a head that predicts masked words, so it has no "
@@ -83,11 +72,7 @@ class MaskedLanguageModel:
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> "MaskedLanguageModel":
-        """A model at hand, such as one in training.
-
-        Raises:
-            EncoderError: the tokenizer cannot mask.
-        """
+        """A model at hand, such as one in training. Raises EncoderError: the tokenizer cannot mask."""
         if tokenizer.mask_token_id is None:
             raise EncoderError(
                 "pseudo-likelihoods mask pieces of words, but the tokenizer of the model has no mask token"
@@ -103,12 +88,10 @@ class _Text(NamedTuple):
 
 
 def pseudo_log_likelihoods(lm: MaskedLanguageModel, texts: Sequence[str]) -> NDArray[np.float64]:
-    """Pseudo-log-likelihood of each raw text, in nats: (N,). Equal texts get equal numbers to the last bit.
+    """Pseudo-log-likelihood of each raw text, in nats: (N,). Equal texts get equal numbers to the last bit. Raises
+    EncoderError: a text is longer than what the model sees.
 
     The model's mode is as before afterwards; it is evaluated in evaluation mode.
-
-    Raises:
-        EncoderError: a text is longer than what the model sees.
     """
     distinct = list(dict.fromkeys(texts))
     cut = _cut(lm, distinct)
@@ -198,14 +181,8 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Judgements:
-    """How often a model prefers the acceptable sentence, in percent.
-
-    Attributes:
-        paradigms: by name.
-        phenomena: by name, the plain mean over the phenomenon's paradigms.
-        overall: the plain mean over all paradigms.
-        pairs: how many were judged.
-    """
+    """How often a model prefers the acceptable sentence, in percent. ``phenomena``: by name, the plain mean over the
+    phenomenon's paradigms; ``overall``: the plain mean over all paradigms."""
 
     paradigms: dict[str, float]
     phenomena: dict[str, float]
@@ -214,11 +191,8 @@ class Judgements:
 
 
 def judge(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> Judgements:
-    """Decide minimal pairs: right is PLL(good) > PLL(bad); a tie is wrong.
-
-    Raises:
-        EncoderError: as :func:`pseudo_log_likelihoods`.
-    """
+    """Decide minimal pairs: right is PLL(good) > PLL(bad); a tie is wrong. Raises EncoderError: as
+    :func:`pseudo_log_likelihoods`."""
     texts = [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]
     scores = pseudo_log_likelihoods(lm, texts).reshape(-1, 2)
     right = np.split(scores[:, 0] > scores[:, 1], np.cumsum([len(p.pairs) for p in paradigms])[:-1])

@@ -161,7 +161,7 @@ def _best_heads(result: Result) -> Spec:
     kept = frame[["name", "relation", "value", "held", "offset", "beyond", "place"]]
     across = alt.Scale(domain=[0, 100], nice=False)
     base = alt.Chart(data(kept), width=PANEL, height=ROW * len(offsets)).encode(
-        alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False)),
+        alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False))
     )
     x = alt.X("value:Q", scale=across, title=None, axis=alt.Axis(values=[0, 25, 50, 75, 100], labelOverlap=True))
     dots = base.mark_circle(size=60, opacity=1).encode(

@@ -90,12 +90,8 @@ def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
 def on_lines(
     source: str | Path, rows: Sequence[tuple[int, Any]], column: str = "", unit: str = "line"
 ) -> Iterator[None]:
-    """Turn what is wrong with a sentence, or at one of its words, into an error that names the line.
-
-    Args:
-        rows: of the words, each with the number of its line first.
-        column: what the words' column is called.
-    """
+    """Turn what is wrong with a sentence, or at one of its words, into an error that names the line. ``rows``: of the
+    words, each with the number of its line first."""
     try:
         yield
     except WordError as error:
@@ -106,14 +102,9 @@ def on_lines(
 
 
 def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
-    """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline.
-
-    Args:
-        skip: where given, a line that is not UTF-8 is passed on, for :func:`check_text` to refuse with its sentence.
-
-    Raises:
-        CorpusError: the file is missing, unreadable or not UTF-8.
-    """
+    """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline. ``skip``: where given, a line that is
+    not UTF-8 is passed on, for :func:`check_text` to refuse with its sentence. Raises CorpusError: the file is missing,
+    unreadable or not UTF-8."""
     number, raw = 0, b"\n"
     try:
         with Path(path).open("rb") as stream:
@@ -155,12 +146,9 @@ def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
 def blocks(
     lines: Iterable[NumberedLine], skip: Skip | None = None, numbered: bool = False
 ) -> Iterator[list[NumberedLine]]:
-    """Runs of lines between blank lines.
-
-    Args:
-        skip: where given, a block also ends where comments within it begin another sentence: ``# sent_id`` is among
-            them, or the row after them has the number 1 in a file whose rows are ``numbered``.
-    """
+    """Runs of lines between blank lines. ``skip``: where given, a block also ends where comments within it begin
+    another sentence: ``# sent_id`` is among them, or the row after them has the number 1 in a file whose rows are
+    ``numbered``."""
     for blank, run in groupby(lines, lambda line: not line.text.strip(BLANKS)):
         block = list(run)
         if not blank:
@@ -187,11 +175,8 @@ def sentence_id(block: Iterable[NumberedLine]) -> str | None:
 
 
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed.
-
-    Raises:
-        CorpusError: a folder cannot be read.
-    """
+    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed. Raises
+    CorpusError: a folder cannot be read."""
     above = (*above, folder.resolve())
     try:
         inside = list(folder.iterdir())

@@ -14,11 +14,8 @@ ROOTS = frozenset({"TOP", "ROOT", "S1"})
 
 
 def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
-    """Read one column of star notation, one cell a word, into spans in pre-order.
-
-    Raises:
-        formats.WordError: a cell is not star notation, closes what is not open, or something stays open at the end.
-    """
+    """Read one column of star notation, one cell a word, into spans in pre-order. Raises formats.WordError: a cell is
+    not star notation, closes what is not open, or something stays open at the end."""
     spans: list[tuple[int, int, str]] = []  # start, end, label in the order of opening
     still_open: list[int] = []
     for place, cell in enumerate(column):
@@ -41,12 +38,10 @@ def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
 
 
 def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
-    """The inverse of :func:`spans_from_stars`: nested spans to one cell a word.
+    """The inverse of :func:`spans_from_stars`: nested spans to one cell a word. Raises CorpusError: two spans cross,
+    which star notation cannot say (a closing bracket has no label).
 
     Longer spans open first; of spans over the same words, the one that comes first in ``spans`` is the outer one.
-
-    Raises:
-        CorpusError: two spans cross, which star notation cannot say (a closing bracket has no label).
     """
     opening = [""] * length
     closing = [0] * length
@@ -85,13 +80,11 @@ def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def format_tree(sentence: Sentence) -> str:
-    """One line of Penn brackets under TOP; the sentence's tags (X where they are unknown) are the pre-terminals.
+    """One line of Penn brackets under TOP; the sentence's tags (X where they are unknown) are the pre-terminals. Raises
+    CorpusError: the constituents are unknown, or a label holds a bracket.
 
     Round brackets inside words and tags are written -LRB- and -RRB-, as the Penn Treebank does, and blanks inside words
     as _; all else, backslashes too, stands as it is.
-
-    Raises:
-        CorpusError: the constituents are unknown, or a label holds a bracket.
     """
     if sentence.con is None:
         raise CorpusError(f"sentence {sentence.id!r} has no constituents to write (its con layer is unknown)")
@@ -171,7 +164,6 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str
         skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one: with
             the bracket of a root (without label, or TOP, ROOT, S1) in the first column, or with any bracket there if
             no two lines begin with a root; None has it raised.
-        unread: layers to leave out.
 
     Yields:
         Sentences with words, pos and con. The id is the file's name without its last suffix, a slash and the tree's

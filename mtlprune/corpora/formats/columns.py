@@ -112,7 +112,6 @@ def assemble(
 
     Args:
         source, rows: where it stands; each row with the number of its line (or another unit) first.
-        name: its id.
         cells: column → a cell a word. Predicates are put in by whoever reads them.
 
     Raises:
@@ -221,12 +220,8 @@ def read_columns(
 
 
 class ColumnTable:
-    """The rows of a file in columns.
-
-    Attributes:
-        tabs: whether tabs alone separate, as in most lines.
-        numbered: the number of a row that is no word, if there was one.
-    """
+    """The rows of a file in columns. ``tabs``: whether tabs alone separate, as in most lines; ``numbered``: the number
+    of a row that is no word, if there was one."""
 
     def __init__(self, path: Path, columns: Sequence[FileColumn]) -> None:
         self.path, self.columns, self.numbered = path, columns, ""

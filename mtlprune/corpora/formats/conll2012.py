@@ -38,8 +38,6 @@ class Document:
     """All parts of one document of one file, in order.
 
     Attributes:
-        name: as in ``#begin document (name)``.
-        path: the file.
         sentences: with NER and SRL as their columns say, empty where nothing is marked.
         line: where its first part begins.
         nested: entities left out because they lie in (or on) another one.
@@ -59,16 +57,11 @@ class Document:
 
 
 def read_conll2012(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
-    """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown.
+    """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown. ``skip``,
+    ``unread``: as in ``read_columns``. Raises CorpusError: with file and line.
 
     The columns alone cannot tell a document without names from one nobody annotated. Where the original annotation
     files are at hand, ``ontonotes5.build_ontonotes5`` decides by them instead.
-
-    Args:
-        skip, unread: as in ``read_columns``.
-
-    Raises:
-        CorpusError: with file and line.
     """
     for document in read_documents(path, skip, unread):
         yield from with_unknown(document, ner=document.has("ner"), srl=document.has("srl"))

@@ -17,10 +17,7 @@ _STAR = re.compile(r"(\([^()*\s]+)+\*\)*")
 
 def guess_format(path: Path) -> str:
     """One of conllu, columns, brackets, propbank, jsonl, hf (Hugging Face) and merge (a corpus that is built already).
-
-    Raises:
-        CorpusError: a file that cannot be read, or a folder without files.
-    """
+    Raises CorpusError: a file that cannot be read, or a folder without files."""
     if path.is_dir():
         names = {file.name: file for file in sorted(files_below(path)) if not file.name.startswith(".")}
         if (path / "corpus.json").is_file():
@@ -49,11 +46,7 @@ def guess_format(path: Path) -> str:
 
 def guess_columns(path: Path) -> str:
     """Columns such as word,pos,_,ner: the word comes first, or behind numbers; ner is the last one in which O stands,
-    pos the one behind the word if fewer cells differ than words do.
-
-    Raises:
-        CorpusError: there is neither.
-    """
+    pos the one behind the word if fewer cells differ than words do. Raises CorpusError: there is neither."""
     rows = _rows(_beginning(path))
     if not rows:
         raise CorpusError(f"{path}: expected sentences, found none; check the file")

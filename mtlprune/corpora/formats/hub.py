@@ -210,10 +210,7 @@ def _named(value: Any, inside: bool = False) -> Iterator[str]:
 
 def _check_files(files: Iterable[Path]) -> None:
     """Check what the library does not: JSON is UTF-8 text, and numbers of labels have the same names in all of Parquet.
-
-    Raises:
-        CorpusError: with the file, and the line or the column.
-    """
+    Raises CorpusError: with the file, and the line or the column."""
     from datasets import Features
     from pyarrow import parquet
 

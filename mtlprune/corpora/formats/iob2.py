@@ -70,14 +70,9 @@ def _is_label(tag: str) -> bool:
 
 
 def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = False) -> tuple[Span, ...]:
-    """Read one tag a word into spans.
-
-    Args:
-        repair: as conlleval reads it: what continues no span of its type opens one, what is not closed ends.
-
-    Raises:
-        WordError: a tag is not of the scheme, or continues or leaves open what it may not.
-    """
+    """Read one tag a word into spans. ``repair``: as conlleval reads it: what continues no span of its type opens one,
+    what is not closed ends. Raises WordError: a tag is not of the scheme, or continues or leaves open what it may
+    not."""
     opens, continues = _OPENS[scheme], _CONTINUES[scheme]
     spans: list[Span] = []
     label, unfinished = "", False  # of the span that the next word may continue

@@ -109,15 +109,8 @@ def read_jsonl(
     path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread: Container[str] = ()
 ) -> Iterator[Sentence]:
     """Sentences of a file that others may have written: with a BOM, empty lines, a last line without an end, and
-    sentences that contradict themselves.
-
-    Args:
-        tell: is given the keys that are no layers.
-        skip, unread: as in ``read_columns``.
-
-    Raises:
-        CorpusError: with file and line.
-    """
+    sentences that contradict themselves. ``tell``: is given the keys that are no layers; ``skip``, ``unread``: as in
+    ``read_columns``. Raises CorpusError: with file and line."""
     ignored: dict[str, None] = {}
     for line in read_lines(path, skip):
         if not line.text.strip():

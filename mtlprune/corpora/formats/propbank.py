@@ -30,13 +30,8 @@ class Skeleton:
 
 def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
     """Read all skeletons of the English Web Treebank: ``genre-document`` to the sentences of that document in order.
-
-    Args:
-        path: the folder ``data/google/ewt`` or one above it.
-
-    Raises:
-        CorpusError: no skeletons there, or a malformed file (with its line).
-    """
+    ``path``: the folder ``data/google/ewt`` or one above it. Raises CorpusError: no skeletons there, or a malformed
+    file (with its line)."""
     documents: dict[str, list[Skeleton]] = {}
     for file in sorted(path.resolve().rglob("*.gold_skel")):
         if match := _MEMBER.fullmatch(file.as_posix()):
@@ -48,11 +43,8 @@ def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
 
 
 def parse_skeletons(data: bytes, source: str, document: str | None = None) -> Iterator[Skeleton]:
-    """Read the bytes of one skeleton file; ``document``, if given, is what column 1 must say.
-
-    Raises:
-        CorpusError: with ``source`` and line.
-    """
+    """Read the bytes of one skeleton file; ``document``, if given, is what column 1 must say. Raises CorpusError: with
+    ``source`` and line."""
     for index, block in enumerate(blocks(decode_lines(data, source))):
         yield parse_skeleton(block, source, index, document)
 
@@ -87,16 +79,9 @@ def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], d
 def read_predicates(
     source: str, block: list[NumberedLine], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
 ) -> tuple[Predicate, ...]:
-    """The predicates of a sentence.
-
-    Args:
-        source, block: where its rows stand.
-        marks: lemma and roleset of each token, ``-`` for none (roleset None: the format has none).
-        columns: of each token the cells of star notation, one for each predicate.
-
-    Raises:
-        CorpusError: with ``source`` and line.
-    """
+    """The predicates of a sentence. ``marks``: lemma and roleset of each token, ``-`` for none (roleset None: the
+    format has none); ``columns``: of each token the cells of star notation, one for each predicate. Raises CorpusError:
+    with ``source`` and line."""
     for line, (lemma, roleset) in zip(block, marks, strict=True):
         if roleset is not None and (lemma == "-") != (roleset == "-"):
             what = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"

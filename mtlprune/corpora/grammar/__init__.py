@@ -21,20 +21,13 @@ _PATIENCE = 2000  # draws in a row without a new sentence
 
 
 def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int = 1) -> dict[str, Sequence[Sentence]]:
-    """Draw a corpus of the generated language.
+    """Draw a corpus of the generated language. Raises CorpusError: a size is negative or above MOST, train is empty
+    where another split is not, or there are not enough different sentences.
 
     The same arguments give the same sentences on every machine and Python version, and a larger train begins with the
     sentences of a smaller one. No word sequence (in lower case) occurs twice, within a split or between splits. A sixth
     of each list of open-class words and names never occurs in train. Dev and test hold no label (tag, entity type,
     relation, bracket or role) that is not in train.
-
-    Args:
-        train, dev, test: how many sentences each.
-        seed: any whole number.
-
-    Raises:
-        CorpusError: a size is negative or above MOST, train is empty where another split is not, or there are not
-            enough different sentences.
     """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, size in sizes.items():
@@ -111,15 +104,9 @@ class Pair(NamedTuple):
 
 
 def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", "dep", "con", "srl")) -> list[Pair]:
-    """Pairs of sentences that differ in the gold of one layer, from words that train may use.
-
-    Args:
-        size: how many for each layer.
-        layers: which; ``dep+con`` stands for an attachment that changes both trees and nothing else.
-
-    Raises:
-        CorpusError: there are not enough different pairs.
-    """
+    """Pairs of sentences that differ in the gold of one layer, from words that train may use. ``layers``: which;
+    ``dep+con`` stands for an attachment that changes both trees and nothing else. Raises CorpusError: there are not
+    enough different pairs."""
     pairs: list[Pair] = []
     for name in layers:
         draw = Draw(f"grammar/pairs/{name}/{seed}", unseen=0.0)

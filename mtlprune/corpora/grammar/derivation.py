@@ -97,11 +97,8 @@ class Edge(NamedTuple):
 
 
 class Node:
-    """A word with its tag, or a phrase over edges of which exactly one is the head.
-
-    Attributes:
-        shared_roles: of a predicate, the phrases that fill its roles without depending on it, and their labels.
-    """
+    """A word with its tag, or a phrase over edges of which exactly one is the head. ``shared_roles``: of a predicate,
+    the phrases that fill its roles without depending on it, and their labels."""
 
     __slots__ = ("edges", "end", "entity", "kind", "label", "roleset", "shared_roles", "start", "tag", "word")
 
@@ -133,13 +130,9 @@ class Node:
 
 
 class Clause:
-    """A verb that was drawn, and its surroundings while they are built.
-
-    Attributes:
-        names: the words in braces that its templates may use.
-        fillers: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a relative pronoun).
-        gap: the object was moved out.
-    """
+    """A verb that was drawn, and its surroundings while they are built. ``names``: the words in braces that its
+    templates may use; ``fillers``: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a
+    relative pronoun); ``gap``: the object was moved out."""
 
     def __init__(self, frame: str, verb: Verb, names: dict[str, str], gap: bool) -> None:
         self.frame, self.verb, self.names, self.gap = frame, verb, names, gap
@@ -322,12 +315,9 @@ def _understood(
     name: str, kind: str, context: Context, before: Sequence[Edge]
 ) -> tuple[str, str, list[tuple[Node, str]]]:
     """The kind of the subject of a rule's verb, that of its moved object ("": any, none), and the phrases that fill
-    this role without standing in its clause.
-
-    Args:
-        kind: of the noun before a relative clause; of an infinitive, who is its subject: the ``subject`` or the
-            ``object`` of the clause around it, or somebody of this kind who is not named.
-    """
+    this role without standing in its clause. ``kind``: of the noun before a relative clause; of an infinitive, who is
+    its subject: the ``subject`` or the ``object`` of the clause around it, or somebody of this kind who is not
+    named."""
     if name == "second" or kind == "subject":
         assert context.clause is not None
         return context.clause.names["subject"].rstrip("~"), "", context.clause.fillers

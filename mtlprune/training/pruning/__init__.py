@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from mtlprune.encoder.interventions import measure_means
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, nested_heads, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.forms import GateLine
 from mtlprune.training.heads import choose as named_heads
 from mtlprune.training.pruning.gate_penalty import claim_like, make_penalty, seeded
 from mtlprune.training.pruning.selectors import SELECTORS, choose, expected_false, gates_config
@@ -24,7 +25,7 @@ from mtlprune.training.run import NewRun, Run, gate_sets
 from mtlprune.training.start import check_compatible, check_finished, check_same_labels
 
 
-def record(model: MultiTaskModel, epoch: int, step: int) -> dict[str, Any]:
+def record(model: MultiTaskModel, epoch: int, step: int) -> GateLine:
     """One line of gates.jsonl: evaluated gates of every set, how many are open, how many are expected to be."""
     sets = gate_sets(model)
     return {
@@ -125,12 +126,9 @@ def check_rankings(run: NewRun) -> None:
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """Decide before the first update what closed heads contribute (pruning.closed), and for methods that do
-    not learn gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end.
-
-    Raises:
-        RunError: a run that cannot be read; the disk is full.
-    """
+    """Decide before the first update what closed heads contribute (pruning.closed), and for methods that do not learn
+    gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end. Raises RunError: a
+    run that cannot be read; the disk is full."""
     settings, means = run.config.pruning, run.model.encoder.head_constants
     if means is not None:
         with torch.no_grad():

@@ -29,12 +29,7 @@ from mtlprune.training.run import gate_sets
 
 class GatePenalty(Callback):
     """The penalty on the gates of a run: added to their gradient after clipping, or with ``pruning.in_loss`` to each
-    task's loss.
-
-    Args:
-        config: one whose gates move.
-        total: updates of the run.
-    """
+    task's loss. ``config``: one whose gates move."""
 
     def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:
         self.sets, self.step = gate_sets(model), 0

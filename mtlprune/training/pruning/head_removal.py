@@ -80,7 +80,8 @@ class Pruned:
 def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
     """Check what is asked for. Nothing is written. Raises RunError."""
     source = RunFolder.with_weights(run)
-    sets, config = _gate_sets(source), build_config(source.read_config(), str(source.config_path))
+    sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([source.path])}
+    config = build_config(source.read_config(), str(source.config_path))
     cloned = config.treatment.clone is not None
     if task is None and (cloned or SHARED not in sets):
         each = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
@@ -103,11 +104,6 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
             "bring that data back: the run is checked and scored on it after removal"
         )
     return RemovalRequest(source, task, SHARED if SHARED in sets else str(task), most_open, corpus)
-
-
-def _gate_sets(run: RunFolder) -> dict[str, Any]:
-    """Name of a gate set, shared or a task → its gates in the run's best epoch, (L, A)."""
-    return {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([run.path])}
 
 
 @contextlib.contextmanager
@@ -239,10 +235,7 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
 
 def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunFolder) -> Evaluation:
     """Evaluate on dev, as training does after an epoch; write best.json, results, and the SHA-256 of all files.
-
-    Args:
-        source: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared.
-    """
+    ``source``: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared."""
     config = build_config(folder.read_config(), str(folder.config_path))
     split, best = config.data.dev, folder.read_best()["joint"]
     dev = list(corpus[split].first(config.data.dev_sentences))

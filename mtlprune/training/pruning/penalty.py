@@ -7,7 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, TopKGates, logits_of, top_mask
 from mtlprune.runs.claims import Claim
+from mtlprune.training.balance import adam
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,6 @@ class LambdaPenalty(Penalty):
 
     Args:
         weight: λ, constant but for the warm-up.
-        total: updates of the run.
         warmup: over the first so large share of the updates λ rises linearly; 0 is the paper's.
     """
 
@@ -117,7 +117,6 @@ class TargetPenalty(Penalty):
 
     Args:
         keep: K, heads of every set, at most ``heads``, which is L · A.
-        total: updates of the run.
         warmup: share of the updates over which the wanted number falls.
         settle: share of the updates after which weights count; ConfigError where the warm-up ends later.
     """
@@ -181,11 +180,9 @@ class TargetPenalty(Penalty):
 
 class ExactPenalty(TargetPenalty):
     """A `TargetPenalty` after whose settling share every set is fixed to its ``keep`` heads of the largest logits.
+    ``generator``: makes the one that draws among equal gates, the same whenever it is asked.
 
     The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
-
-    Args:
-        generator: makes the one that draws among equal gates, the same whenever it is asked.
     """
 
     def __init__(
@@ -233,14 +230,6 @@ class _Ascent:
         self.count += 1
 
 
-def adam(state: Iterable[float], slope: float, rate: float) -> list[float]:
-    """One step of Adam for one number: value, both moments, steps made."""
-    value, first, second, steps = state
-    first, second, steps = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2, steps + 1
-    change = first / (1 - 0.9**steps) / (math.sqrt(second / (1 - 0.999**steps)) + 1e-8)
-    return [value - rate * change, first, second, steps]
-
-
 class LagrangianPenalty(ExactPenalty):
     """An `ExactPenalty` with the multipliers of Wang, Wohlwend and Lei (2020), CoFi (Xia, Zhong and Chen 2022) and
     The Heuristic Core (Bhaskar, Friedman and Chen 2024): λ₁ · d + λ₂ · d², d = (expected − wanted) / heads.
@@ -268,13 +257,11 @@ class LagrangianPenalty(ExactPenalty):
 
 class ClosingSchedule(ExactPenalty):
     """No penalty: gates whose mask is given close as trained ones do, and are fixed to it after the settling share.
+    ``like``: that run's gates; it has as many heads of each layer as the mask.
 
     Logits of the mask's heads stay where open gates start, a; those of the others fall linearly from a to −a over the
     warm-up. With the gates of a run every head has those of a head of its layer there, of the kept ones if the mask
     keeps it: logits are linear between its records, from a on, and stay at the last before its gates were fixed.
-
-    Args:
-        like: that run's gates; it has as many heads of each layer as the mask.
     """
 
     def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: Any) -> None:

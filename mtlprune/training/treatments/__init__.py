@@ -6,6 +6,8 @@ Another is a file and a line here, or an entry point of an installed package (``
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from mtlprune.config.blocks import ADDED_TREATMENTS
@@ -23,7 +25,7 @@ from mtlprune.training.treatments.base import HeadGradients, Treatment, Treatmen
 from mtlprune.training.treatments.distil import Distil
 from mtlprune.training.treatments.merge import Merge
 
-OURS: dict[str, type[Treatment]] = {
+OURS: dict[str, type[Treatment[Any]]] = {
     "distil": Distil,
     "dispatch": Dispatch,
     "clone": Clone,
@@ -33,9 +35,9 @@ OURS: dict[str, type[Treatment]] = {
 }
 
 
-def find(name: str) -> type[Treatment]:
+def find(name: str) -> type[Treatment[Any]]:
     """The treatment of that name."""
-    kind: type[Treatment] = OURS[name] if name in OURS else ADDED_TREATMENTS[name]
+    kind: type[Treatment[Any]] = OURS[name] if name in OURS else ADDED_TREATMENTS[name]
     return kind
 
 

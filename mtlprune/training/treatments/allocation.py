@@ -29,12 +29,12 @@ from mtlprune.training.heads import Sets
 from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 
-class Protect(Treatment):
+class Protect(Treatment[ProtectConfig]):
     """Keep some heads from tasks: their gradient from these is 0 from the first update on."""
 
     Options = ProtectConfig
 
-    def __init__(self, run: TreatmentContext) -> None:
+    def __init__(self, run: TreatmentContext[ProtectConfig]) -> None:
         super().__init__(run)
         self.open = (~run.heads[SHARED]).float()
         self.kept_from = set(self.options.tasks or run.tasks)
@@ -46,7 +46,7 @@ class Protect(Treatment):
         return torch.stack([self.open if task in self.kept_from else rest for task in tasks])
 
 
-class Dispatch(Treatment):
+class Dispatch(Treatment[DispatchConfig]):
     """Allocate heads: in the last updates each task's gradient moves its own heads only.
 
     Important-attention training (Li et al. 2023, arXiv 2310.10318): the gradient of head h from task t is multiplied by
@@ -57,7 +57,7 @@ class Dispatch(Treatment):
     Options = DispatchConfig
     one_set = False
 
-    def __init__(self, run: TreatmentContext) -> None:
+    def __init__(self, run: TreatmentContext[DispatchConfig]) -> None:
         super().__init__(run)
         self.heads, self.first = run.heads, run.total - math.ceil(self.options.last * run.total)
         self.active = False
@@ -69,7 +69,7 @@ class Dispatch(Treatment):
         return torch.stack([self.heads[task].float() for task in tasks]) if self.active and tasks else None
 
 
-class Clone(Treatment):
+class Clone(Treatment[CloneConfig]):
     """Each task has W_h + Δ_h^t in the place of W_h (encoder/clones.py), Δ beginning at 0: before the first update it
     is joint training. Δ learns at the encoder's rate, and so do the shared heads."""
 
@@ -96,14 +96,8 @@ PARTS = ("words", "cls", "sep")
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
-    """The factors of each gradient in the sum of the projected ones.
-
-    Args:
-        gram: (T, T), g_i · g_j, float64.
-
-    Returns:
-        (T,); 1 where no two gradients conflict.
-    """
+    """The factors of each gradient in the sum of the projected ones. ``gram``: (T, T), g_i · g_j, float64. Returns
+    (T,); 1 where no two gradients conflict."""
     tasks = len(gram)
     total = gram.new_zeros(tasks)
     for own in range(tasks):
@@ -117,12 +111,12 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     return total
 
 
-class Project(Treatment):
+class Project(Treatment[ProjectConfig]):
     """Projected gradients; where none conflict it is joint training."""
 
     Options = ProjectConfig
 
-    def __init__(self, run: TreatmentContext) -> None:
+    def __init__(self, run: TreatmentContext[ProjectConfig]) -> None:
         super().__init__(run)
         self.seed, self.at = run.run.config.train.seed, self.options.at
         self.mask = run.heads.get(SHARED)
@@ -131,7 +125,7 @@ class Project(Treatment):
         self.copies: dict[str, Encoded] = {}
 
     @classmethod
-    def heads_of(cls, options: ProjectConfig) -> HeadsConfig | None:  # type: ignore[override]
+    def heads_of(cls, options: ProjectConfig) -> HeadsConfig | None:
         return options.heads if options.at == "heads" else None
 
     def before_update(self, step: int, epoch: int = 0) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,12 +21,14 @@ from mtlprune.training.head_gradients import Owned, owned, products
 from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.run import NewRun, Run
 
+Settings = TypeVar("Settings", bound=Block)
+
 
 @dataclass(frozen=True)
-class TreatmentContext:
+class TreatmentContext(Generic[Settings]):
     """A run as its treatments see it."""
 
-    options: Any
+    options: Settings
     """The treatment's settings."""
     run: Run
     folder: RunFolder
@@ -40,7 +42,7 @@ class TreatmentContext:
         return self.run.config.tasks
 
 
-class Treatment(Callback):
+class Treatment(Callback, Generic[Settings]):
     """One treatment of one run: what it does before the first update, and as a `Callback` in each.
 
     Letters: L layers, A heads a layer, T tasks of the batch.
@@ -51,11 +53,11 @@ class Treatment(Callback):
     one_set: ClassVar[bool] = True
     """True where all tasks share the set of heads."""
 
-    def __init__(self, run: TreatmentContext) -> None:
+    def __init__(self, run: TreatmentContext[Settings]) -> None:
         self.options, self.tasks = run.options, run.tasks
 
     @classmethod
-    def heads_of(cls, options: Any) -> HeadsConfig | None:
+    def heads_of(cls, options: Settings) -> HeadsConfig | None:
         """The settings of heads; None where none are treated."""
         return getattr(options, "heads", None)
 
@@ -65,43 +67,36 @@ class Treatment(Callback):
         check_own_weights(model.encoder)
 
     @classmethod
-    def check(cls, run: NewRun, options: Any) -> None:
+    def check(cls, run: NewRun, options: Settings) -> None:
         """Refuse what cannot be done. Raises ConfigError or RunError."""
 
     @classmethod
-    def shape(cls, model: MultiTaskModel, heads: Sets, options: Any) -> None:
+    def shape(cls, model: MultiTaskModel, heads: Sets, options: Settings) -> None:
         """Add parameters to a new model; what random numbers others draw must not change by it."""
 
     @classmethod
-    def begin(cls, options: Any, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+    def begin(cls, options: Settings, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         """Change the weights that the run begins with."""
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         """Numbers that the gradients of tasks by each head's weights are multiplied with before they are added.
-
-        Args:
-            gram: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
-                costs a backward pass a task, down to the lowest of the layers that it is given (all, if none).
-
-        Returns:
-            (T, L, A); None for 1 everywhere.
-        """
+        ``gram``: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
+        costs a backward pass a task, down to the lowest of the layers that it is given (all, if none). Returns (T, L,
+        A); None for 1 everywhere."""
         return None
 
 
 class HeadGradients(Callback):
-    """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h.
+    """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h. ``treatments``: that
+    have factors.
 
     Hooks on the parameters do so within the one backward pass of all losses, before gradients are added to those of
     earlier mini-batches. Tasks with the same factors everywhere share a backward pass; where all do, there is no
     further one. Otherwise each costs a pass down to the lowest layer with a factor that is not 1, and of weight
     gradients only those of heads.
-
-    Args:
-        treatments: that have factors.
     """
 
-    def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment] = ()) -> None:
+    def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment[Any]] = ()) -> None:
         self.treatments = treatments
         self.parts = owned(model.encoder)
         self.size = model.encoder.places.layers, model.encoder.places.heads

@@ -125,12 +125,12 @@ def teaching_of(task: Any) -> Callable[[Read, Read, Target], Tensor] | None:
     return next((teach for kind, teach in TEACHERS.items() if isinstance(task, kind)), None)
 
 
-class Distil(Treatment):
+class Distil(Treatment[DistilConfig]):
     """Teaching; with λ = 1 training on gold, bit for bit."""
 
     Options = DistilConfig
 
-    def __init__(self, run: TreatmentContext) -> None:
+    def __init__(self, run: TreatmentContext[DistilConfig]) -> None:
         super().__init__(run)
         self.model, self.weight = run.run.model, 1.0
         self.last = max(1.0, self.options.rise * (run.total - 1))
@@ -146,7 +146,7 @@ class Distil(Treatment):
             self.teachers[task] = MultiTaskModel.load(path, device=str(self.model.device)).requires_grad_(False)
 
     @classmethod
-    def check(cls, run: NewRun, options: Any) -> None:
+    def check(cls, run: NewRun, options: DistilConfig) -> None:
         for task, path in options.teachers.items() if not run.resumes else ():
             key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
             if teaching_of(student) is None:

@@ -12,7 +12,6 @@ With θ_0 the encoder before any training, θ_t that of task t's run, τ_t = θ_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,13 +49,13 @@ def ties(base: Weights, tuned: Sequence[Weights], scale: float | None, keep: flo
     return {name: was + factor * part.view_as(was) for (name, was), part in zip(base.items(), parts, strict=True)}
 
 
-class Merge(Treatment):
+class Merge(Treatment[MergeConfig]):
     """Five equal runs are that run (ties: with keep 1)."""
 
     Options = MergeConfig
 
     @classmethod
-    def check(cls, run: NewRun, options: Any) -> None:
+    def check(cls, run: NewRun, options: MergeConfig) -> None:
         if options.method == "fisher":
             check_own_weights(run.model.encoder)
         for task, path in options.sources.items() if not run.resumes else ():
@@ -68,7 +67,7 @@ class Merge(Treatment):
             check_same_labels({task: run.vocabularies[task]}, other, key)
 
     @classmethod
-    def begin(cls, options: Any, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+    def begin(cls, options: MergeConfig, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         model, device = run.model, str(run.model.device)
         weights = model.encoder.named_parameters()
         base = {name: value.detach().clone() for name, value in weights if not name.startswith("clones.")}
@@ -103,12 +102,8 @@ def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision
 
 
 def weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
-    """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean.
-
-    Args:
-        tuned: weights of the encoder of each task's run.
-        importance: (T, L, A), F.
-    """
+    """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean. ``tuned``: weights of the
+    encoder of each task's run; ``importance``: (T, L, A), F."""
     total = importance.sum(0)
     shares = torch.where(total > 0, importance / total.where(total > 0, 1.0), 1 / len(importance))
     called = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
