@@ -23,7 +23,7 @@ chain), whole passes are run instead. Heads whose gate is closed, or that were r
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +34,8 @@ from mtlprune.encoder.families import by_layer, matrix
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
+from mtlprune.evaluation.head_masks import Closed
 
-Closed = Literal["zero", "mean", "resample", "optimal"]
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
 SLOTS = 8192
 """The slots of a batch, padding counted."""
@@ -73,8 +73,8 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
 def fit_constants(
     encoder: Encoder, losses: Sequence[Callable[[], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
 ) -> Tensor:
-    """What closed heads contribute so that the sum of some losses is smallest, of all that Adam passes; the first are
-    the means, so the sum is never larger than with these. Weights do not move.
+    """What closed heads contribute so that the sum of some losses is smallest, of all that Adam passes, from the means
+    or from zero, whichever loses less: so the sum is never larger than with these. Weights do not move.
 
     Args:
         encoder: in evaluation mode; its constants and its substitute are as before afterwards.
@@ -83,14 +83,19 @@ def fit_constants(
         rate: of Adam, in units of the mean size of a mean's entries.
 
     Returns:
-        (L, A, d) float32. Entries of heads that no loss closes are means.
+        (L, A, d) float32. Entries of heads that no loss closes are what Adam began with.
     """
     before = encoder.head_constants, encoder.resample
-    constants = means.detach().clone().requires_grad_()
+    constants = torch.zeros_like(means, requires_grad=True)
     optimizer = torch.optim.Adam([constants], rate * float(means.abs().mean().clamp(min=1e-6)))
     best, lowest = means, float("inf")
     set_substitute(encoder, "optimal", constants)
     try:
+        with torch.no_grad():
+            at_zero = sum(float(loss()) for loss in losses)
+            constants.copy_(means)
+            if at_zero < sum(float(loss()) for loss in losses):
+                constants.zero_()
         for _ in range(steps + 1):
             constants.grad, total = torch.zeros_like(constants), 0.0
             for loss in losses:

@@ -19,7 +19,7 @@ from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate, donors
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.families import FAMILIES, Attention, Family, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
-from mtlprune.encoder.heads import HeadHooks
+from mtlprune.encoder.heads import HeadHooks, Substitutes
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import KeptHeads, load_pruned, save_pruned
 from mtlprune.encoder.sources import (
@@ -190,13 +190,12 @@ class Encoder(nn.Module):
 
     def remarks(self) -> str:
         """Which words a word sees, and which heads share keys, in sentences; empty where there is nothing unusual."""
-        lines = []
+        lines, family = [], FAMILIES.get(self.config.model_type, Family())
         if self.sees == "causal":
             lines.append("Causal attention: a word sees those before it only, and is its last sub-word.")
-        elif self.context and FAMILIES.get(self.config.model_type, Family()).pretrained == "causal":
+        elif self.context and family.pretrained == "causal":
             lines.append("Full attention: a word sees all others, though the model was pretrained to see those before.")
-        if self.context and self.config.model_type in FAMILIES and max(self.places.groups) > 1:
-            group = max(self.places.groups)
+        if self.context and family.grouping and (group := max(self.places.groups)) > 1:
             lines.append(f"Heads are query heads, of which {group} share a key and a value: 1 to {group}, and so on.")
         return " ".join(lines)
 
@@ -227,14 +226,18 @@ class Encoder(nn.Module):
         Raises:
             EncoderError: they need it, and there is none.
         """
+        return self.places.gated(gates, self.substitutes(batch))
+
+    def substitutes(self, batch: EncoderBatch | None) -> Substitutes | None:
+        """What closed heads contribute for a batch; None for nothing. Raises EncoderError: they need the batch."""
         if self.resample is None:
-            return self.places.gated(gates, self.head_constants)
+            return self.head_constants
         if batch is None:
             raise EncoderError(
                 "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
                 "no single layer can compute; take zero, mean or optimal"
             )
-        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, self.resample)))
+        return self.outputs_elsewhere(batch, donors(batch, self.resample))
 
     @torch.no_grad()
     def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:
