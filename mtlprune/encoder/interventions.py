@@ -131,21 +131,19 @@ def _place(encoder: Encoder, constants: Tensor | None, resample: int | None) -> 
     encoder.resample = resample
 
 
-def exchange(encoder: Encoder, batch: EncoderBatch, other: EncoderBatch, gates: Tensor) -> Encoded:
-    """A batch encoded with what closed heads give for another batch, slot by slot.
+def exchange(encoder: Encoder, batch: EncoderBatch, outputs: Sequence[Tensor], gates: Tensor) -> Encoded:
+    """A batch encoded with what closed heads give for other sentences, slot by slot.
 
     Args:
+        outputs: from `head_outputs`, of a batch with the same sub-words in each word.
         gates: (L, A), 0 where a head's output is exchanged.
 
     Raises:
-        EncoderError: the batches do not have the same sub-words in each word.
+        EncoderError: the outputs are of a batch of another shape.
     """
-    if batch.input_ids.shape != other.input_ids.shape or not torch.equal(batch.source, other.source):
-        raise EncoderError(
-            f"expected two batches with equally many sub-words in each sentence, found {tuple(batch.input_ids.shape)} "
-            f"and {tuple(other.input_ids.shape)}; outputs of heads are exchanged slot by slot"
-        )
-    with encoder.places.gated(gates, head_outputs(encoder, other)):
+    if (other := tuple(outputs[0].shape[:2])) != (expected := tuple(batch.input_ids.shape)):
+        raise EncoderError(f"outputs are exchanged slot by slot: expected (rows, slots) {expected}, found {other}")
+    with encoder.places.gated(gates, outputs):
         return encoder(batch)
 
 

@@ -19,7 +19,7 @@ from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate, donors
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.families import FAMILIES, Attention, Family, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
-from mtlprune.encoder.heads import HeadHooks, Substitutes
+from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import KeptHeads, load_pruned, save_pruned
 from mtlprune.encoder.sources import (
@@ -226,18 +226,14 @@ class Encoder(nn.Module):
         Raises:
             EncoderError: they need it, and there is none.
         """
-        return self.places.gated(gates, self.substitutes(batch))
-
-    def substitutes(self, batch: EncoderBatch | None) -> Substitutes | None:
-        """What closed heads contribute for a batch; None for nothing. Raises EncoderError: they need the batch."""
         if self.resample is None:
-            return self.head_constants
+            return self.places.gated(gates, self.head_constants)
         if batch is None:
             raise EncoderError(
                 "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
                 "no single layer can compute; take zero, mean or optimal"
             )
-        return self.outputs_elsewhere(batch, donors(batch, self.resample))
+        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, self.resample)))
 
     @torch.no_grad()
     def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:

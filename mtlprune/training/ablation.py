@@ -1,8 +1,4 @@
-"""Closed heads of a finished run: what they contribute, measured or fitted on training sentences, and what closing
-them costs.
-
-Letters for shapes: M masks, T tasks, L layers, A heads a layer.
-"""
+"""Closed heads of a finished run: what they contribute, measured or fitted on training sentences, and losses then."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -54,19 +50,15 @@ def close_with(
 def closed_losses(
     model: MultiTaskModel, sentences: Sequence[Sentence], masks: Sequence[Tensor], on_batch: Callable[[], None]
 ) -> NDArray[np.float64]:
-    """Mean losses (M, T) of each task on some sentences under each mask, mini-batches weighted by their words; NaN of a
-    task whose layer no sentence has.
-
-    Args:
-        model: as for `close_with`, which decides what the closed heads contribute.
-        on_batch: called after each mini-batch.
-    """
+    """Mean losses after `close_with`, a row for each mask and a column for each task, mini-batches weighted by their
+    words; NaN of a task whose layer no sentence has."""
     sums, words = np.zeros((len(masks), len(model.tasks))), np.zeros(len(model.tasks))
     for batch in _batches(model, sentences):
         has = np.array([name in batch.targets for name in model.tasks])
         words += batch.words * has
         for place, mask in enumerate(masks):
-            losses = _losses(model, mask, batch)
+            cast(Gates, model.gates[SHARED]).fix(mask)
+            losses = model.losses(batch)
             sums[place, has] += [batch.words * float(losses[name]) for name in model.tasks if name in losses]
         on_batch()
     return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
@@ -91,10 +83,6 @@ def known_target(task: Task, sentence: Sentence) -> Target | None:
         return None
 
 
-def _losses(model: MultiTaskModel, mask: Tensor, batch: Batch) -> dict[str, Tensor]:
-    cast(Gates, model.gates[SHARED]).fix(mask)
-    return model.losses(batch)
-
-
 def _loss(model: MultiTaskModel, mask: Tensor, batch: Batch) -> Tensor:
-    return cast(Tensor, sum(_losses(model, mask, batch).values()))
+    cast(Gates, model.gates[SHARED]).fix(mask)
+    return cast(Tensor, sum(model.losses(batch).values()))

@@ -27,6 +27,7 @@ from mtlprune.tasks.base import Target
 Floats = NDArray[np.float64]
 Targets = Mapping[str, Sequence[Target | None]]
 """Task → targets of each sentence, None where its layer is unknown."""
+Instead = Callable[[EncoderBatch], Substitutes | None]
 
 
 def derivatives(
@@ -34,7 +35,7 @@ def derivatives(
     pieces: Sequence[Pieces],
     targets: Targets,
     precision: torch.dtype = torch.float32,
-    instead: Callable[[EncoderBatch], Substitutes | None] = lambda batch: None,
+    instead: Instead | None = None,
 ) -> Tensor:
     """∂L(x) / ∂ξ of each sentence x, with ξ_h a factor of a head's output (Michel, Levy and Neubig 2019, equation 5).
 
@@ -53,7 +54,7 @@ def derivatives(
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
     owner = row_owners(batch)
-    places, substitutes = model.encoder.places, instead(batch)
+    places, substitutes = model.encoder.places, None if instead is None else instead(batch)
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
     with places.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):

@@ -175,7 +175,7 @@ def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp
     words = ("analyze", "head", single, "layer=2", "head=3")
     result = mtlprune(*words, "closed=mean", "--out", tmp_path / "head").done()
     [row] = package.read_results(tmp_path / "head")["head"].frames["closing"].to_dict("records")
-    assert row["rise"] == pytest.approx(rises["mean"][2, 3], abs=1e-4)
+    assert row["closed"] - row["open"] == pytest.approx(rises["mean"][2, 3], abs=1e-4)
     assert "What closing it costs" in (tmp_path / "head" / "head.md").read_text()
     mtlprune("analyze", "heads", masked, "closed=mean").refuses("name finished runs without gates")
     mtlprune("analyze", "head", masked, "layer=1", "head=1", "closed=mean").refuses("whose heads are all open")

@@ -20,7 +20,7 @@ from mtlprune.encoder.abilities import abilities
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.export import fold_gates, with_all_heads, with_classifier
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, by_layer, matrix, set_attention
-from mtlprune.encoder.interventions import exchange, fit_constants, measure_means, set_substitute
+from mtlprune.encoder.interventions import exchange, fit_constants, head_outputs, measure_means, set_substitute
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
@@ -92,11 +92,7 @@ def clonable(encoder: Encoder, transformer: PreTrainedModel) -> bool:
 
 def removal(encoder: Encoder, smaller: Encoder) -> str:
     """The entry for removal: from a copy with fewer heads, and from one closed head of the first layer."""
-    family, places, mixing = (
-        encoder.config.model_type,
-        encoder.places,
-        build(encoder.config.model_type, talking_head=True),
-    )
+    places, mixing = encoder.places, build(encoder.config.model_type, talking_head=True)
     one = torch.ones(mixing.config.num_hidden_layers, HEADS)
     one[0, 1] = 0
     if not accepts(lambda: remove_heads(mixing, one)):
@@ -328,7 +324,7 @@ def test_kinds_of_ablation_act(family: str, loaded) -> None:
     with torch.no_grad(), encoder.places.gated(gates, encoder.outputs_elsewhere(batch, own)):
         near(encoder(batch).words, plain)
     with torch.no_grad():
-        near(exchange(encoder, batch, batch, gates).words, plain)
+        near(exchange(encoder, batch, head_outputs(encoder, batch), gates).words, plain)
     results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
 
     def loss() -> Tensor:

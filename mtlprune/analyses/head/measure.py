@@ -37,8 +37,8 @@ def measure(request: Request) -> Result:
     """What is known of the head. Frames, all wide:
 
     - ``known``: of ``probes.reading.known``, its labels, the best first. ``claimed``: by label of the runs in how many
-      of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``,
-      with this one ``closed``, and the ``rise``.
+      of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``
+      and with this one ``closed``.
     - ``attention``: for each word of a ``sentence`` the ``target`` that it attends to most, the ``weight``, the part
       that goes to the ``special`` tokens, and whether the head's best label connects the two (``sought``).
 
@@ -75,13 +75,11 @@ def measure(request: Request) -> Result:
         "encoders": [],
         "notes": notes,
     }
-    closing = [] if options.closed is None else list(_closing(name, request))
-    frames = {
-        "known": rows,
-        "claimed": pd.DataFrame(claimed),
-        "closing": pd.DataFrame(closing),
-        "attention": pd.DataFrame(attention),
-    }
+    frames = {"known": rows, "claimed": pd.DataFrame(claimed), "attention": pd.DataFrame(attention)}
+    if options.closed is not None:
+        costs = closing_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
+        closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
+        frames["closing"] = pd.DataFrame(closing)
     return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
 
 
@@ -195,14 +193,6 @@ def _attention(
             special = float(weights[row, 0] + weights[row, -1])
             found = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
             yield k, {**found, "special": special, "sought": connected}
-
-
-def _closing(run: str, request: Request) -> Iterator[dict[str, Any]]:
-    """A row for each task of the run: its loss with the head open and closed. Raises RunError: see `closing_costs`."""
-    options = request.options
-    costs = closing_costs(run, options.closed, request, (options.layer - 1, options.head - 1))
-    for task, (loss, rise) in costs.items():
-        yield {"task": task, "open": loss, "closed": loss + float(rise), "rise": float(rise)}
 
 
 def _claimed(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:

@@ -78,15 +78,8 @@ def _closing(result: Result) -> Grid | None:
     if "closing" not in result.frames:
         return None
     columns: dict[str, Any] = {"task": ("task", str.upper), "all open": ("open", 4), "closed": ("closed", 4)}
-    caption = "Losses on dev sentences, in nats, with all heads open and with this one closed "
-    caption += f"({result.about['settings']['closed']})."
-    return Grid.of(
-        "What closing it costs",
-        result.frames["closing"],
-        {**columns, "rise": ("rise", "{:+.4f}".format)},
-        caption,
-        texts=1,
-    )
+    caption = f"Losses in nats on dev; closed: {result.about['settings']['closed']}."
+    return Grid.of("What closing it costs", result.frames["closing"], columns, caption, texts=1)
 
 
 TABLES = (_known, _closing, _attention)

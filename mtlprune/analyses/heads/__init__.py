@@ -11,10 +11,7 @@ class HeadsOptions(Block):
     """Which encoder is read, and how columns are compared."""
 
     of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
-    closed: Closed | None = Field(
-        default=None,
-        description="Close each head of the runs without gates alone, and put in its place this (docs/gates.md).",
-    )
+    closed: Closed | None = Field(default=None, description="Close each head of runs without gates, with this instead.")
     permutations: int = Field(default=9999, ge=1, description="Of heads within layers.")
 
 

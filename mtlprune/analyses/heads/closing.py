@@ -1,7 +1,4 @@
-"""Costs of closing single heads of finished runs, each head alone.
-
-Letters for shapes: L layers, A heads a layer.
-"""
+"""Costs of closing single heads of finished runs, each head alone."""
 
 from collections.abc import Sequence
 
@@ -28,8 +25,8 @@ def closing_costs(
         head: layer and head, from 0; all heads, one after another, if not given.
 
     Returns:
-        Task → its loss with all heads open, and how much more it is with one closed: (L, A), or () for one head. NaN
-        where no sentence has its layer.
+        Task → its loss with all heads open, and how much more it is with one closed, (layers, heads) or (); NaN where
+        no sentence has its layer.
 
     Raises:
         RunError: no run, or one without its corpus, or one whose heads are closed, removed or cloned.

@@ -15,8 +15,8 @@ import pandas as pd
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import HeadColumn, Request, find, read, usable
 from mtlprune.analyses.claims.maths import claim_columns
-from mtlprune.analyses.heads import HeadsOptions
 from mtlprune.analyses.heads.closing import closing_columns
+from mtlprune.evaluation.head_masks import Closed
 from mtlprune.io.files import RunError, reading
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
@@ -39,19 +39,19 @@ def measure(request: Request) -> Result:
     """
     folders = [name for name in map(Path, request.names) if any((name / f"{one}.json").is_file() for one in ANALYSES)]
     runs = [name for name in map(Path, request.names) if name not in folders]
-    options: HeadsOptions = request.options
+    kind: Closed | None = request.options.closed
     sources = sorted((one.name for one in usable() if one.columns != ()), reverse=True)
     table = HeadTable()
-    whole = [name for name in runs if options.closed and not RunFolder.existing(name).gates_path.is_file()]
-    if options.closed:
+    whole = [name for name in runs if kind is not None and not RunFolder.existing(name).gates_path.is_file()]
+    if kind is not None:
         if not whole:
-            raise RunError(f"closed={options.closed}: name finished runs without gates, whose heads are all open")
-        table.add(closing_columns(list(map(str, whole)), options.closed, request), "the runs without gates")
+            raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
+        table.add(closing_columns(list(map(str, whole)), kind, request), "the runs without gates")
     if runs := [name for name in runs if name not in whole]:
         table.add(claim_columns(load_claims(runs)), "the runs with gates")
         sources.remove("claims")
     for folder in folders:
-        table.read(folder, options.of, sources)
+        table.read(folder, request.options.of, sources)
     present = {column.source for column in table.columns}
     if absent := [name for name in (*sources, "claims") if name not in present]:
         table.notes.append(f"Not among what was named, so without columns: {', '.join(dict.fromkeys(absent))}.")
@@ -63,7 +63,7 @@ def measure(request: Request) -> Result:
     about = {
         "layers": table.columns[0].values.shape[0],
         "heads": table.columns[0].values.shape[1],
-        "settings": {**options.model_dump(), "seed": request.seed, "sources": list(map(str, request.names))},
+        "settings": {**request.options.model_dump(), "seed": request.seed, "sources": list(map(str, request.names))},
         "encoders": [],
         "notes": table.notes,
     }
@@ -73,7 +73,7 @@ def measure(request: Request) -> Result:
         "columns": pd.DataFrame(
             {"term": column.name, "source": column.source, "meaning": column.meaning} for column in table.columns
         ),
-        "correlations": correlations(table.columns, options.permutations, request.seed),
+        "correlations": correlations(table.columns, request.options.permutations, request.seed),
     }
     return Result("heads", about, {name: frame for name, frame in frames.items() if len(frame)})
 

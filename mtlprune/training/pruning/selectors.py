@@ -25,7 +25,7 @@ from mtlprune.encoder.heads import Substitutes
 from mtlprune.encoder.interventions import CONSTANT, measure_means, set_substitute
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
-from mtlprune.training.head_gradients import derivatives
+from mtlprune.training.head_gradients import Instead, derivatives
 from mtlprune.training.mixing import MiniBatch, batches
 from mtlprune.training.pruning.gate_penalty import GatePenalty, seeded
 from mtlprune.training.pruning.penalty import largest
@@ -92,11 +92,7 @@ class Finished:
 
 
 def sentence_derivatives(
-    run: Run,
-    model: MultiTaskModel,
-    rows: list[int],
-    precision: torch.dtype,
-    instead: Callable[[EncoderBatch], Substitutes | None] = lambda batch: None,
+    run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, instead: Instead | None = None
 ) -> Tensor:
     """`derivatives` of some training sentences of a run, (len(rows), L, A), on the tasks of the run.
 
