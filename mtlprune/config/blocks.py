@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mtlprune.errors import printable
-from mtlprune.evaluation.head_masks import Closed
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block, Only
 from mtlprune.io.plugins import Registry
 

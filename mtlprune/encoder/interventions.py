@@ -34,7 +34,7 @@ from mtlprune.encoder.families import by_layer, matrix
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
-from mtlprune.evaluation.head_masks import Closed
+from mtlprune.evaluation.ablations import Closed
 
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
 SLOTS = 8192

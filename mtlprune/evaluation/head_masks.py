@@ -1,15 +1,13 @@
 """Masks of heads, (L, A): when a gate leaves a head open, how heads are named, and heads drawn at random."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this, else closed (He and Choi 2021, the released code)."""
-Closed = Literal["zero", "mean", "resample", "optimal"]
-"""Kinds of what a closed head contributes (encoder/interventions.py)."""
 
 
 def head_names(mask: NDArray[Any]) -> list[str]:

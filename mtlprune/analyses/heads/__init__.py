@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
-from mtlprune.evaluation.head_masks import Closed
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
 

@@ -10,7 +10,7 @@ from mtlprune.analyses.analysis import HeadColumn, Request
 from mtlprune.analyses.reading import find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import Gates
-from mtlprune.evaluation.head_masks import Closed
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training.ablation import SENTENCES, close_with, closed_losses
@@ -40,7 +40,7 @@ def closing_costs(
         )
     shape = places.layers, places.heads
     model.gates[SHARED] = Gates(*shape).to(model.device)
-    each = list(np.ndindex(shape)) if head is None else [head]
+    each: list[tuple[int, ...]] = list(np.ndindex(shape)) if head is None else [head]
     masks = torch.ones(1 + len(each), *shape, device=model.device)
     for mask, place in zip(masks[1:], each, strict=True):
         mask[place] = 0
@@ -59,7 +59,8 @@ def closing_columns(runs: Sequence[str], kind: Closed, request: Request) -> list
     for source in find_sources(runs):
         for task, (_, rise) in closing_costs(source.name, kind, request).items():
             title = f"closing {task.upper()}" + f" in {source.label}" * (task.upper() != source.label)
-            rises.setdefault(title, []).append(rise)
+            if not np.isnan(rise).any():
+                rises.setdefault(title, []).append(rise)
     meaning = f"Rise of the loss on dev, in nats, with this head alone closed ({kind}); mean of {{}} runs."
     return [
         HeadColumn(title, "closing", np.mean(grids, axis=0), meaning=meaning.format(len(grids)))
