@@ -71,8 +71,8 @@ def derivatives(
                 kept = list(places.kept[layer])
                 change = output.detach().float()
                 if substitutes is not None:
-                    other = substitutes[layer]
-                    change = change - (other[kept] if isinstance(substitutes, Tensor) else other.float())
+                    own = substitutes[layer, kept] if isinstance(substitutes, Tensor) else substitutes[layer]
+                    change = change - own
                 each = (change * slope.float()).sum((1, 3))  # (R, n)
                 total[:, layer, kept] += each.new_zeros(len(pieces), len(kept)).index_add(0, owner, each)
     return total.cpu()

@@ -185,12 +185,11 @@ def write_beginning(
     data = {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")}
     gates = {"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}
     commit = {"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}
-    remarks = model.encoder.remarks()
     facts = {
         "data": data | folder.started(),
         "begun_from": origins(config),
         **commit,
-        **({"remarks": remarks} if remarks else {}),
+        **({"remarks": remarks} if (remarks := model.encoder.remarks()) else {}),
         "parameters": {**model.sizes(), **gates},
     }
     begin_folder(config, folder, model.encoder, facts)
