@@ -19,7 +19,8 @@ from mtlprune.training.ablation import SENTENCES, close_with, closed_losses
 def closing_costs(
     run: str, kind: Closed, request: Request, head: tuple[int, int] | None = None
 ) -> dict[str, tuple[float, NDArray[np.float64]]]:
-    """Losses of a run's tasks, in nats, on `SENTENCES` sentences of its dev split, drawn by the seed.
+    """Losses of a run's tasks, in nats, on `SENTENCES` sentences of its dev split, drawn by the seed. Raises RunError: no
+    run, or one without its corpus, or one whose heads are closed, removed or cloned.
 
     Args:
         head: layer and head, from 0; all heads, one after another, if not given.
@@ -27,17 +28,12 @@ def closing_costs(
     Returns:
         Task → its loss with all heads open, and how much more it is with one closed, (layers, heads) or (); NaN where
         no sentence has its layer.
-
-    Raises:
-        RunError: no run, or one without its corpus, or one whose heads are closed, removed or cloned.
     """
     folder = RunFolder.with_weights(run)
     model = MultiTaskModel.load(run, device=request.device)
     places, data, corpus = model.encoder.places, folder.read_config()["data"], load_corpus(folder.corpus_path())
     if model.gates or model.encoder.clones is not None or min(map(len, places.kept)) < places.heads:
-        raise RunError(
-            f"closed={kind}: heads of {run} are closed or cloned already; name a run whose heads are all open"
-        )
+        raise RunError(f"closed={kind}: heads of {run} are closed or cloned; name a run whose heads are all open")
     shape = places.layers, places.heads
     model.gates[SHARED] = Gates(*shape).to(model.device)
     each: list[tuple[int, ...]] = list(np.ndindex(shape)) if head is None else [head]
