@@ -19,8 +19,8 @@ from mtlprune.training.ablation import SENTENCES, close_with, closed_losses
 def closing_costs(
     run: str, kind: Closed, request: Request, head: tuple[int, int] | None = None
 ) -> dict[str, tuple[float, NDArray[np.float64]]]:
-    """Losses of a run's tasks, in nats, on `SENTENCES` sentences of its dev split, drawn by the seed. Raises RunError: no
-    run, or one without its corpus, or one whose heads are closed, removed or cloned.
+    """Losses of a run's tasks, in nats, on `SENTENCES` sentences of its dev split, drawn by the seed. Raises RunError:
+    no run, or one without its corpus, or one whose heads are closed, removed or cloned.
 
     Args:
         head: layer and head, from 0; all heads, one after another, if not given.
