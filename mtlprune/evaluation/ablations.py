@@ -1,4 +1,4 @@
-"""Kinds of what a closed head contributes (encoder/interventions.py), for settings: they load neither torch nor numpy."""
+"""Kinds of what a closed head contributes (encoder/interventions.py), for settings, which load no torch."""
 
 from typing import Literal
 
