@@ -3,3 +3,9 @@
 from typing import Literal
 
 Closed = Literal["zero", "mean", "resample", "optimal"]
+SENTENCES = {
+    "zero": "",
+    "mean": " A closed head contributes its mean.",
+    "resample": " A closed head contributes its output for another sentence.",
+    "optimal": " A closed head contributes a constant that was fitted.",
+}
