@@ -167,6 +167,7 @@ _FURTHER: dict[str, tuple[_Tokenizer, Any, dict[str, Any]]] = {
     "olmo2": (_NO_FRAME, hf.Olmo2Config, GROUPED),
     "modernbert-decoder": (_modernbert_tokenizer, hf.ModernBertDecoderConfig, {}),
     "t5": (_T5_TOKENIZER, hf.T5Config, _TEXT_TO_TEXT),
+    "umt5": (_T5_TOKENIZER, hf.UMT5Config, _TEXT_TO_TEXT),
     # the long tail: laid out as one of those above
     "data2vec-text": (_ROBERTA, hf.Data2VecTextConfig, LIKE_ROBERTA),
     "xlm-roberta-xl": (_XLM, hf.XLMRobertaXLConfig, LIKE_ROBERTA),
@@ -186,10 +187,11 @@ _FURTHER: dict[str, tuple[_Tokenizer, Any, dict[str, Any]]] = {
     "smollm3": (_NO_FRAME, hf.SmolLM3Config, GROUPED),
     "granite": (_NO_FRAME, hf.GraniteConfig, GROUPED),
     "mt5": (_T5_TOKENIZER, hf.MT5Config, _TEXT_TO_TEXT),
+    "olmo3": (_NO_FRAME, hf.Olmo3Config, GROUPED | {"layer_types": ["sliding_attention", "full_attention"]}),
 }
 _MAKERS |= {family: row for family, row in _FURTHER.items() if row[1] is not None}
 FURTHER = list(_MAKERS)[len(HEAD_FAMILIES) :]  # those that tests/encoder/test_families.py goes through
-LONG_TAIL = FURTHER[FURTHER.index("t5") + 1 :]
+LONG_TAIL = FURTHER[FURTHER.index("umt5") + 1 :]
 # RoFormer's fixed table of positions asks for a gradient that never comes (transformers 5.23)
 FAMILIES = [family for family in HEAD_FAMILIES if family != "roformer"]
 CONTRACT_FAMILIES = FAMILIES[:6]  # those every task is tested with
@@ -230,7 +232,7 @@ def make_tiny(
     config.max_position_embeddings += positions - POSITIONS
     with torch.random.fork_rng():
         torch.manual_seed(list(_MAKERS).index(family))
-        kind = hf.AutoModelForTextEncoding if family in ("t5", "mt5") else hf.AutoModel
+        kind = hf.AutoModelForTextEncoding if family in ("t5", "mt5", "umt5") else hf.AutoModel
         kind.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

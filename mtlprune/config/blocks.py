@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mtlprune.errors import printable
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block, Only
 from mtlprune.io.plugins import Registry
 
@@ -236,7 +237,7 @@ class PruningConfig(Block):
     most halves of the data, given has those that `heads` names, random is the control."""
     sets: Annotated[Literal["shared", "per_task"], Only(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    closed: Annotated[Literal["zero", "mean", "resample", "optimal"], Only(method=f"{LEARNT} {MASKED}")] = "zero"
+    closed: Annotated[Closed, Only(method=f"{LEARNT} {MASKED}")] = "zero"
     """A closed head contributes nothing; its mean over the sub-words of the training sentences, measured before the
     first update with all heads open; its output for another sentence of the batch; or a constant that is learnt with
     the rest, from the mean on."""

@@ -18,9 +18,15 @@ class Abilities(NamedTuple):
     attention: str
     """Which words a word sees (encoder.attention)."""
     gates: str
-    """Gates, observation, probes and ablations: wherever the place of heads is known."""
+    """Gates and every kind of ablation: wherever the place of heads is known."""
     removal: str
-    """mtlprune export --remove, and load_pruned of what it writes."""
+    """mtlprune export --remove: what is gated with 0 goes, and the output stays."""
+    reload: str
+    """load_pruned of what removal wrote."""
+    observation: str
+    """Attention, and outputs of heads that add up to that of their layer."""
+    probes: str
+    """mtlprune analyze probes: which arcs attention can show."""
     clones: str
     """treatment.clone and the other treatments of single heads."""
     decomposition: str
@@ -34,16 +40,19 @@ class Abilities(NamedTuple):
 def abilities(kind: str) -> Abilities:
     """The line of a model type that is in FAMILIES."""
     family = FAMILIES[kind]
-    shares_layers = "layer_groups" in family.attention
-    clones = "no" if shares_layers or family.positions else "if no keys are shared" if family.grouping else "yes"
-    removal = "but for talking heads" if family.mixers else "those closed in all layers" if shares_layers else "yes"
+    shares_layers, causal = "layer_groups" in family.attention, family.pretrained == "causal"
+    alone = not (shares_layers or family.positions or any(family.norms))
+    removal = "queries and keys stay" if any(family.norms) else "those closed in all layers" if shares_layers else "yes"
     plain = kind in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES and kind not in OTHER_HEADS
     return Abilities(
         family=kind,
-        attention="causal or full" if family.pretrained == "causal" else "full",
+        attention="causal or full" if causal else "full",
         gates="yes",
-        removal=removal,
-        clones=clones,
+        removal="but for talking heads" if family.mixers else removal,
+        reload="yes",
+        observation="yes",
+        probes="causal: to the left" if causal else "yes",
+        clones="no" if not alone else "if no keys are shared" if family.grouping else "yes",
         decomposition="yes" if kind in POST_NORM else "no",
         export=("encoder alone" if kind in ENCODER_DECODERS else "yes") + (", with a head" if plain else ""),
         onnx="no" if kind in ENCODER_DECODERS else "yes",

@@ -43,8 +43,9 @@ class Family:
         norms: normalisations over all heads of the queries and of the keys: their projections stay whole, because every
             head takes part in what a norm divides by, and a layer with fewer heads picks its columns behind the norm.
         mixers: layers that mix heads with each other; where a model has one, a head can be gated but not cut out.
-        bias: what gives all layers a bias of the attention scores (1, A, T, T), of which a layer with fewer heads has
-            to pick its part: ``given`` as third argument (MPNet), ``passed`` on from layer to layer (T5); else empty.
+        bias: where a layer has a bias of the attention scores (1, A, T, T) from, of which it has to pick its part with
+            fewer heads: all layers the same, ``given`` as third argument (MPNet) or ``passed`` on from layer to layer
+            (T5), or each its ``own`` (umT5); else empty.
         count: attribute that states n, to be edited when heads are cut out; empty where there is none.
         total: attribute that states n·d, likewise.
         width: attribute that states d, never to be edited; what stands in for the attention of a layer without heads
@@ -66,7 +67,7 @@ class Family:
     value_bias: str = ""
     norms: tuple[str, str] = ("", "")
     mixers: tuple[str, ...] = ()
-    bias: Literal["", "given", "passed"] = ""
+    bias: Literal["", "given", "passed", "own"] = ""
     count: str = "num_attention_heads"
     total: str = "all_head_size"
     width: str = "attention_head_size"
@@ -163,7 +164,7 @@ T5 = Family(
     total="inner_dim",
     width="key_value_proj_dim",
 )
-ENCODER_DECODERS = ("t5", "mt5")
+ENCODER_DECODERS = ("t5", "mt5", "umt5")
 """Model types of which the encoder alone is loaded."""
 LIKE_BERT = (
     *("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "ernie", "data2vec-text"),
@@ -212,10 +213,11 @@ FAMILIES: dict[str, Family] = {
     ),
     **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), APART),
     **dict.fromkeys(("eurobert", "ultrabert"), GROUPED),
-    **dict.fromkeys(ENCODER_DECODERS, T5),
+    **dict.fromkeys(("t5", "mt5"), T5),
+    "umt5": replace(T5, bias="own", results=2),
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite"), DECODER),
     **dict.fromkeys(("gemma2", "gemma3_text"), GEMMA),
-    "olmo2": replace(DECODER, norms=("q_norm", "k_norm")),
+    **dict.fromkeys(("olmo2", "olmo3"), replace(DECODER, norms=("q_norm", "k_norm"))),
     "modernbert-decoder": Family(
         attention="layers.*.attn",
         output="layers.*.attn.Wo",

@@ -23,7 +23,7 @@ chain), whole passes are run instead. Heads whose gate is closed, or that were r
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +34,8 @@ from mtlprune.encoder.families import by_layer, matrix
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
+from mtlprune.evaluation.ablations import Closed
 
-Closed = Literal["zero", "mean", "resample", "optimal"]
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
 SLOTS = 8192
 """The slots of a batch, padding counted."""
@@ -73,8 +73,8 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
 def fit_constants(
     encoder: Encoder, losses: Sequence[Callable[[], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
 ) -> Tensor:
-    """What closed heads contribute so that the sum of some losses is smallest, of all that Adam passes; the first are
-    the means, so the sum is never larger than with these. Weights do not move.
+    """What closed heads contribute so that the sum of some losses is smallest, of all that Adam passes, from the means
+    or from zero, whichever loses less: so the sum is never larger than with these. Weights do not move.
 
     Args:
         encoder: in evaluation mode; its constants and its substitute are as before afterwards.
@@ -83,14 +83,19 @@ def fit_constants(
         rate: of Adam, in units of the mean size of a mean's entries.
 
     Returns:
-        (L, A, d) float32. Entries of heads that no loss closes are means.
+        (L, A, d) float32. Entries of heads that no loss closes are what Adam began with.
     """
     before = encoder.head_constants, encoder.resample
-    constants = means.detach().clone().requires_grad_()
+    constants = torch.zeros_like(means, requires_grad=True)
     optimizer = torch.optim.Adam([constants], rate * float(means.abs().mean().clamp(min=1e-6)))
     best, lowest = means, float("inf")
     set_substitute(encoder, "optimal", constants)
     try:
+        with torch.no_grad():
+            at_zero = sum(float(loss()) for loss in losses)
+            constants.copy_(means)
+            if at_zero < sum(float(loss()) for loss in losses):
+                constants.zero_()
         for _ in range(steps + 1):
             constants.grad, total = torch.zeros_like(constants), 0.0
             for loss in losses:
@@ -126,21 +131,19 @@ def _place(encoder: Encoder, constants: Tensor | None, resample: int | None) -> 
     encoder.resample = resample
 
 
-def exchange(encoder: Encoder, batch: EncoderBatch, other: EncoderBatch, gates: Tensor) -> Encoded:
-    """A batch encoded with what closed heads give for another batch, slot by slot.
+def exchange(encoder: Encoder, batch: EncoderBatch, outputs: Sequence[Tensor], gates: Tensor) -> Encoded:
+    """A batch encoded with what closed heads give for other sentences, slot by slot.
 
     Args:
+        outputs: from `head_outputs`, of a batch with the same sub-words in each word.
         gates: (L, A), 0 where a head's output is exchanged.
 
     Raises:
-        EncoderError: the batches do not have the same sub-words in each word.
+        EncoderError: the outputs are of a batch of another shape.
     """
-    if batch.input_ids.shape != other.input_ids.shape or not torch.equal(batch.source, other.source):
-        raise EncoderError(
-            f"expected two batches with equally many sub-words in each sentence, found {tuple(batch.input_ids.shape)} "
-            f"and {tuple(other.input_ids.shape)}; outputs of heads are exchanged slot by slot"
-        )
-    with encoder.places.gated(gates, head_outputs(encoder, other)):
+    if (other := tuple(outputs[0].shape[:2])) != (expected := tuple(batch.input_ids.shape)):
+        raise EncoderError(f"outputs are exchanged slot by slot: expected (rows, slots) {expected}, found {other}")
+    with encoder.places.gated(gates, outputs):
         return encoder(batch)
 
 

@@ -190,13 +190,12 @@ class Encoder(nn.Module):
 
     def remarks(self) -> str:
         """Which words a word sees, and which heads share keys, in sentences; empty where there is nothing unusual."""
-        lines = []
+        lines, family = [], FAMILIES.get(self.config.model_type, Family())
         if self.sees == "causal":
             lines.append("Causal attention: a word sees those before it only, and is its last sub-word.")
-        elif self.context and FAMILIES.get(self.config.model_type, Family()).pretrained == "causal":
+        elif self.context and family.pretrained == "causal":
             lines.append("Full attention: a word sees all others, though the model was pretrained to see those before.")
-        if self.context and self.config.model_type in FAMILIES and max(self.places.groups) > 1:
-            group = max(self.places.groups)
+        if self.context and family.grouping and (group := max(self.places.groups)) > 1:
             lines.append(f"Heads are query heads, of which {group} share a key and a value: 1 to {group}, and so on.")
         return " ".join(lines)
 

@@ -221,8 +221,8 @@ def _spread(gates: Tensor, output: Any) -> Tensor:
 
 
 def _pick_parts(family: Family, attention: Any, places: list[int], group: int, left: tuple[int, ...]) -> None:
-    """Let a layer use its own part of a bias that all layers share, and of what is normalised over all heads; before
-    heads are cut out of it.
+    """Let a layer use its own part of a bias of the scores, and of what is normalised over all heads; before heads are
+    cut out of it.
 
     Args:
         places: of the heads that stay, in the present numbering.
@@ -230,27 +230,28 @@ def _pick_parts(family: Family, attention: Any, places: list[int], group: int, l
         left: the same heads in original numbering.
     """
     device = next(attention.parameters()).device
-    if family.bias:
+    if family.bias in _OWN_BIAS:
         if not hasattr(attention, "kept_heads"):
             attention.register_forward_pre_hook(_OWN_BIAS[family.bias], with_kwargs=True)
             if family.bias == "passed":
                 attention.register_forward_hook(_whole_bias)
         attention.register_buffer("kept_heads", torch.tensor(left, device=device).long(), persistent=False)
-    if any(family.norms):
-        n, width, old = len(places), getattr(attention, family.width), family.sharing(attention)
-        rows = family.keep(places, n, width, old, group)
-        for part, name in zip(family.qkv, family.norms, strict=False):
-            norm = attention.get_submodule(name)
-            picked = rows[part].to(device)
-            if hasattr(norm, "kept_outputs"):
-                picked = norm.kept_outputs[picked]
-            else:
-                norm.register_forward_hook(_own_outputs)
-            norm.register_buffer("kept_outputs", picked, persistent=False)
+    width, old = getattr(attention, family.width), family.sharing(attention)
+    rows = family.keep(places, len(places), width, old, group)
+    outputs = {name: rows[part] for part, name in zip(family.qkv, family.norms, strict=False) if name}
+    if family.bias == "own":
+        outputs["relative_attention_bias"] = torch.tensor(places).long()
+    for name, picked in outputs.items():
+        module, picked = attention.get_submodule(name), picked.to(device)
+        if hasattr(module, "kept_outputs"):
+            picked = module.kept_outputs[picked]
+        else:
+            module.register_forward_hook(_own_outputs)
+        module.register_buffer("kept_outputs", picked, persistent=False)
 
 
-def _own_outputs(norm: Any, args: Any, states: Tensor) -> Tensor:
-    return states.index_select(-1, norm.kept_outputs)
+def _own_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
+    return states.index_select(-1, module.kept_outputs)
 
 
 def _given_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

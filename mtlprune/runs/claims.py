@@ -54,6 +54,8 @@ class Claim:
     start: int | str | None = None
     """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
     where it is not to be found; None: there is no other run."""
+    remarks: str = ""
+    """What is unusual about its heads: causal attention, heads that share a key and a value."""
     half: str = ""
     """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
     name: str = ""
@@ -125,6 +127,7 @@ def claims_of(run: DescribedRun) -> list[Claim]:
             data=run.fingerprint,
             start=run.training,
             half=run.half,
+            remarks=run.manifest.get("remarks", ""),
             finished=run.finished,
             step=step,
             frequencies=selection.get("frequencies"),
@@ -215,6 +218,7 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
 def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Settings and data in which runs differ."""
     claims = [claim for run_group in run_groups for claim in run_group.claims]
+    yield from filter(None, dict.fromkeys(claim.remarks for claim in claims))
     for run_group in run_groups:
         for path in differing_settings(run_group.claims):
             values = ", ".join(json.dumps(claim.settings.get(path)) for claim in run_group.claims)

@@ -42,6 +42,7 @@ class _Manifest(TypedDict):
     data: _Data
     finished: NotRequired[_Finished]
     pruned: NotRequired[_Pruned]
+    remarks: NotRequired[str]
     weights: NotRequired[str]  # "removed" of a finished run that is kept without them
     begun: NotRequired[str]
     files: NotRequired[dict[str, str]]  # committed records lack it

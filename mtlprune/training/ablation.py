@@ -1,10 +1,12 @@
-"""What closed heads of a finished run contribute, measured or fitted on training sentences."""
+"""Closed heads of a finished run: what they contribute, measured or fitted on training sentences, and losses then."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.corpora.tables import batched
@@ -24,7 +26,7 @@ def close_with(
     """Choose what closed heads of a model contribute from now on.
 
     Constants of kind optimal are fitted on the sum of all tasks' losses, batch after batch under one mask after the
-    other, so that one table serves all masks.
+    other until all batches and all masks had their turn, so that one table serves all masks.
 
     Args:
         model: in evaluation mode, with gates for all tasks, which are fixed to masks here.
@@ -35,24 +37,49 @@ def close_with(
     if kind in CONSTANT:
         order = np.random.default_rng([seed, 37]).permutation(len(sentences))[:SENTENCES]
         chosen = [sentences[row] for row in order.tolist()]
-        pieces = encoder.tokenize_all([sentence.words for sentence in chosen])
-        constants = measure_means(encoder, pieces)
+        constants = measure_means(encoder, encoder.tokenize_all([sentence.words for sentence in chosen]))
         if kind == "optimal":
-            targets = {name: [_target(cast(Task, task), one) for one in chosen] for name, task in model.tasks.items()}
-            losses = []
-            for place, rows in enumerate(batched(range(len(chosen)), BATCH)):
-                own = {name: [of[row] for row in rows] for name, of in targets.items()}
-                batch = model.collate([pieces[row] for row in rows], own)
-                if batch.targets:
-                    losses.append(partial(_loss, model, masks[place % len(masks)], batch))
-            constants = fit_constants(encoder, losses, constants)
+            batches = _batches(model, chosen)
+            turns = range(max(len(masks), len(batches)) if batches else 0)
+            pairs = [(masks[turn % len(masks)], batches[turn % len(batches)]) for turn in turns]
+            constants = fit_constants(encoder, [partial(_loss, model, *pair) for pair in pairs], constants)
     set_substitute(encoder, kind, constants, seed)
 
 
-def _target(task: Task, sentence: Sentence) -> Target | None:
+@torch.no_grad()
+def closed_losses(
+    model: MultiTaskModel, sentences: Sequence[Sentence], masks: Sequence[Tensor], on_batch: Callable[[], None]
+) -> NDArray[np.float64]:
+    """Mean losses after `close_with`, a row for each mask and a column for each task, mini-batches weighted by their
+    words; NaN of a task whose layer no sentence has."""
+    sums, words = np.zeros((len(masks), len(model.tasks))), np.zeros(len(model.tasks))
+    for batch in _batches(model, sentences):
+        has = np.array([name in batch.targets for name in model.tasks])
+        words += batch.words * has
+        for place, mask in enumerate(masks):
+            cast(Gates, model.gates[SHARED]).fix(mask)
+            losses = model.losses(batch)
+            sums[place, has] += [batch.words * float(losses[name]) for name in model.tasks if name in losses]
+        on_batch()
+    return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
+
+
+def _batches(model: MultiTaskModel, sentences: Sequence[Sentence]) -> list[Batch]:
+    """Mini-batches of sentences that have a layer of the model's tasks, with known labels."""
+    pieces = model.encoder.tokenize_all([sentence.words for sentence in sentences])
+    targets = {name: [known_target(cast(Task, task), one) for one in sentences] for name, task in model.tasks.items()}
+    batches = [
+        model.collate([pieces[row] for row in rows], {name: [of[row] for row in rows] for name, of in targets.items()})
+        for rows in batched(range(len(sentences)), BATCH)
+    ]
+    return [batch for batch in batches if batch.targets]
+
+
+def known_target(task: Task, sentence: Sentence) -> Target | None:
+    """The target of a sentence; None where it lacks the layer, or has a label that the vocabulary lacks."""
     try:
         return task.target(sentence) if task.known(sentence) else None
-    except KeyError:  # a label that the run has not seen
+    except KeyError:  # of an index of labels
         return None
 
 

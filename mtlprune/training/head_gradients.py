@@ -6,7 +6,7 @@ head has, T tasks, R rows of a batch (long sentences have several).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.families import axis, by_layer
+from mtlprune.encoder.heads import Substitutes
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel, autocast
@@ -26,6 +27,7 @@ from mtlprune.tasks.base import Target
 Floats = NDArray[np.float64]
 Targets = Mapping[str, Sequence[Target | None]]
 """Task → targets of each sentence, None where its layer is unknown."""
+Instead = Callable[[EncoderBatch], Substitutes | None]
 
 
 def derivatives(
@@ -33,7 +35,7 @@ def derivatives(
     pieces: Sequence[Pieces],
     targets: Targets,
     precision: torch.dtype = torch.float32,
-    means: Tensor | None = None,
+    instead: Instead | None = None,
 ) -> Tensor:
     """∂L(x) / ∂ξ of each sentence x, with ξ_h a factor of a head's output (Michel, Levy and Neubig 2019, equation 5).
 
@@ -45,14 +47,14 @@ def derivatives(
     Args:
         model: in evaluation mode.
         targets: of the tasks whose losses are added.
-        means: (L, A, d), what heads contribute at ξ = 0 instead of nothing: then O − mean stands in the place of O.
+        instead: what heads contribute to a batch at ξ = 0 instead of nothing: O − it stands in the place of O.
 
     Returns:
         (S, L, A) float32, on the CPU.
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
     owner = row_owners(batch)
-    places = model.encoder.places
+    places, substitutes = model.encoder.places, None if instead is None else instead(batch)
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
     with places.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):
@@ -67,7 +69,10 @@ def derivatives(
             slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
             for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
                 kept = list(places.kept[layer])
-                change = output.detach().float() - (0 if means is None else means[layer, kept])
+                change = output.detach().float()
+                if substitutes is not None:
+                    own = substitutes[layer, kept] if isinstance(substitutes, Tensor) else substitutes[layer]
+                    change = change - own
                 each = (change * slope.float()).sum((1, 3))  # (R, n)
                 total[:, layer, kept] += each.new_zeros(len(pieces), len(kept)).index_add(0, owner, each)
     return total.cpu()

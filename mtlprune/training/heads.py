@@ -121,6 +121,8 @@ def check_own_weights(encoder: Encoder) -> None:
         why = "its layers share their weights"
     elif max(places.groups) > 1:
         why = "its heads share keys and values"
+    elif any(places.family.norms):
+        why = "a norm divides each by what all heads of its layer give"
     elif any(getattr(attention, name, None) is not None for attention in attentions for name in places.family.mixers):
         why = "layers of it mix heads with each other"
     elif encoder.head_map is not None:

@@ -180,6 +180,7 @@ def write_beginning(
         "data": data | folder.started(),
         "begun_from": origins(config),
         **commit,
+        **({"remarks": remarks} if (remarks := model.encoder.remarks()) else {}),
         "parameters": {**model.sizes(), **gates},
     }
     begin_folder(config, folder, model.encoder, facts)

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,13 +17,17 @@ from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.reading import Found, read_request, survey
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
+from mtlprune.encoder.gates import Gates
+from mtlprune.encoder.interventions import Closed
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.figures.grid import Grid
 from mtlprune.io.block import Block
+from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
+from mtlprune.training.ablation import close_with, closed_losses
 
 ROOT = Path(__file__).parents[2]
 FEW = {
@@ -143,6 +147,38 @@ def test_cross_closes_heads_in_several_ways(measured, single, claims, kind):
     ]
     assert scores[0].loc[""].tolist() == scores[1].loc[""].tolist() and not scores[0].equals(scores[1])
     assert other.about["settings"]["closed"] == kind
+
+
+def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp_path):
+    """Zero ≡ a head whose values reach no output; optimal loses no more than mean and zero on what it is fitted to; the
+    table of heads has the rises, and so has the page of one head."""
+    corpus, masks = load_corpus(lab.corpus), 1 - torch.eye(LAYERS * HEADS).view(-1, LAYERS, HEADS)
+    totals, rises = {}, {}
+    for kind in get_args(Closed):
+        model = MultiTaskModel.load(single)
+        model.gates[SHARED] = Gates(LAYERS, HEADS)
+        close_with(model, kind, list(corpus["train"]), list(masks))
+        totals[kind] = closed_losses(model, list(corpus["train"]), list(masks), lambda: None).sum()
+        options = find("heads").options(closed=kind, permutations=9)
+        result = find("heads").measure(Request([str(single)], Path(), options))
+        rises[kind] = result.frames["heads"].query("measure == 'closing POS'").set_index(["layer", "head"])["value"]
+    assert totals["optimal"] <= min(totals["mean"], totals["zero"])
+    assert len({tuple(rise.round(6)) for rise in rises.values()}) == 4
+    model, nothing = MultiTaskModel.load(single), torch.ones(1, LAYERS, HEADS)
+    model.gates[SHARED] = Gates(LAYERS, HEADS)
+    losses = [closed_losses(model, list(corpus["dev"]), list(nothing), lambda: None).item()]
+    width = model.encoder.places.width
+    with torch.no_grad():
+        model.encoder.transformer.encoder.layer[1].attention.output.dense.weight[:, 2 * width : 3 * width] = 0
+    losses.append(closed_losses(model, list(corpus["dev"]), list(nothing), lambda: None).item())
+    assert rises["zero"][2, 3] == pytest.approx(losses[1] - losses[0], abs=1e-5)
+    words = ("analyze", "head", single, "layer=2", "head=3")
+    result = mtlprune(*words, "closed=mean", "--out", tmp_path / "head").done()
+    [row] = package.read_results(tmp_path / "head")["head"].frames["closing"].to_dict("records")
+    assert row["closed"] - row["open"] == pytest.approx(rises["mean"][2, 3], abs=1e-4)
+    assert "What closing it costs" in (tmp_path / "head" / "head.md").read_text()
+    mtlprune("analyze", "heads", masked, "closed=mean").refuses("name finished runs without gates")
+    mtlprune("analyze", "head", masked, "layer=1", "head=1", "closed=mean").refuses("whose heads are all open")
 
 
 @pytest.mark.slow

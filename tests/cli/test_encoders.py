@@ -35,6 +35,19 @@ def test_an_encoder_without_a_row_can_only_be_trained(mtlprune, tiny_encoder, tm
     mtlprune("encoders", tmp_path / "no").refuses("no such folder")
 
 
+def test_commands_say_what_heads_of_a_decoder_see_and_share(mtlprune, tiny_encoder, tmp_path) -> None:
+    some = {"method": "given", "heads": "1-1,2-2,2-3"}
+    lab, run = make_lab(tmp_path, tiny_encoder("llama"), (12, 4, 4), tasks=["pos"], pruning=some), tmp_path / "run"
+    mtlprune("train", lab, "train.epochs=1", "--out", run).done()
+    texts = [mtlprune("claims", run).done().out]
+    corpus = ("--corpus", tmp_path / "corpus")
+    texts += [mtlprune("analyze", "syntax", run, *corpus).done().out]
+    texts += [mtlprune("analyze", "probes", run, *corpus).done().out]
+    texts += [mtlprune("analyze", "head", run, "layer=1", "head=1").done().out]
+    assert "of which 2 share a key and a value: 1 to 2" in texts[0] and "Causal attention" in texts[0]
+    assert all("its heads see words to the left only" in words for words in texts[1:])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FURTHER)
 def test_a_run_goes_all_the_way(mtlprune, tiny_encoder, tmp_path, family: str) -> None:

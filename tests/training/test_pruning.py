@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
-from mtlprune.encoder.interventions import fold_means, measure_means
+from mtlprune.encoder.interventions import Closed, fold_means, measure_means, set_substitute
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.training.head_gradients import alone
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import fix_heads
 from mtlprune.training.pruning.penalty import TargetPenalty
@@ -379,6 +381,27 @@ def test_importance_is_the_mean_size_of_derivatives_by_layer(gated: Settings, un
     torch.testing.assert_close(own, information, rtol=2e-3, atol=1e-4 * float(information.max()))
 
 
+@pytest.mark.parametrize("closed", get_args(Closed))
+def test_heads_are_ranked_towards_what_they_contribute_when_closed(gated: Settings, ungated, closed, tmp_path):
+    """Derivatives by outputs add up to that of all losses by gates at 1, whatever a closed head contributes."""
+    settings = gated("pos,dep", method="fisher", keep=3, importance_of=str(ungated.path), closed=closed)
+    run, rows = prepared(settings, tmp_path / "run"), list(range(10))
+    finished = Finished(run, torch.float32)
+    model, encoder = finished.model, finished.model.encoder
+    slopes = sentence_derivatives(run, model, rows, torch.float32, finished.substitutes)
+    set_substitute(encoder, closed, finished.means, run.config.train.seed)
+    gates = torch.ones(HEADS, requires_grad=True)
+    encoded = encoder(encoder.collate([run.pieces[row] for row in rows]), gates)
+    losses = [
+        alone(model.tasks[name], encoded.select([row]), run.targets[name][row])
+        for name in run.config.tasks
+        for row in rows
+        if run.known[name][row]
+    ]
+    expected = torch.autograd.grad(torch.stack(losses).sum(), gates)[0]
+    torch.testing.assert_close(slopes.sum(0), expected, rtol=2e-3, atol=1e-4 * float(expected.abs().max()))
+
+
 def test_random_heads(gated: Settings, tmp_path):
     """As many of each layer as can be even, or as of another run; others for another seed."""
     wanted = {"method": "given", "heads": "1-1,1-2,1-3,1-4,2-2"}
@@ -555,10 +578,7 @@ def test_other_substitutes_are_trained_read_back_and_scored(
     check_resumes(settings, 3, tmp_path / "resumed")
 
 
-def test_what_is_resampled_goes_into_no_weights_and_ranks_no_heads(gated: Settings, ungated: RunFolder, tmp_path):
-    settings = gated("pos", method="importance", keep=3, closed="resample", importance_of=str(ungated.path))
-    with pytest.raises(ConfigError, match=r"pruning\.closed: resample goes with methods that learn"):
-        prepared(settings, tmp_path / "run")
+def test_what_is_resampled_goes_into_no_weights(gated: Settings, tmp_path):
     encoder = prepared(gated("pos", keep=3, penalty="exact", closed="resample"), tmp_path / "other").model.encoder
     with pytest.raises(EncoderError, match="which no weights can hold"):
         fold_means(encoder, torch.ones(encoder.places.layers, encoder.places.heads))

@@ -1,10 +1,9 @@
 """Do tasks fight over the same heads? What closing the heads that one task claims costs every other task."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
 ALL_TASKS = "mean of tasks"
@@ -14,7 +13,7 @@ ALL_TASKS = "mean of tasks"
 class CrossOptions(Block):
     """Random heads beside the claimed ones, and how scores are compared."""
 
-    closed: Literal["zero", "mean", "resample", "optimal"] = Field(
+    closed: Closed = Field(
         default="zero", description="What a closed head contributes; constants are those of training sentences."
     )
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")

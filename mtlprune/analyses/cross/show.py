@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.analyses.cross import ALL_TASKS
+from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, cells, figure
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
@@ -17,7 +18,8 @@ def about(result: Result) -> str:
     return (
         f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
         "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
-        f"stay as they are. Beside it {settings['draws']} draws of as many random heads of the same layers. "
+        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it {settings['draws']} draws of as many "
+        "random heads of the same layers. "
         "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds and "
         f"sentences ({settings['resamples']:,}), Holm over the cells of other tasks, margin ±{settings['margin']:g}."
     )

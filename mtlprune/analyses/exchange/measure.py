@@ -25,8 +25,8 @@ from mtlprune.analyses.claims.groups import groups_of
 from mtlprune.analyses.exchange import STEM
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.corpora.grammar import Pair, draw_pairs
-from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.interventions import head_outputs
+from mtlprune.encoder.batch import Encoded, EncoderBatch
+from mtlprune.encoder.interventions import exchange, head_outputs
 from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.claims import ClaimError, group, load_claims
@@ -193,20 +193,20 @@ class _Margins:
     @torch.no_grad()
     def of(self, side: str) -> Floats:
         """Of the first or second sentences as they are."""
-        return np.concatenate([self._margins(rows, both[side]) for rows, both in self.batches])
+        return np.concatenate([self._margins(rows, self.model.encoder(both[side])) for rows, both in self.batches])
 
     @torch.no_grad()
     def exchanged(self, heads: Mask) -> Floats:
         """Of the first sentences with the outputs of some heads (L, A) taken from the second."""
         gates = torch.from_numpy(~heads).float().to(self.model.device)
-        parts = []
-        for (rows, both), outputs in zip(self.batches, self.given, strict=True):
-            with self.model.encoder.places.gated(gates, outputs):
-                parts.append(self._margins(rows, both["first"]))
+        parts = [
+            self._margins(rows, exchange(self.model.encoder, both["first"], outputs, gates))
+            for (rows, both), outputs in zip(self.batches, self.given, strict=True)
+        ]
         return np.concatenate(parts)
 
-    def _margins(self, rows: Sequence[int], batch: EncoderBatch) -> Floats:
-        task, encoded = self.model.tasks[self.name], self.model.encoder(batch)
+    def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:
+        task = self.model.tasks[self.name]
         losses = [
             [float(alone(task, encoded.select([place]), self.targets[row][side])) for side in (1, 0)]
             for place, row in enumerate(rows)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from mtlprune.analyses.analysis import Analysis
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
 
@@ -17,6 +18,7 @@ class HeadOptions(Block):
     head: int = Field(ge=1, description="From 1, in the encoder's original numbering.")
     probes: Path | None = Field(default=None, description="Folder that mtlprune analyze probes wrote.")
     gates_of: str | None = Field(default=None, description="Task whose gates or clones are taken, of a run of several.")
+    closed: Closed | None = Field(default=None, description="Close it in a run of open heads, with this in its place.")
     text: str | None = Field(default=None, description="A sentence of your own.")
 
     @model_validator(mode="before")

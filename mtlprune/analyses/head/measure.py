@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.heads.closing import closing_costs
 from mtlprune.analyses.probes import ATTENTION
 from mtlprune.analyses.probes.reading import known, modes, read_probes, shape
-from mtlprune.analyses.reading import Subject, entry, find_sources
+from mtlprune.analyses.reading import Subject, entry, find_sources, remarks
 from mtlprune.corpora.formats import words_of
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.observe import observe
@@ -36,7 +37,8 @@ def measure(request: Request) -> Result:
     """What is known of the head. Frames, all wide:
 
     - ``known``: of ``probes.reading.known``, its labels, the best first. ``claimed``: by label of the runs in how many
-      of the ``seeds`` it is ``open``, and the ``mean`` gate.
+      of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``
+      and with this one ``closed``.
     - ``attention``: for each word of a ``sentence`` the ``target`` that it attends to most, the ``weight``, the part
       that goes to the ``special`` tokens, and whether the head's best label connects the two (``sought``).
 
@@ -52,6 +54,7 @@ def measure(request: Request) -> Result:
     subject = _subject(name, options.gates_of)
     place = _place(subject, options.layer, options.head)
     rows, kinds, notes = _known(options.probes, subject, options.layer, options.head)
+    notes += remarks(subject)
     label = _label(rows, kinds)
     sought = [_sought(sentence, label, kinds) for sentence in candidates]
     ranked = sorted(range(len(candidates)), key=lambda k: -len(sought[k]) / len(candidates[k]))
@@ -73,6 +76,10 @@ def measure(request: Request) -> Result:
         "notes": notes,
     }
     frames = {"known": rows, "claimed": pd.DataFrame(claimed), "attention": pd.DataFrame(attention)}
+    if options.closed is not None:
+        costs = closing_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
+        closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
+        frames["closing"] = pd.DataFrame(closing)
     return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
 
 

@@ -74,5 +74,13 @@ def _attention(result: Result) -> list[Grid]:
     ]
 
 
-TABLES = (_known, _attention)
+def _closing(result: Result) -> Grid | None:
+    if "closing" not in result.frames:
+        return None
+    columns: dict[str, Any] = {"task": ("task", str.upper), "all open": ("open", 4), "closed": ("closed", 4)}
+    caption = f"Losses in nats on dev; closed: {result.about['settings']['closed']}."
+    return Grid.of("What closing it costs", result.frames["closing"], columns, caption, texts=1)
+
+
+TABLES = (_known, _closing, _attention)
 FIGURES: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
 
@@ -10,6 +11,7 @@ class HeadsOptions(Block):
     """Which encoder is read, and how columns are compared."""
 
     of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
+    closed: Closed | None = Field(default=None, description="Close each head of runs without gates, with this instead.")
     permutations: int = Field(default=9999, ge=1, description="Of heads within layers.")
 
 
@@ -21,7 +23,9 @@ ANALYSIS = Analysis(
     help="""Join claims and gates of runs with what analyses wrote of the same heads, a row a head.
 
     Name runs with gates and folders of probes and other analyses. Columns are correlated within layers (Spearman, heads
-    permuted within layers, corrected). One head with its attention: mtlprune analyze head RUN head=3-7.""",
+    permuted within layers, corrected). With closed=zero, mean, resample or optimal name finished runs without gates,
+    too: how much each task's loss rises with each head closed alone becomes a column. One head with its attention:
+    mtlprune analyze head RUN head=3-7.""",
     needs=frozenset({"results"}),
     options=HeadsOptions,
 )

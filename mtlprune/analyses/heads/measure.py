@@ -15,8 +15,11 @@ import pandas as pd
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import HeadColumn, Request, find, read, usable
 from mtlprune.analyses.claims.maths import claim_columns
+from mtlprune.analyses.heads.closing import closing_columns
+from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.files import RunError, reading
 from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.permutation import corrected, layered_rank_test
 
@@ -36,9 +39,15 @@ def measure(request: Request) -> Result:
     """
     folders = [name for name in map(Path, request.names) if any((name / f"{one}.json").is_file() for one in ANALYSES)]
     runs = [name for name in map(Path, request.names) if name not in folders]
+    kind: Closed | None = request.options.closed
     sources = sorted((one.name for one in usable() if one.columns != ()), reverse=True)
     table = HeadTable()
-    if runs:
+    whole = [name for name in runs if kind is not None and not RunFolder.existing(name).gates_path.is_file()]
+    if kind is not None:
+        if not whole:
+            raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
+        table.add(closing_columns(list(map(str, whole)), kind, request), "the runs without gates")
+    if runs := [name for name in runs if name not in whole]:
         table.add(claim_columns(load_claims(runs)), "the runs with gates")
         sources.remove("claims")
     for folder in folders:

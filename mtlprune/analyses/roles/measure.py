@@ -30,6 +30,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.significance import holm, over_seeds, resampled_sums
 from mtlprune.tasks.base import Task
 from mtlprune.training import hardware
+from mtlprune.training.ablation import close_with, known_target
 from mtlprune.training.evaluation import evaluate
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
@@ -114,7 +115,7 @@ def _roles(study: _Study, subject: Subject) -> Found | str:
 def _fitted(study: _Study, model: MultiTaskModel, name: str) -> dict[str, NDArray[np.float64]] | None:
     """Role → scores (V, L, A) for one task of a run; None where no sentence has its layer with known labels."""
     options, task = study.request.options, cast(Task, model.tasks[name])
-    known = [(sentence, target) for sentence in study.train if (target := _target(task, sentence)) is not None]
+    known = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
     if not known:
         return None
     pieces = model.encoder.tokenize_all([sentence.words for sentence, _ in known])
@@ -142,14 +143,6 @@ def _fitted(study: _Study, model: MultiTaskModel, name: str) -> dict[str, NDArra
     return {role: np.stack([one[role] for one in found]) for role in ROLES}
 
 
-def _target(task: Task, sentence: Sentence) -> Any:
-    """The target of a sentence; None where it lacks the layer, or has a label that the vocabulary lacks."""
-    try:
-        return task.target(sentence) if task.known(sentence) else None
-    except KeyError:  # of an index of labels
-        return None
-
-
 def _close(
     study: _Study, subject: Subject, model: MultiTaskModel, roles: dict[str, dict[str, Mask]], precision: torch.dtype
 ) -> None:
@@ -167,9 +160,10 @@ def _close(
         alone = MultiTaskModel(model.encoder, {name: cast(Task, model.tasks[name])})
         gates = Gates(places.layers, places.heads).to(model.device)
         alone.gates = nn.ModuleDict({SHARED: gates})
-        nothing = np.zeros_like(heads)
-        for kind, mask in [("open", nothing), ("closed", heads), *(("random", draw) for draw in draws)]:
-            gates.fix(torch.from_numpy(~mask).float().to(model.device))
+        masks = [torch.from_numpy(~mask).float().to(model.device) for mask in (np.zeros_like(heads), heads, *draws)]
+        close_with(alone, study.request.options.closed, study.train, masks[1:], study.request.seed)
+        for kind, mask in zip(["open", "closed", *["random"] * len(draws)], masks, strict=True):
+            gates.fix(mask)
             evaluation = evaluate(alone, study.reading.sentences, precision)
             study.request.on_batch()
             layer, score = alone.tasks[name].kind, evaluation.names[name]

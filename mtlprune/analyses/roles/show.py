@@ -7,6 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.roles import MEAN, ROLES, STL
+from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
@@ -23,7 +24,7 @@ def about(result: Result) -> str:
         f"pushed closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
         "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
         f"score is above 0.5 in each of {settings['selections']} selections. A conflict head facilitates one task and "
-        "interferes with another."
+        f"interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
     )
 
 

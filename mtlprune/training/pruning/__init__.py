@@ -58,11 +58,6 @@ def check_pruning(run: NewRun) -> None:
             f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
             f"found {settings.keep}"
         )
-    if settings.closed == "resample" and settings.importance_of is not None:
-        raise ConfigError(
-            f"pruning.closed: resample goes with methods that learn or are given their heads, and "
-            f"{settings.method} ranks them by what a loss loses by a constant; take zero, mean or optimal"
-        )
     if settings.moves:
         make_penalty(config, model, 1)
     if settings.method == "stable":

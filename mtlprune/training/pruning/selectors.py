@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from mtlprune.config.config import Config
+from mtlprune.encoder.batch import EncoderBatch, donors
 from mtlprune.encoder.gates import Gates
+from mtlprune.encoder.heads import Substitutes
 from mtlprune.encoder.interventions import CONSTANT, measure_means, set_substitute
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
-from mtlprune.training.head_gradients import derivatives
+from mtlprune.training.head_gradients import Instead, derivatives
 from mtlprune.training.mixing import MiniBatch, batches
 from mtlprune.training.pruning.gate_penalty import GatePenalty, seeded
 from mtlprune.training.pruning.penalty import largest
@@ -71,8 +73,14 @@ class Finished:
         lengths = [self.run.lengths[row] for row in self.rows]
         for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
             some = [self.rows[place] for place in batch]
-            slopes[some] = sentence_derivatives(self.run, self.model, some, self.precision, self.means)
+            slopes[some] = sentence_derivatives(self.run, self.model, some, self.precision, self.substitutes)
         return slopes
+
+    def substitutes(self, batch: EncoderBatch) -> Substitutes | None:
+        """What heads contribute to a batch when the run that asks closes them; None for nothing."""
+        if self.run.config.pruning.closed != "resample":
+            return self.means
+        return self.model.encoder.outputs_elsewhere(batch, donors(batch, self.run.config.train.seed))
 
     def derivatives(self, rows: Sequence[int]) -> Tensor:
         """∂L(x) / ∂ξ for some of ``rows`` (see `sentence_derivatives`): whoever asks first pays the only pass.
@@ -84,7 +92,7 @@ class Finished:
 
 
 def sentence_derivatives(
-    run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, means: Tensor | None = None
+    run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, instead: Instead | None = None
 ) -> Tensor:
     """`derivatives` of some training sentences of a run, (len(rows), L, A), on the tasks of the run.
 
@@ -94,7 +102,7 @@ def sentence_derivatives(
     targets = {
         name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
     }
-    return derivatives(model, [run.pieces[row] for row in rows], targets, precision, means)
+    return derivatives(model, [run.pieces[row] for row in rows], targets, precision, instead)
 
 
 def importance(slopes: Tensor) -> Tensor:
