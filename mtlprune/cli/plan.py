@@ -1,23 +1,148 @@
-"""mtlprune train --dry-run: everything that can fail before training, and what a run will cost, without training."""
+"""Before training: mtlprune plan, which differences a sweep could show; mtlprune train --dry-run, everything that can
+fail, and what a run will cost."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mtlprune.cli.console import console, new_table
+import typer
+
+from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_here
 from mtlprune.corpora.store import load_corpus
+from mtlprune.figures.grid import number
+from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mtlprune.config.config import Config
+    from mtlprune.statistics.standard_errors import StandardError
     from mtlprune.training.inspection import Inspection
 
-
+MEASURED = "results/ewt5-minilm/records:none-???-?,none-mtl5-?"
+USUAL = {"sd": 0.5, "sentences": 0.2}
+"""Points by which MTL − STL, mean of five tasks, varies between seeds, and its standard error by test sentences, where
+nothing else is given: as ``mtlprune plan SWEEP`` measures them on the three seeds of MEASURED."""
+MOST_SEEDS = 200
 SHOWN = 8  # unseen labels named by name
+NAMED = 6
+"""Settings of the same number of seeds that are named."""
+
+
+def plan(
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="The YAML file of a sweep.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUNS|KEY=VALUE]",
+            help="Finished single-task and joint runs whose variance is taken; or sd=POINTS, by which MTL − STL varies "
+            "between seeds, and sentences=POINTS, its standard error by test sentences.",
+        ),
+    ] = None,
+) -> None:
+    """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds show
+    one point.
+
+    At two-sided 5 %, paired by seed, not corrected for several comparisons (docs/significance.md).
+    """
+    settings = _joint_settings(read_specification(sweep))
+    values = dict(one.split("=", 1) for one in given or () if "=" in one)
+    runs = [one for one in given or () if "=" not in one]
+    if values and runs:
+        raise SweepError(f"expected finished runs or {'=POINTS, '.join(values)}=POINTS, found both; give one of them")
+    errors, source = _measured(runs) if runs else _given(values)
+    columns = (f">{name.upper()}" for name in errors)
+    table = new_table(f"MTL − STL that {sweep} could show, points", ">seeds", *columns, "settings")
+    for seeds, names in sorted(settings.items()):
+        known = [number(error.of_seeds(seeds).detectable()) for error in errors.values()]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        table.add_row(str(seeds), *known, ", ".join(names[:NAMED]) + more)
+    console().print(table)
+    needed = (f"{name.upper()} {_seeds_for(1.0, error)}" for name, error in errors.items())
+    say(f"seeds that would show 1 point: {', '.join(needed)}")
+    say(source)
+
+
+def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
+    """Number of seeds, two or more → the joint settings that have so many in common with single-task runs of all their
+    tasks. Raises SweepError where there are none."""
+    from mtlprune.sweeps.cells import resolve
+
+    cells = resolve(specification, Path(), planned=True).cells
+    alone, joint = defaultdict[str, set[int]](set), dict[str, tuple[Sequence[str], set[int]]]()
+    for recipe in specification.recipes():
+        config = cells[recipe.name].config
+        if len(config.tasks) == 1:
+            alone[config.tasks[0]].add(config.train.seed)
+        else:
+            joint.setdefault(recipe.title or recipe.name, (config.tasks, set()))[1].add(config.train.seed)
+    settings = defaultdict[int, list[str]](list)
+    for title, (tasks, seeds) in joint.items():
+        settings[len(seeds.intersection(*(alone[task] for task in tasks)))].append(title)
+    settings = {seeds: titles for seeds, titles in settings.items() if seeds > 1}
+    if not settings:
+        raise SweepError(
+            f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
+            "none; add them to the grid"
+        )
+    return settings
+
+
+def _given(values: Mapping[str, str]) -> tuple[dict[str, StandardError], str]:
+    """Errors of one seed by values, or usual ones, and where they are from."""
+    from mtlprune.statistics.standard_errors import StandardError
+
+    points = USUAL | {key: _points(key, text) for key, text in values.items()}
+    source = (
+        f"standard deviation between seeds {points['sd']:g} points, error by test sentences {points['sentences']:g}"
+    )
+    if not values:
+        source += f', as "mtlprune plan SWEEP {MEASURED}" measures for MiniLM and 2,000 sentences'
+    return {"mean": StandardError((points["sd"],), (0,), (0.0,), points["sentences"])}, source
+
+
+def _points(key: str, text: str) -> float:
+    if key not in USUAL:
+        raise SweepError(f"{key}={text}: expected {' or '.join(f'{known}=POINTS' for known in USUAL)}")
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < 100:
+            return value
+    raise SweepError(f"{key}: expected points above 0 and below 100, found {text!r}")
+
+
+def _measured(runs: Sequence[str]) -> tuple[dict[str, StandardError], str]:
+    """Errors of the mean of tasks and of each task by finished runs, and what they are."""
+    from scipy import stats
+
+    from mtlprune.analyses.analysis import Request, find
+    from mtlprune.analyses.treatments.measure import gap_errors
+
+    folders = named_runs(seen_from_here(runs))
+    split = "test" if all("test" in folder.splits() for folder in folders) else "dev"
+    errors = gap_errors(Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split))
+    mean = errors["mean"]
+    if mean.unknown or not mean.free:
+        raise SweepError(f"{runs[0]}: {mean.unknown or 'two seeds or more are needed'}, so no variance is known")
+    [free], parts = mean.free, []
+    for name, error in errors.items():
+        between = error.of_seeds(1).seeds
+        parts.append(f"{name.upper()} {number(*between) if between else '–'} and {number(error.sentences)}")
+    far = [math.sqrt(free / stats.chi2.isf(tail, free)) for tail in (0.975, 0.025)]
+    return errors, (
+        f"standard deviation between seeds, and error by sentences of {split}, points: {', '.join(parts)}; by "
+        f"{free + 1} seeds, so that the former may be {far[1]:.1f} to {far[0]:.1f} times as large (95 %)"
+    )
+
+
+def _seeds_for(effect: float, error: StandardError) -> str:
+    """The fewest seeds whose minimum detectable effect is no larger."""
+    enough = (seeds for seeds in range(2, MOST_SEEDS + 1) if error.of_seeds(seeds).detectable() <= effect)
+    return str(next(enough, f"more than {MOST_SEEDS}"))
 
 
 def show_plan(settings: Config) -> None:
@@ -115,16 +240,16 @@ def _warnings(inspection: Inspection) -> list[str]:
             f"{task}: {len(labels)} labels of {data.dev} are not in {data.train} and can never be predicted: "
             f"{', '.join(labels[:SHOWN])}{more}"
         )
-    for task, number in inspection.wide_arguments.items():
-        if number:
+    for task, wide in inspection.wide_arguments.items():
+        if wide:
             width = getattr(inspection.config.decoders, task).max_width
             warnings.append(
-                f"{task}: {number:,} arguments of {data.train} are wider than "
+                f"{task}: {wide:,} arguments of {data.train} are wider than "
                 f"decoders.{task}.max_width = {width} and cannot be learnt"
             )
-    for split, number in inspection.unknown_words.items():
-        if number > 0.01 * inspection.words[split]:
-            warnings.append(f"{split}: {number / inspection.words[split]:.1%} of the words become unknown tokens")
+    for split, unknown in inspection.unknown_words.items():
+        if unknown > 0.01 * inspection.words[split]:
+            warnings.append(f"{split}: {unknown / inspection.words[split]:.1%} of the words become unknown tokens")
     return warnings
 
 

@@ -233,4 +233,4 @@ def _rows(changes: Mapping[tuple[str, str], _Changes], request: Request) -> Iter
             means = {name: float(values.mean()) for name, values in observed.items()}
             keys = {"encoder": label, "task": task, "other": other, **means, "pairs": size, "n": len(seeds)}
             keys["decided"] = float(np.mean([change.decided[seed] for seed in seeds]))
-            yield {**keys, **{name: figure[name] for name in ("delta", "low", "high")}, "p": p}
+            yield {**keys, **{name: figure[name] for name in ("delta", "low", "high", "detectable")}, "p": p}

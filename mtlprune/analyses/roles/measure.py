@@ -220,7 +220,7 @@ def _gains(study: _Study) -> pd.DataFrame:
         means = {
             name: float(observed[3 * place + part].mean()) for part, name in enumerate(("open", "closed", "random"))
         }
-        row = {name: figure[name] for name in ("delta", "low", "high", "p")}
+        row = {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
         rows.append({"encoder": label, "task": task, "n": len(observed[3 * place]), **means, **row})
     frame = pd.DataFrame(rows)
     return frame.assign(holm=holm(frame["p"].to_numpy()))

@@ -8,9 +8,9 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.roles import ROLES, STL
 from mtlprune.figures.charts import Chart, Spec, figure, head_map
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
@@ -38,9 +38,10 @@ def findings(result: Result) -> list[str]:
                 f"{where} {counts} heads facilitate one task and interfere with another, where permuting heads within "
                 f"layers gives {number(rows['expected'].mean(), 1)} (p {', '.join(map(probability, rows['p']))})."
             )
-    for row in result.frames.get("gains", pd.DataFrame()).itertuples():
+    gains = result.frames.get("gains", pd.DataFrame({"holm": []}))
+    for row in only_not_shown(gains).itertuples():
         shown = "gains" if row.delta > 0 else "costs"
-        sure = "" if row.holm < LEVEL else "; not shown after correction"
+        sure = "" if row.holm < LEVEL else f"; not shown after correction{seen_from(row.detectable)}"
         sentences.append(
             f"Closing the conflict heads that interfere with {row.task.upper()} for it alone, instead of random heads "
             f"of the same layers, {shown} {row.encoder} {number(abs(row.delta))} points, 95 % [{number(row.low)}, "
@@ -127,10 +128,11 @@ def _gains(result: Result) -> Grid | None:
     columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
     return Grid.of(
         "What closing conflict heads gains the task they interfere with",
-        result.frames["gains"].assign(task=lambda frame: frame["task"].str.upper()),
-        {**columns, "p": ("p", probability), "Holm": ("holm", probability)},
+        only_not_shown(result.frames["gains"]).assign(task=lambda frame: frame["task"].str.upper()),
+        {**columns, "p": ("p", probability), "Holm": ("holm", probability), "detectable": ("detectable", 2)},
         "Main score with the conflict heads closed that interfere with the task, for this task alone; gain: beyond as "
-        "many random heads of the same layers, with 95 % interval over seeds and sentences. A fight predicts gains.",
+        f"many random heads of the same layers, with 95 % interval over seeds and sentences. {DETECTABLE} A fight "
+        "predicts gains.",
         texts=2,
     )
 

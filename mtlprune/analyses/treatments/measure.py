@@ -32,6 +32,7 @@ from mtlprune.statistics.significance import (
     swapped_p,
     within_margin,
 )
+from mtlprune.statistics.standard_errors import StandardError
 
 SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
 
@@ -43,7 +44,7 @@ class Setting:
     Attributes:
         kind: SINGLE, JOINT, TREATED or OTHER (joint runs of other settings, or single tasks of such).
         systems: one for each task, of the same sentences.
-        booted: (C, S), mean scores on resampled sentences, the same for all settings.
+        booted: (tasks, C, S) scores on resampled sentences, the same for all settings.
     """
 
     label: str
@@ -71,11 +72,11 @@ def measure(request: Request) -> Result:
 
     - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
     - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
-      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``q``, p after Holm over the
-      settings of a kind (``mode``); ``reach``, p that it is worse than single tasks by the margin or more; ``share`` of
-      the gap closed with Fieller's interval, NaN where the gap is not shown to be above 0; ``parameters`` added to
-      joint's; ``cost`` of training, or of an update, as a multiple of joint's, and ``total``, of all updates with the
-      finished runs that it makes use of.
+      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``detectable``, the minimum
+      detectable effect of ``gain``, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``, p that it is
+      worse than single tasks by the margin or more; ``share`` of the gap closed with Fieller's interval, NaN where the
+      gap is not shown to be above 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a
+      multiple of joint's, and ``total``, of all updates with the finished runs that it makes use of.
     - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
       owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
       against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
@@ -181,7 +182,7 @@ def _settings(
     for sums in resampled_sums(list(systems.values()), request.options.resamples, request.seed):
         scores = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
         for place in order:
-            parts[place].append(np.mean([scores[place, task] for task in tasks], 0))
+            parts[place].append(np.stack([scores[place, task] for task in tasks]))
         request.on_batch()
     labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])
     settings = []
@@ -190,7 +191,7 @@ def _settings(
         chosen = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
         kind = {single: SINGLE, joint: JOINT}.get(place, TREATED if chosen else OTHER)
         own = [systems[place, task] for task in tasks]
-        settings.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place])))
+        settings.append(Setting(label, columns[place], kind, own, np.concatenate(parts[place], 1)))
     few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
     return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
 
@@ -198,14 +199,32 @@ def _settings(
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _apart(first: Setting, second: Setting) -> tuple[Floats, Floats]:
-    """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have."""
+def gap_errors(request: Request) -> dict[str, StandardError]:
+    """Errors of joint minus single-task training of the same settings: ``mean``, of all tasks' scores, and each task.
+
+    Raises:
+        RunError: as `measure`.
+    """
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
+    single, joint = _baselines(comparison)
+    tasks = comparison.columns[joint].runs[0].tasks
+    (alone, together, *_), _ = _settings(comparison, single, joint, tasks, request)
+    parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
+    gaps = {name: _apart(together, alone, part) for name, part in parts.items()}
+    return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
+
+
+def _apart(first: Setting, second: Setting, tasks: slice = slice(None)) -> tuple[Floats, Floats]:
+    """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have; of
+    the mean score of the tasks in these places."""
     both = sorted(set(first.seeds) & set(second.seeds))
     if not both:
         raise RunError(f"{first.label} and {second.label} have no seed in common, so they cannot be paired")
     places = [[one.seeds.index(seed) for seed in both] for one in (first, second)]
-    observed = [one.each().mean(0)[own] for one, own in zip((first, second), places, strict=True)]
-    return observed[0] - observed[1], first.booted[:, places[0]] - second.booted[:, places[1]]
+    sides = list(zip((first, second), places, strict=True))
+    observed = [one.each()[tasks].mean(0)[own] for one, own in sides]
+    booted = [one.booted[tasks].mean(0)[:, own] for one, own in sides]
+    return observed[0] - observed[1], booted[0] - booted[1]
 
 
 def _rows(
@@ -232,7 +251,7 @@ def _rows(
         if one is not joint:
             gain = over_seeds(*(gained := _apart(one, joint)))
             row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
-            row |= {"free": gain["free"]}
+            row |= {"free": gain["free"], "detectable": gain["detectable"]}
             if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
                 row |= {"share": gain["delta"] / whole["delta"]}
                 ends = ratio_over_seeds(gained, _apart(single, joint))

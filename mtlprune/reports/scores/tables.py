@@ -15,7 +15,16 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.errors import printable_lines
-from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
+from mtlprune.figures.grid import (
+    DETECTABLE,
+    Grid,
+    Strong,
+    latex_document,
+    markdown_document,
+    mean_sd,
+    number,
+    probability,
+)
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores.comparisons import Comparison
@@ -102,7 +111,7 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
     rivals = comparison.columns[other].values(task) if other is not None else []
     difference = test.difference if test else None
     error = difference.wide_error if difference else None
-    over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing")
+    over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing", "detectable")
     return {
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(rivals) if rivals else None,
@@ -304,7 +313,7 @@ def details(comparison: Comparison) -> Grid:
     encoders, columns = comparison.encoders(), comparison.columns
     several = len(encoders) > 1
     with_seeds = any(test.difference.has_seeds for test in comparison.tests.values())
-    header = [*["encoder"] * several, "task", "difference", "Δ"]
+    header = [*["encoder"] * several, "task", "difference", "Δ", "detectable"]
     if with_seeds:
         header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
     header += ["95 %, sentences", "d", "p, sentences", "p (Holm), sentences", "runs"]
@@ -317,7 +326,7 @@ def details(comparison: Comparison) -> Grid:
         test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
         gap = test.difference
         row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
-        row.append(_marked(comparison, place, task, interval=False))
+        row += [_marked(comparison, place, task, interval=False), number(test.detectable)]
         if with_seeds:
             row.append(span(gap.wide_low, gap.wide_high))
             row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))
@@ -436,7 +445,7 @@ def tests_legend(comparison: Comparison) -> str:
         f"p (Holm) is corrected for {number} {'differences' if number > 1 else 'difference'}, intervals are not",
         "d: Δ over its standard deviation between sentences",
     ]
-    return "; ".join(parts) + "."
+    return f"{'; '.join(parts)}. {DETECTABLE}"
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -485,11 +494,11 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
             "whether runs with other seeds do, so nothing is called significant there. Nor is it tested whether their "
             f"difference is smaller than the margin of {comparison.margin:g} points: that needs two seeds or more."
         )
-    for number in sorted(numbers - {1}):
-        floor = 2 / 2**number
+    for seeds in sorted(numbers - {1}):
+        floor = 2 / 2**seeds
         if floor >= LEVEL:
             yield (
-                f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}: without assuming a "
+                f"A two-sided sign-flip test over {seeds} seeds alone cannot go below {floor:.4g}: without assuming a "
                 f"distribution, seeds alone show nothing at {LEVEL}. The interval over seeds and sentences takes what "
                 "seeds do as normal."
             )
