@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_here
+from mtlprune.cli.console import console, named_runs, new_table, seen_from_here
 from mtlprune.corpora.store import load_corpus
 from mtlprune.figures.grid import number
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
@@ -24,48 +24,47 @@ if TYPE_CHECKING:
     from mtlprune.statistics.standard_errors import StandardError
     from mtlprune.training.inspection import Inspection
 
-MEASURED = "results/ewt5-minilm/records:none-???-?,none-mtl5-?"
-USUAL = {"sd": 0.5, "sentences": 0.2}
-"""Points by which MTL − STL, mean of five tasks, varies between seeds, and its standard error by test sentences, where
-nothing else is given: as ``mtlprune plan SWEEP`` measures them on the three seeds of MEASURED."""
+SD, SENTENCES = 0.3, 0.2
+"""Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences, by
+``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``. Tasks vary by 0.1 to 1.3 points, a mean of
+five then by 0.29; between these three seeds it varied by 0.11, which may be chance."""
 MOST_SEEDS = 200
 SHOWN = 8  # unseen labels named by name
-NAMED = 6
-"""Settings of the same number of seeds that are named."""
 
 
 def plan(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="The YAML file of a sweep.")],
-    given: Annotated[
+    runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUNS|KEY=VALUE]",
-            help="Finished single-task and joint runs whose variance is taken; or sd=POINTS, by which MTL − STL varies "
-            "between seeds, and sentences=POINTS, its standard error by test sentences.",
+            metavar="[RUNS|sd=POINTS]",
+            help="Finished single-task and joint runs whose variance is taken, or how much MTL − STL varies between "
+            f"seeds; sd={SD:g}, if not given.",
         ),
     ] = None,
 ) -> None:
-    """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds show
-    one point.
+    """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
+    show one point.
 
     At two-sided 5 %, paired by seed, not corrected for several comparisons (docs/significance.md).
     """
+    from mtlprune.statistics.standard_errors import StandardError
+
     settings = _joint_settings(read_specification(sweep))
-    values = dict(one.split("=", 1) for one in given or () if "=" in one)
-    runs = [one for one in given or () if "=" not in one]
-    if values and runs:
-        raise SweepError(f"expected finished runs or {'=POINTS, '.join(values)}=POINTS, found both; give one of them")
-    errors, source = _measured(runs) if runs else _given(values)
-    columns = (f">{name.upper()}" for name in errors)
-    table = new_table(f"MTL − STL that {sweep} could show, points", ">seeds", *columns, "settings")
+    given = runs or [f"sd={SD}"]
+    if len(given) == 1 and given[0].startswith("sd="):
+        errors = {"mean": StandardError((_points(given[0]),), (0,), (0.0,), SENTENCES)}  # one seed's
+    else:
+        errors = _measured(given)
+    table = new_table(f"MTL − STL that {sweep} could show, points", "", *(f">{n.upper()}" for n in errors), "settings")
+    between = (number(*error.of_seeds(1).seeds) for error in errors.values())
+    table.add_row("standard deviation between seeds", *between, "")
+    table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
-        known = [number(error.of_seeds(seeds).detectable()) for error in errors.values()]
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        table.add_row(str(seeds), *known, ", ".join(names[:NAMED]) + more)
+        shown = (number(error.of_seeds(seeds).detectable()) for error in errors.values())
+        table.add_row(f"detectable with {seeds} seeds", *shown, ", ".join(names))
+    table.add_row("seeds for 1 point", *(_seeds_for(1.0, error) for error in errors.values()), "")
     console().print(table)
-    needed = (f"{name.upper()} {_seeds_for(1.0, error)}" for name, error in errors.items())
-    say(f"seeds that would show 1 point: {', '.join(needed)}")
-    say(source)
 
 
 def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
@@ -84,65 +83,42 @@ def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
     settings = defaultdict[int, list[str]](list)
     for title, (tasks, seeds) in joint.items():
         settings[len(seeds.intersection(*(alone[task] for task in tasks)))].append(title)
-    settings = {seeds: titles for seeds, titles in settings.items() if seeds > 1}
-    if not settings:
+    if max(settings, default=0) < 2:
         raise SweepError(
             f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
             "none; add them to the grid"
         )
-    return settings
+    return {seeds: titles for seeds, titles in settings.items() if seeds > 1}
 
 
-def _given(values: Mapping[str, str]) -> tuple[dict[str, StandardError], str]:
-    """Errors of one seed by values, or usual ones, and where they are from."""
-    from mtlprune.statistics.standard_errors import StandardError
-
-    points = USUAL | {key: _points(key, text) for key, text in values.items()}
-    source = (
-        f"standard deviation between seeds {points['sd']:g} points, error by test sentences {points['sentences']:g}"
-    )
-    if not values:
-        source += f', as "mtlprune plan SWEEP {MEASURED}" measures for MiniLM and 2,000 sentences'
-    return {"mean": StandardError((points["sd"],), (0,), (0.0,), points["sentences"])}, source
-
-
-def _points(key: str, text: str) -> float:
-    if key not in USUAL:
-        raise SweepError(f"{key}={text}: expected {' or '.join(f'{known}=POINTS' for known in USUAL)}")
+def _points(text: str) -> float:
     with contextlib.suppress(ValueError):
-        if 0 < (value := float(text)) < 100:
-            return value
-    raise SweepError(f"{key}: expected points above 0 and below 100, found {text!r}")
+        if 0 < (points := float(text.removeprefix("sd="))) < 100:
+            return points
+    raise SweepError(f"{text}: expected sd=POINTS, above 0 and below 100")
 
 
-def _measured(runs: Sequence[str]) -> tuple[dict[str, StandardError], str]:
-    """Errors of the mean of tasks and of each task by finished runs, and what they are."""
-    from scipy import stats
-
+def _measured(runs: Sequence[str]) -> dict[str, StandardError]:
+    """Errors of MTL − STL of finished runs: the mean of tasks, and each task."""
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.analyses.treatments.measure import gap_errors
 
     folders = named_runs(seen_from_here(runs))
     split = "test" if all("test" in folder.splits() for folder in folders) else "dev"
     errors = gap_errors(Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split))
-    mean = errors["mean"]
-    if mean.unknown or not mean.free:
-        raise SweepError(f"{runs[0]}: {mean.unknown or 'two seeds or more are needed'}, so no variance is known")
-    [free], parts = mean.free, []
     for name, error in errors.items():
-        between = error.of_seeds(1).seeds
-        parts.append(f"{name.upper()} {number(*between) if between else '–'} and {number(error.sentences)}")
-    far = [math.sqrt(free / stats.chi2.isf(tail, free)) for tail in (0.975, 0.025)]
-    return errors, (
-        f"standard deviation between seeds, and error by sentences of {split}, points: {', '.join(parts)}; by "
-        f"{free + 1} seeds, so that the former may be {far[1]:.1f} to {far[0]:.1f} times as large (95 %)"
-    )
+        if error.unknown or not error.free:
+            why = error.unknown or "two seeds or more are needed"
+            raise SweepError(f"{runs[0]}: the variance of {name.upper()} is not known: {why}")
+    return errors
 
 
 def _seeds_for(effect: float, error: StandardError) -> str:
-    """The fewest seeds whose minimum detectable effect is no larger."""
+    """The fewest seeds whose minimum detectable effect is no larger; – where sentences alone leave too much error."""
+    from mtlprune.statistics.standard_errors import detectable
+
     enough = (seeds for seeds in range(2, MOST_SEEDS + 1) if error.of_seeds(seeds).detectable() <= effect)
-    return str(next(enough, f"more than {MOST_SEEDS}"))
+    return str(next(enough, "–")) if detectable(error.sentences) <= effect else "–"
 
 
 def show_plan(settings: Config) -> None:

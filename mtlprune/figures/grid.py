@@ -193,15 +193,11 @@ def number(value: float, digits: int = 2) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
-DETECTABLE = (
-    "Detectable, where nothing is shown: the true difference that four of five such studies would show (two-sided 5 %, "
-    "not corrected)."
-)
+DETECTABLE = "Detectable, where nothing is shown: seen in four of five such studies (two-sided 5 %, not corrected)."
 
 
 def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> str:
-    """The clause that follows "not shown", on the least and the largest minimum detectable effect; "" where none is
-    known."""
+    """The clause after "not shown": the least and the largest minimum detectable effect; "" where none is known."""
     known = sorted(value for value in detectable if not math.isnan(value))
     if not known:
         return ""

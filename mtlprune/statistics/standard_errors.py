@@ -107,8 +107,7 @@ class StandardError:
         return StandardError(tuple(seeds), (number - 1,) * len(shrink), tuple(noise), self.sentences, self.unknown)
 
     def quantile(self, tail: float) -> float:
-        """The error that is reached with a probability of ``tail``, from LEVEL / 2 to a half; NaN where none can be
-        estimated."""
+        """The error that is reached with a probability of ``tail``, LEVEL / 2 or more; NaN where none is known."""
         if self.unknown:
             return math.nan
         parts = [one * stats.t.isf(LEVEL / 2, free) for one, free in zip(self.seeds, self.free, strict=True)]

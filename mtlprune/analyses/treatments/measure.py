@@ -201,10 +201,7 @@ def _settings(
 
 def gap_errors(request: Request) -> dict[str, StandardError]:
     """Errors of joint minus single-task training of the same settings: ``mean``, of all tasks' scores, and each task.
-
-    Raises:
-        RunError: as `measure`.
-    """
+    Raises RunError as `measure` does."""
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     single, joint = _baselines(comparison)
     tasks = comparison.columns[joint].runs[0].tasks

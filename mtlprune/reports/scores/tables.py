@@ -15,16 +15,7 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.errors import printable_lines
-from mtlprune.figures.grid import (
-    DETECTABLE,
-    Grid,
-    Strong,
-    latex_document,
-    markdown_document,
-    mean_sd,
-    number,
-    probability,
-)
+from mtlprune.figures.grid import DETECTABLE, Grid, Strong, latex_document, markdown_document, mean_sd, probability
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores.comparisons import Comparison
@@ -326,7 +317,8 @@ def details(comparison: Comparison) -> Grid:
         test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
         gap = test.difference
         row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
-        row += [_marked(comparison, place, task, interval=False), number(test.detectable)]
+        least = "–" if math.isnan(test.detectable) else f"{test.detectable:.2f}"
+        row += [_marked(comparison, place, task, interval=False), least]
         if with_seeds:
             row.append(span(gap.wide_low, gap.wide_high))
             row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))
@@ -494,11 +486,11 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
             "whether runs with other seeds do, so nothing is called significant there. Nor is it tested whether their "
             f"difference is smaller than the margin of {comparison.margin:g} points: that needs two seeds or more."
         )
-    for seeds in sorted(numbers - {1}):
-        floor = 2 / 2**seeds
+    for number in sorted(numbers - {1}):
+        floor = 2 / 2**number
         if floor >= LEVEL:
             yield (
-                f"A two-sided sign-flip test over {seeds} seeds alone cannot go below {floor:.4g}: without assuming a "
+                f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}: without assuming a "
                 f"distribution, seeds alone show nothing at {LEVEL}. The interval over seeds and sentences takes what "
                 "seeds do as normal."
             )
