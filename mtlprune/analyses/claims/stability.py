@@ -341,7 +341,8 @@ def _units(runs: Runs) -> tuple[Ints, Ints]:
 
 
 def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Floats, Floats]:
-    """Interval of 95 % and minimum detectable effect by leaving out one unit after another (Tukey 1958; of U-statistics Arvesen 1969).
+    """Interval of 95 % and minimum detectable effect by leaving out one unit after another (Tukey 1958; of U-statistics
+    Arvesen 1969).
 
     Variance: the sum over strata, of u units, of (u − 1)/u Σ (θ₍ᵢ₎ − mean)²; Student's t after Satterthwaite. The
     asymptotic interval of Nogueira, Sechidis and Brown covers half as often as it says with three runs.
@@ -351,8 +352,8 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
         strata: (U,), to which of several independent samples a unit belongs.
 
     Returns:
-        low, high and effect, (...); NaN where a statistic is not defined without some unit, or the same without any, or hangs
-        on a stratum of one unit, of whose variance nothing is known.
+        low, high and effect, (...); NaN where a statistic is not defined without some unit, or the same without any, or
+        hangs on a stratum of one unit, of whose variance nothing is known.
     """
     total, spread = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
