@@ -15,6 +15,7 @@ import typer
 from mtlprune.cli.console import console, named_runs, new_table, seen_from_here
 from mtlprune.corpora.store import load_corpus
 from mtlprune.figures.grid import number
+from mtlprune.sweeps.folder import default_folder
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
     tasks. Raises SweepError where there are none."""
     from mtlprune.sweeps.cells import resolve
 
-    cells = resolve(specification, Path(), planned=True).cells
+    cells = resolve(specification, default_folder(specification.name), planned=True).cells
     alone, joint = defaultdict[str, set[int]](set), dict[str, tuple[Sequence[str], set[int]]]()
     for recipe in specification.recipes():
         config = cells[recipe.name].config
@@ -118,7 +119,7 @@ def _seeds_for(effect: float, error: StandardError) -> str:
     from mtlprune.statistics.standard_errors import detectable
 
     enough = (seeds for seeds in range(2, MOST_SEEDS + 1) if error.of_seeds(seeds).detectable() <= effect)
-    return str(next(enough, "–")) if detectable(error.sentences) <= effect else "–"
+    return str(next(enough, f">{MOST_SEEDS}")) if detectable(error.sentences) <= effect else "–"
 
 
 def show_plan(settings: Config) -> None:

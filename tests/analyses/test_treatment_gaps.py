@@ -16,6 +16,7 @@ from report_runs import TASKS, gold_sentences, write_study_run
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.treatments import TreatmentsOptions
 from mtlprune.analyses.treatments.measure import gap_errors, measure
+from mtlprune.figures.grid import number
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result, read_result, write_result
@@ -97,7 +98,9 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     expected = {"long": 5, "weights": 1, "clone-stem": 4.4, "clone-random": 4.4, "distil": 1 + 5 * 61 / 35}
     assert dots == pytest.approx(expected, abs=1e-3)
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
-    assert "not shown; a difference of" in shown  # of controls and budgets
+    assert rows.loc["protect", "q"] > 0.05 and rows.drop(["STL", "none", "protect"])["q"].max() < 0.05
+    least = rows.loc["protect", "detectable"]
+    assert f"; of what is not shown, a difference of {number(least, 1)} points or more would have been seen" in shown
     error = gap_errors(Request(list(map(str, tmp_path.glob("none-*"))), Path(), OPTIONS, split="test"))
     assert error["mean"].detectable() == pytest.approx(rows.loc["STL", "detectable"])
     assert list(error) == ["mean", *TASKS] and error["pos"].free == (2,)
