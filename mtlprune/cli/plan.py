@@ -58,7 +58,7 @@ def plan(
     else:
         errors = _measured(given)
     table = new_table(f"MTL − STL that {sweep} could show, points", "", *(f">{n.upper()}" for n in errors), "settings")
-    between = (number(*error.of_seeds(1).seeds) for error in errors.values())
+    between = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
     table.add_row("standard deviation between seeds", *between, "")
     table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
