@@ -66,8 +66,9 @@ def findings(result: Result) -> list[str]:
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['holm'])}" if row["mode"] == "primary" else "")
         sentences.append(
             f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['delta'])} points "
-            f"[{number(row['low'])}, {number(row['high'])}], {p}; smaller than {margin:g} points: p "
-            f"{probability(row['equal'])}{seen_from(row['detectable'], before='; not shown; ')}."
+            f"[{number(row['low'])}, {number(row['high'])}], {p}"
+            f"{seen_from(row['detectable'], before=', not shown: ')}; smaller than {margin:g} points: p "
+            f"{probability(row['equal'])}."
         )
     return sentences
 
