@@ -45,10 +45,7 @@ def plan(
     ] = None,
 ) -> None:
     """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
-    show one point.
-
-    At two-sided 5 %, paired by seed, not corrected for several comparisons (docs/significance.md).
-    """
+    show one point; at two-sided 5 %, paired by seed, not corrected (docs/significance.md)."""
     from mtlprune.statistics.standard_errors import StandardError
 
     settings = _joint_settings(read_specification(sweep))

@@ -31,14 +31,11 @@ POINTS = 48  # Q; so many meet scipy's t to three digits with one degree of free
 
 
 def detectable(error: ArrayLike, free: ArrayLike = math.inf) -> Floats:
-    """Minimum detectable effect (Bloom 1995): (t(0.975, df) + t(0.8, df)) · standard error.
+    """Minimum detectable effect (Bloom 1995): (t(0.975, df) + t(0.8, df)) · standard error, in the unit of the error;
+    df is ``free``, of the seeds, of the same shape; infinite, so that t is normal, where only sentences vary.
 
     A true effect of that size is shown, at two-sided LEVEL, in four of five studies (POWER); by the noncentral t in 77
     of 100 with three seeds, 79 with five, as t(0.8, df) takes the error for known where the effect is.
-
-    Args:
-        error: standard errors, in the unit of the effect.
-        free: degrees of freedom of seeds, of the same shape; infinitely many, a normal, where only sentences vary.
     """
     return np.asarray(error) * (stats.t.isf(LEVEL / 2, free) + stats.t.isf(1 - POWER, free))
 
