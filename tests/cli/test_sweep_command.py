@@ -113,7 +113,8 @@ def test_what_a_sweep_could_show_is_known_before(mtlprune, tmp_path):
         for skills in ({"pos": 0.9}, {"ner": 0.6}, {"pos": 0.7, "ner": 0.5})
     ]
     found = planned(mtlprune("plan", tmp_path / "s.yaml", *runs).done().out)
-    assert len(found["seeds for 1 point"]) == 4 and found["seeds for 1 point"][1] == "–"  # 60 sentences
+    assert all(float(cell) > 1 for cell in found["detectable with 4 seeds"][:3])  # 60 sentences: mean, POS, NER
+    assert all(int(cell) > 4 for cell in found["seeds for 1 point"][:3] if cell not in ("–", ">200"))
     mtlprune("plan", tmp_path / "s.yaml", *runs[:3]).refuses("two seeds or more are needed")
     mtlprune("plan", tmp_path / "s.yaml", "sd=-1").refuses("sd=-1: expected sd=POINTS, above 0")
     (tmp_path / "s.yaml").write_text("base: minilm-ewt5\ngrid: {tasks: [pos, [pos, ner]], seed: [1, 2]}\n")
