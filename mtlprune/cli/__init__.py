@@ -17,6 +17,7 @@ COMMANDS = {
         "compare": "Tasks alone and together, and the heads they claim; ends with a page.",
         "data": "Bring your own files; build, check, show and export corpora.",
         "train": "Train a run, or go on with it; --dry-run says what it costs.",
+        "plan": "Which differences a sweep could show, before it is run.",
         "sweep": "Run what is missing of many runs, or show where they stand.",
         "evaluate": "Score runs on a split.",
         "predict": "Annotate sentences with every task of a run.",

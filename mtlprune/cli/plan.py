@@ -1,23 +1,122 @@
-"""mtlprune train --dry-run: everything that can fail before training, and what a run will cost, without training."""
+"""Before training: mtlprune plan, which differences a sweep could show; mtlprune train --dry-run, everything that can
+fail, and what a run will cost."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from mtlprune.cli.console import console, new_table
+import typer
+
+from mtlprune.cli.console import console, named_runs, new_table, seen_from_here
 from mtlprune.corpora.store import load_corpus
+from mtlprune.figures.grid import number
+from mtlprune.sweeps.folder import default_folder
+from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from mtlprune.config.config import Config
+    from mtlprune.statistics.standard_errors import StandardError
     from mtlprune.training.inspection import Inspection
 
-
+SD, SENTENCES = 0.3, 0.2
+"""Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences, by
+``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``. Tasks vary by 0.1 to 1.3 points, a mean of
+five then by 0.29; between these three seeds it varied by 0.11, which may be chance."""
+MOST_SEEDS = 200
 SHOWN = 8  # unseen labels named by name
+
+
+def plan(
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="The YAML file of a sweep.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUNS|sd=POINTS]",
+            help="Finished single-task and joint runs whose variance is taken, or how much MTL − STL varies between "
+            f"seeds; sd={SD:g}, if not given.",
+        ),
+    ] = None,
+) -> None:
+    """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
+    show one point; at two-sided 5 %, paired by seed, not corrected (docs/significance.md)."""
+    from mtlprune.statistics.standard_errors import StandardError
+
+    settings = _joint_settings(read_specification(sweep))
+    given = runs or [f"sd={SD}"]
+    if len(given) == 1 and given[0].startswith("sd="):
+        errors = {"mean": StandardError((_points(given[0]),), (0,), (0.0,), SENTENCES)}  # one seed's
+    else:
+        errors = _measured(given)
+    table = new_table(f"MTL − STL that {sweep} could show, points", "", *(f">{n.upper()}" for n in errors), "settings")
+    between = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
+    table.add_row("standard deviation between seeds", *between, "")
+    table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
+    for seeds, names in sorted(settings.items()):
+        shown = (number(error.of_seeds(seeds).detectable()) for error in errors.values())
+        table.add_row(f"detectable with {seeds} seeds", *shown, ", ".join(names))
+    table.add_row("seeds for 1 point", *(_seeds_for(1.0, error) for error in errors.values()), "")
+    console().print(table)
+
+
+def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
+    """Number of seeds, two or more → the joint settings that have so many in common with single-task runs of all their
+    tasks. Raises SweepError where there are none."""
+    from mtlprune.sweeps.cells import resolve
+
+    cells = resolve(specification, default_folder(specification.name), planned=True).cells
+    alone, joint = defaultdict[str, set[int]](set), dict[str, tuple[Sequence[str], set[int]]]()
+    for recipe in specification.recipes():
+        config = cells[recipe.name].config
+        if len(config.tasks) == 1:
+            alone[config.tasks[0]].add(config.train.seed)
+        else:
+            joint.setdefault(recipe.title or recipe.name, (config.tasks, set()))[1].add(config.train.seed)
+    settings = defaultdict[int, list[str]](list)
+    for title, (tasks, seeds) in joint.items():
+        settings[len(seeds.intersection(*(alone[task] for task in tasks)))].append(title)
+    if max(settings, default=0) < 2:
+        raise SweepError(
+            f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
+            "none; add them to the grid"
+        )
+    return {seeds: titles for seeds, titles in settings.items() if seeds > 1}
+
+
+def _points(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (points := float(text.removeprefix("sd="))) < 100:
+            return points
+    raise SweepError(f"{text}: expected sd=POINTS, above 0 and below 100")
+
+
+def _measured(runs: Sequence[str]) -> dict[str, StandardError]:
+    """Errors of MTL − STL of finished runs: the mean of tasks, and each task."""
+    from mtlprune.analyses.analysis import Request, find
+    from mtlprune.analyses.treatments.measure import gap_errors
+
+    folders = named_runs(seen_from_here(runs))
+    split = "test" if all("test" in folder.splits() for folder in folders) else "dev"
+    errors = gap_errors(Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split))
+    for name, error in errors.items():
+        if error.unknown or not error.free:
+            why = error.unknown or "two seeds or more are needed"
+            raise SweepError(f"{runs[0]}: the variance of {name.upper()} is not known: {why}")
+    return errors
+
+
+def _seeds_for(effect: float, error: StandardError) -> str:
+    """The fewest seeds whose minimum detectable effect is no larger; – where sentences alone leave too much error."""
+    from mtlprune.statistics.standard_errors import detectable
+
+    enough = (seeds for seeds in range(2, MOST_SEEDS + 1) if error.of_seeds(seeds).detectable() <= effect)
+    return str(next(enough, f">{MOST_SEEDS}")) if detectable(error.sentences) <= effect else "–"
 
 
 def show_plan(settings: Config) -> None:
@@ -115,16 +214,16 @@ def _warnings(inspection: Inspection) -> list[str]:
             f"{task}: {len(labels)} labels of {data.dev} are not in {data.train} and can never be predicted: "
             f"{', '.join(labels[:SHOWN])}{more}"
         )
-    for task, number in inspection.wide_arguments.items():
-        if number:
+    for task, wide in inspection.wide_arguments.items():
+        if wide:
             width = getattr(inspection.config.decoders, task).max_width
             warnings.append(
-                f"{task}: {number:,} arguments of {data.train} are wider than "
+                f"{task}: {wide:,} arguments of {data.train} are wider than "
                 f"decoders.{task}.max_width = {width} and cannot be learnt"
             )
-    for split, number in inspection.unknown_words.items():
-        if number > 0.01 * inspection.words[split]:
-            warnings.append(f"{split}: {number / inspection.words[split]:.1%} of the words become unknown tokens")
+    for split, unknown in inspection.unknown_words.items():
+        if unknown > 0.01 * inspection.words[split]:
+            warnings.append(f"{split}: {unknown / inspection.words[split]:.1%} of the words become unknown tokens")
     return warnings
 
 

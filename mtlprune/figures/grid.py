@@ -190,6 +190,18 @@ def number(value: float, digits: int = 2) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
+DETECTABLE = "Detectable, where nothing is shown: seen in four of five such studies (two-sided 5 %, not corrected)."
+
+
+def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> str:
+    """The clause after "not shown": the least and the largest minimum detectable effect; "" where none is known."""
+    known = sorted(value for value in detectable if not math.isnan(value))
+    if not known:
+        return ""
+    ends = " to ".join(dict.fromkeys(number(value, 1 if value >= 1 else 2) for value in (known[0], known[-1])))
+    return f"{before}a difference of {ends} {unit} or more would have been seen in four of five studies"
+
+
 def mean_sd(values: Sequence[float]) -> str:
     """The mean; with two values or more ± the sample standard deviation."""
     if len(values) < 2:

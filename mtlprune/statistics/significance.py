@@ -101,6 +101,9 @@ class Difference:
     """Two-sided, by the distribution of the interval; not corrected. NaN as above."""
     wide_error: StandardError
     """The error of delta over seeds and sentences."""
+    detectable: float
+    """Minimum detectable effect in points, over seeds and sentences; with one run on a side over sentences. NaN where
+    no error can be estimated."""
     paired: bool
     """Both settings have the same seeds, which are compared seed by seed."""
 
@@ -152,7 +155,9 @@ def _difference(first: System, second: System, booted: Sequence[Floats], swapped
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
     error = _error(first, second, scores, booted)
     wide = error.half_width()
-    low, high = _percentiles(booted[0].mean(1) - booted[1].mean(1))
+    drawn = booted[0].mean(1) - booted[1].mean(1)
+    low, high = _percentiles(drawn)
+    seen_by = error if min(map(len, scores)) > 1 else StandardError.of([np.full(1, delta)], [drawn[:, None]])
     return Difference(
         delta=delta,
         low=low,
@@ -168,6 +173,7 @@ def _difference(first: System, second: System, booted: Sequence[Floats], swapped
         wide_high=delta + wide,
         wide_p=error.two_sided(delta),
         wide_error=error,
+        detectable=seen_by.detectable(),
         paired=_paired(first, second),
     )
 
@@ -288,21 +294,22 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
 
 
 def over_seeds(observed: Floats, booted: Floats) -> dict[str, float]:
-    """Any figure of several runs, its mean, interval and two-sided p over seeds and sentences, as of a Difference, and
-    ``free``, the degrees of freedom of seeds; over sentences alone where there is one run. NaN where no error can be
-    estimated.
+    """Any figure of several runs, its mean, interval, two-sided p and minimum detectable effect over seeds and
+    sentences, as of a Difference, and ``free``, the degrees of freedom of seeds; over sentences alone where there is
+    one run. NaN where no error can be estimated.
 
     Args:
         observed: (S,), of each run on all sentences.
         booted: (C, S), of each run on resampled sentences.
     """
     delta, runs = float(observed.mean()), len(observed)
+    error = StandardError.of([observed], [booted])
+    least = error.detectable()
     if runs < 2:
         low, high = _percentiles(booted[:, 0])
-        return {"delta": delta, "low": low, "high": high, "p": math.nan, "free": math.nan}
-    error = StandardError.of([observed], [booted])
-    wide = error.half_width()
-    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": error.two_sided(delta), "free": runs - 1}
+        return {"delta": delta, "low": low, "high": high, "p": math.nan, "free": math.nan, "detectable": least}
+    wide, p = error.half_width(), error.two_sided(delta)
+    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p, "free": runs - 1, "detectable": least}
 
 
 def within_margin(observed: Floats, booted: Floats, margin: float) -> tuple[float, float]:
@@ -451,6 +458,12 @@ def sign_flip(values: ArrayLike) -> SignFlip:
     reached = np.abs(signs @ observed) >= abs(observed.sum()) - 1e-9
     agreeing = int((np.sign(observed) == np.sign(observed.sum())).sum())
     return SignFlip(float(reached.mean()), min(1.0, 2 / len(signs)), agreeing, len(observed))
+
+
+def only_not_shown(frame: Any, p: str = "holm") -> Any:
+    """A data frame with ``detectable`` only in rows whose p in column ``p`` shows nothing; NaN where it has none."""
+    frame = frame.reindex(columns=[*dict.fromkeys([*frame, "detectable"])])
+    return frame.assign(detectable=frame["detectable"].where(~(frame[p] < LEVEL)))
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -4,7 +4,8 @@ python results/claims/phi.py "frozen=results/claims/records/frozen:frozen" "dyna
 
 Φ within each single task that all settings have, over pairs of runs of unequal training and selection seeds (of unequal
 training seeds where selections have no seed of their own), and its difference from the first setting, mean of tasks.
-Jack-knife: a training run with all its selections is left out, of all settings at once.
+Jack-knife: a training run with all its selections is left out, of all settings at once. Detectable: the difference that
+four of five such studies would show (two-sided 5 %).
 """
 
 import sys
@@ -60,14 +61,17 @@ def main(given: list[str]) -> None:
     units = [(task, seed) for task in tasks for seed in np.unique(settings[0][task].levels[:, 0])]
     whole = values(settings)
     left_out = np.stack([values(settings, unit) for unit in units])
-    low, high = jackknife(whole, left_out, np.array([tasks.index(task) for task, _ in units]))
+    strata = np.array([tasks.index(task) for task, _ in units])
+    low, high, detectable = jackknife(whole, left_out, strata)
     print(f"| | {' | '.join(f'{task.upper()} Φ' for task in tasks)} | mean | minus {names[0]} | |")
     print(f"|:--|{'--:|' * len(tasks)}--:|--:|:--|")
     for place, name in enumerate(names):
         ends = zip(whole[place], low[place], high[place], strict=True)
         cells = [f"{v:.2f}" + ("" if np.isnan(a) else f" [{a:.2f}, {b:.2f}]") for v, a, b in ends]
         below, above = low[place, -1], high[place, -1]
-        said = "larger" if below > 0 else "smaller" if above < 0 else "not shown"
+        said = (
+            "larger" if below > 0 else "smaller" if above < 0 else f"not shown, {detectable[place, -1]:.2f} detectable"
+        )
         if below > -MARGIN and above < MARGIN:
             said += f", less than {MARGIN:.2f} apart"
         print(f"| {' | '.join([name, *cells[:-1], *(['', ''] if place == 0 else [cells[-1], said])])} |")

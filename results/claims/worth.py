@@ -6,7 +6,8 @@ python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-o
 With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's. The mean is given
 without SRL too, that of part 4a without DEP. Differences on test, seed by seed; intervals and p over seeds and
 sentences, Holm over the five tasks. The mean is that of the five tasks' main scores. "Below a point" is the one-sided p
-that the gain is smaller than that, "within" that it is so either way.
+that the gain is smaller than that, "within" that it is so either way. Detectable, where a difference is not shown: the
+one that four of five such studies would show (two-sided 5 %, not corrected).
 """
 
 import sys
@@ -19,7 +20,7 @@ from mtlprune.figures.grid import probability
 from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
-from mtlprune.statistics.significance import Floats, System, holm, over_seeds, resampled_sums, within_margin
+from mtlprune.statistics.significance import LEVEL, Floats, System, holm, over_seeds, resampled_sums, within_margin
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
 CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "importance=importance-TASK-TASK")
@@ -49,7 +50,9 @@ def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan)
     within = within_margin(observed, booted, 1.0)[1]
     ps = (told["p"], corrected, below, within)
     between = f"[{told['low']:+.2f}, {told['high']:+.2f}]"
-    return f"| {label} | {told['delta']:+.2f} | {between} | {' | '.join(map(probability, ps))} |"
+    shown = (told["p"] if np.isnan(corrected) else corrected) < LEVEL
+    least = "–" if shown else f"{told['detectable']:.2f}"
+    return f"| {label} | {told['delta']:+.2f} | {between} | {' | '.join(map(probability, ps))} | {least} |"
 
 
 def main(study: str, *given: str) -> None:
@@ -68,8 +71,8 @@ def main(study: str, *given: str) -> None:
     for choice in choices:
         means = [float(points[choice, task].mean()) for task in TASKS]
         print(f"| {choice} | " + " | ".join(f"{value:.2f}" for value in [*means, float(np.mean(means))]) + " |")
-    print("\n| difference | points | 95 % | p | Holm | p, below a point | p, within a point |")
-    print("|:--|" + "--:|" * 6)
+    print("\n| difference | points | 95 % | p | Holm | p, below a point | p, within a point | detectable |")
+    print("|:--|" + "--:|" * 7)
     for one, other in [(first, other) for other in others] if given else PAIRS:
         apart = [(points[one, task] - points[other, task], booted[one, task] - booted[other, task]) for task in TASKS]
         print(row(f"**{one} − {other}, mean**", *(np.mean(part, 0) for part in zip(*apart, strict=True))))

@@ -17,7 +17,7 @@ from sizes import LEVELS, of_counts, of_scores, rejected
 from mtlprune.evaluation.scores import SCORES, count
 from mtlprune.sentence import LAYERS, Sentence, Span
 from mtlprune.statistics import significance
-from mtlprune.statistics.standard_errors import StandardError, upper_tail
+from mtlprune.statistics.standard_errors import StandardError, detectable, upper_tail
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
@@ -138,6 +138,7 @@ def test_where_sentences_hardly_differ_the_main_interval_is_that_of_paired_t():
     )
     assert not wider.paired and wider.wide_low < welch.confidence_interval().low < found.delta
     assert wider.wide_error.free == (2, 2) and found.wide_error.free == (2,)
+    assert found.detectable == pytest.approx(float(detectable(found.delta / test.statistic, 2)), rel=5e-3)
     assert math.isnan(one(accuracy([1, 0]), accuracy([0, 1], [0, 0])).wide_low)
 
 
@@ -185,6 +186,31 @@ def test_the_distribution_of_the_error_is_that_of_its_parts():
     variance = 9 + np.maximum(ratios[0], 4.0) + np.maximum(4 * ratios[1], 9.0)
     tail = float(stats.norm.sf(8 / np.sqrt(variance)).mean())
     assert StandardError((1.0, 2.0), (2, 4), (2.0, 3.0), 3.0).upper_tail(8) == pytest.approx(tail, rel=0.02)
+
+
+@pytest.mark.parametrize("free", [1, 2, 4, 30, math.inf])
+def test_detectable_effects_of_seeds_or_sentences_alone(free):
+    """By scipy's inverse distribution function, and by the error in parts."""
+    expected = 0.7 * sum(stats.t(free).ppf([0.975, 0.8]) if free < math.inf else stats.norm.ppf([0.975, 0.8]))
+    assert float(detectable(0.7, free)) == pytest.approx(expected)
+    parts = StandardError((0.7,), (int(free),), (0.0,), 0.0) if free < math.inf else StandardError((), (), (), 0.7)
+    assert parts.detectable() == pytest.approx(expected, rel=0.003)
+    if free < math.inf:
+        seeds = int(free) + 4
+        more = 0.7 * math.sqrt((free + 1) / seeds) * sum(stats.t(seeds - 1).ppf([0.975, 0.8]))
+        assert parts.of_seeds(seeds).detectable() == pytest.approx(more, rel=0.003)
+
+
+@pytest.mark.parametrize(("seeds", "sentences"), [(3, 0.0), (5, 0.0), (20, 0.0), (3, 1.0), (5, 0.3), (5, 2.0)])
+def test_a_detectable_effect_is_shown_in_four_of_five_studies(seeds, sentences):
+    """Studies of paired differences that vary by 1 point between seeds, and by what all seeds share."""
+    generator, studies = np.random.default_rng(seeds), 40_000
+    known = StandardError((1.0,), (0,), (0.0,), sentences).of_seeds(seeds)
+    drawn = known.detectable() + generator.normal(size=(studies, seeds))
+    deltas = drawn.mean(1) + sentences * generator.normal(size=studies)
+    errors = drawn.std(1, ddof=1) / math.sqrt(seeds)
+    shown = 2 * upper_tail(np.abs(deltas), [errors], [seeds - 1], np.full(studies, sentences)) < 0.05
+    assert shown.mean() == pytest.approx(0.8, abs=0.04 if seeds == 3 else 0.02)
 
 
 SIZES = [(runs, ratio, "normal", 1) for runs in ((3,), (5,), (3, 5)) for ratio in (0.5, 1.0, 3.0)]

@@ -15,7 +15,8 @@ from report_runs import TASKS, gold_sentences, write_study_run
 
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.treatments import TreatmentsOptions
-from mtlprune.analyses.treatments.measure import measure
+from mtlprune.analyses.treatments.measure import gap_errors, measure
+from mtlprune.figures.grid import number
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result, read_result, write_result
@@ -97,6 +98,14 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     expected = {"long": 5, "weights": 1, "clone-stem": 4.4, "clone-random": 4.4, "distil": 1 + 5 * 61 / 35}
     assert dots == pytest.approx(expected, abs=1e-3)
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
+    assert rows["q"].max() < 0.05 and "of what is not shown" not in shown
+    settings = result.frames["settings"].assign(q=lambda frame: frame["q"].where(frame["term"] != "protect", 0.2))
+    open_ = markdown(find("treatments"), Result("treatments", result.about, {**result.frames, "settings": settings}))
+    least = number(rows.loc["protect", "detectable"], 1)
+    assert f"; of what is not shown, a difference of {least} points or more would have been seen in" in open_
+    error = gap_errors(Request(list(map(str, tmp_path.glob("none-*"))), Path(), OPTIONS, split="test"))
+    assert error["mean"].detectable() == pytest.approx(rows.loc["STL", "detectable"])
+    assert list(error) == ["mean", *TASKS] and error["pos"].free == (2,)
     assert "weights is the best on dev; 2 of 4 treatments are better than it (clone-stem, distil)" in shown
 
 

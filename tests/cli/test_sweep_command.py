@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from counted_runs import write_run
 from forked import ForkedWorker
+from scipy import stats
 
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import found_runs
@@ -87,6 +89,36 @@ def test_status_says_a_time_once_a_cell_of_its_kind_is_done(mtlprune, swept):
     two = mtlprune("sweep", "--dry-run", swept.file, swept.file.parent / "two.yaml").done().out
     assert "10 cells: 10 left" in two and str(swept.file) in two
     mtlprune("sweep", swept.file, swept.file).refuses("expected one file of a sweep, found 2")
+
+
+def planned(text: str) -> dict[str, list[str]]:
+    """First cell of a row → the others."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+    return {name: cells for name, *cells in rows}
+
+
+def test_what_a_sweep_could_show_is_known_before(mtlprune, tmp_path):
+    """Of seeds that vary by 10 points sentences are nothing: (t(0.975, 4) + t(0.8, 4)) · 10 / √5."""
+    grid = "  tasks: [pos, ner, [pos, ner]]\n  seed: [1, 2, 3, 4, 5]"
+    (tmp_path / "s.yaml").write_text(f"base: minilm-ewt5\ngrid:\n{grid}\nexclude: [{{tasks: ner, seed: 1}}]\n")
+    wide = planned(mtlprune("plan", tmp_path / "s.yaml", "sd=10").done().out)
+    t = stats.t(3).ppf([0.975, 0.8]).sum()  # NER lacks a seed
+    assert float(wide["detectable with 4 seeds"][0]) == pytest.approx(t * 10 / 2, rel=0.01)
+    assert wide["detectable with 4 seeds"][1] == "pos-ner" and wide["seeds for 1 point"][0] == ">200"
+    usual = planned(mtlprune("plan", tmp_path / "s.yaml").done().out)
+    assert usual["seeds for 1 point"][0] == "4" and 0.5 < float(usual["detectable with 4 seeds"][0]) < 1
+    runs = [
+        write_run(tmp_path / f"{'-'.join(skills)}-{seed}", skills, seed=seed).path
+        for seed in (1, 2, 3)
+        for skills in ({"pos": 0.9}, {"ner": 0.6}, {"pos": 0.7, "ner": 0.5})
+    ]
+    found = planned(mtlprune("plan", tmp_path / "s.yaml", *runs).done().out)
+    assert all(float(cell) > 1 for cell in found["detectable with 4 seeds"][:3])  # 60 sentences: mean, POS, NER
+    assert all(int(cell) > 4 for cell in found["seeds for 1 point"][:3] if cell not in ("–", ">200"))
+    mtlprune("plan", tmp_path / "s.yaml", *runs[:3]).refuses("two seeds or more are needed")
+    mtlprune("plan", tmp_path / "s.yaml", "sd=-1").refuses("sd=-1: expected sd=POINTS, above 0")
+    (tmp_path / "s.yaml").write_text("base: minilm-ewt5\ngrid: {tasks: [pos, [pos, ner]], seed: [1, 2]}\n")
+    mtlprune("plan", tmp_path / "s.yaml").refuses("expected tasks trained alone and jointly with the same two seeds")
 
 
 def test_the_paper_is_planned_without_its_corpus(mtlprune, monkeypatch):

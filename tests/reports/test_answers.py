@@ -15,10 +15,11 @@ NAN = math.nan
 
 
 def gap(name: str, value: float, sure: bool = True, seeds: bool = True, low: float = -9.0) -> Gap:
-    return Gap(name, value, low, 9.0, sure, seeds)
+    return Gap(name, value, low, 9.0, sure, seeds, 1.25)
 
 
 WORSE, BETTER, OPEN = gap("NER", -3.0), gap("SRL", 2.0), gap("POS", -0.5, sure=False)
+SEEN = "a difference of 1.2 points or more would have been seen in four of five studies."
 EQUAL, OWN = "at equal updates", "with batches of its own per task"
 
 
@@ -30,7 +31,12 @@ EQUAL, OWN = "at equal updates", "with batches of its own per task"
         ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "with batches of its own per task, on none."),
         ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "NER: −3.0 points [−9.0, 9.0] at equal updates; "),
         ([BETTER, OPEN], [], "No, better on 1 of 2", "SRL: +2.0 points"),
-        ([OPEN, gap("NER", 0.1, sure=False)], [], "Not shown", "POS: −0.5 points"),
+        (
+            [OPEN, gap("NER", 0.1, sure=False)],
+            [],
+            "Not shown",
+            "POS: −0.5 points [−9.0, 9.0] at equal updates; " + SEEN,
+        ),
         ([gap("NER", -3.0, False, False)], [], "One seed cannot say", "NER: −3.0 points"),
         ([gap("NER", -3.0, False, False, NAN)], [], "Not tested", "NER: −3.0 points at equal updates."),
         ([], [WORSE], "Yes, on 1 of 1 tasks", "with batches of its own per task."),
@@ -83,13 +89,21 @@ def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> 
     rows = {"term": ["clone", "other"], "label": ["MTL-5, clone of claimed heads", "MTL-5, clone of random heads"]}
     shares = {"share": [share, 0.23], "share_low": [-0.001, 0.01], "share_high": [0.52, 0.46]}
     pair = {"term": ["clone"], "other": ["other"], "mode": ["primary"], "delta": [delta], "low": [-1.0], "high": [1.0]}
-    pair |= {"p": [p], "holm": [p], "equal": [equal]}
+    pair |= {"p": [p], "holm": [p], "equal": [equal], "detectable": [1.25]}
     return Result("treatments", {}, {"settings": pd.DataFrame(rows | shares), "pairs": pd.DataFrame(pair)})
 
 
 def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
     """Cells of rising loss, from 4 points on."""
-    row = {"encoder": encoder, "other": "NER", "mode": "claimed", "low": -6.0, "high": -2.0, "n": seeds}
+    row = {
+        "encoder": encoder,
+        "other": "NER",
+        "mode": "claimed",
+        "low": -6.0,
+        "high": -2.0,
+        "n": seeds,
+        "detectable": 1.25,
+    }
     rows = [row | {"holm": p, "delta": -4.0 - place} for place, p in enumerate(holm)]
     return Result("cross", {}, {"cells": pd.DataFrame(rows)})
 
@@ -100,11 +114,12 @@ def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
         (None, None, NOT_ASKED, "No run"),
         (None, closed(0.01, seeds=1), "One seed cannot say", "1 of 1 cases"),
         (treated(0.3, 0.5), closed(0.01), "Not shown", "close 33 % [0, 52] of the gap, copies of random heads of the"),
-        (treated(2.0, 0.01), None, "Yes, in part", "23 % [1, 46]"),
+        (treated(0.3, 0.5), None, "Not shown", f"23 % [1, 46]; {SEEN}"),
+        (treated(2.0, 0.01), None, "Yes, in part", "23 % [1, 46]."),
         (treated(0.0, 0.9, 0.01), None, "No", "33 %"),
         (treated(0.3, 0.5, share=NAN), None, "No gap to close", "0.30 points [−1.00, 1.00]"),
         (None, closed(0.01), "Possible: tasks need each other's heads", "1 of 1 cases, most POS without NER's: −4.0"),
-        (None, closed(0.5), "Not shown", "0 of 1 cases"),
+        (None, closed(0.5), "Not shown", f"without NER's: −4.0 [−6.0, −2.0]; {SEEN}"),
         (
             None,
             closed(0.01, 0.5),

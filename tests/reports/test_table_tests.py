@@ -13,7 +13,7 @@ from counted_runs import SENTENCES, write_counts, write_run
 from mtlprune.figures.grid import probability
 from mtlprune.reports.page.scores import Scored, part
 from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
-from mtlprune.reports.scores.tables import details, markdown, to_csv, to_json
+from mtlprune.reports.scores.tables import details, latex, markdown, to_csv, to_json
 from mtlprune.runs.folder import RunFolder
 
 STL, MTL = 0, 1
@@ -187,6 +187,23 @@ def test_equivalence_stands_in_the_table(tmp_path):
     assert tests[0].equivalence_p > 0.5 > 0.05 > tests[1].equivalence_p
     place = details(comparison).header.index("p (within ±15)")
     assert [row[place] for row in details(comparison).rows] == [probability(test.equivalence_p) for test in tests]
+
+
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_detectable_effects_stand_where_nothing_is_shown(seeds, tmp_path):
+    """POS is shown to differ, CON is not; with one run a side by the error of sentences."""
+    comparison = with_tests(compare(study(tmp_path, seeds), "test"), 2000)
+    (_, pos), (_, con) = sorted(comparison.tests.items(), key=lambda test: test[0][1] == "con")
+    error, place = con.difference.wide_error, details(comparison).header.index("detectable")
+    least = con.difference.detectable
+    if seeds > 1:
+        assert least == pytest.approx(error.quantile(0.025) + error.quantile(0.2))
+    else:  # a normal, as wide as the bootstrap's interval
+        assert least == pytest.approx((con.difference.high - con.difference.low) / 3.92 * 2.80, rel=0.05)
+    assert [row[place] for row in details(comparison).rows] == ["–", f"{least:.2f}"]
+    assert f"{least:.2f}" in latex(comparison) and "Detectable, where nothing is shown" in latex(comparison)
+    cells = [cell for cell in json.loads(to_json(comparison))["cells"] if cell["detectable"] is not None]
+    assert [cell["detectable"] for cell in cells] == pytest.approx([pos.difference.detectable, least])
 
 
 SKILLS = {"pos": 0.9, "ner": 0.7, "dep": 0.8}

@@ -12,10 +12,10 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.claims.maths import claim_columns
 from mtlprune.analyses.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.figures.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import Grid, number, probability, seen_from
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL, detectable
 
 SHOWN = 24
 """Comparisons of heads by claims that are listed."""
@@ -89,7 +89,10 @@ def answer(result: Result) -> str:
             f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
             f"(expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
         )
-    verdict = "they share more than depth explains" if every.p <= LEVEL else "no more than depth explains is shown"
+    verdict = "they share more than depth explains"
+    if every.p > LEVEL:
+        error = (every.shared - every.expected) / every.z if every.z else math.nan  # of the null: permuted heads
+        verdict = f"no more than depth explains is shown{seen_from(float(detectable(error)), unit='heads')}"
     return f"{first} (z = {number(every.z)}, p {probability(every.p)}): {verdict}.{apart}{_by_label(result)}"
 
 

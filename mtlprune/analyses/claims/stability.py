@@ -23,6 +23,7 @@ from scipy import stats
 
 from mtlprune.runs.claims import Claim, RunGroup
 from mtlprune.statistics.permutation import swapped
+from mtlprune.statistics.standard_errors import detectable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -182,7 +183,7 @@ def _label_test(runs: Runs, pairs: Pairs, values: Floats, labellings: Ints, exac
         kept = (units[pairs[0]] != unit) & (units[pairs[1]] != unit)
         one, two, _ = _gap(runs.labels[None], (pairs[0][kept], pairs[1][kept]), values[kept], near[kept])
         left_out.append(one - two)
-    low, high = jackknife(np.array([gap]), np.stack(left_out), strata)
+    low, high, _ = jackknife(np.array([gap]), np.stack(left_out), strata)
     return {
         **{"within": within, "between": between, "p": _p(gap, gaps, exact)},
         **{"least": _p(float(gaps.max(initial=gap)), gaps, exact), "labellings": len(labellings), "exact": exact},
@@ -309,8 +310,8 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
         sizes = [counted[cell] for cell in cells] + [sum(counted[cell] for cell in some) for some in sums]
         whole = _over_tasks(phi(runs, used), cells, sums)
         left_out = [_over_tasks(phi(runs, used, units != unit), cells, sums) for unit in range(len(strata))]
-        bounds = jackknife(whole, np.stack(left_out), strata)
-        for mode, *rows in zip(MODES, whole, *bounds, strict=True):
+        low_high = jackknife(whole, np.stack(left_out), strata)[:2]
+        for mode, *rows in zip(MODES, whole, *low_high, strict=True):
             for name, n, *values in zip(names, [*sizes, sum(sizes[-2:])], *rows, strict=True):
                 key, most = (*name[:2], mode, control, name[2]), 1 if name[2] in ("within", "between") else 2
                 value, low, high = np.clip(values, -most, most)
@@ -339,8 +340,9 @@ def _units(runs: Runs) -> tuple[Ints, Ints]:
     return units, runs.labels[starts]
 
 
-def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Floats]:
-    """Interval of 95 % by leaving out one unit after another (Tukey 1958; of U-statistics Arvesen 1969).
+def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Floats, Floats]:
+    """Interval of 95 % and minimum detectable effect by leaving out one unit after another (Tukey 1958; of U-statistics
+    Arvesen 1969).
 
     Variance: the sum over strata, of u units, of (u − 1)/u Σ (θ₍ᵢ₎ − mean)²; Student's t after Satterthwaite. The
     asymptotic interval of Nogueira, Sechidis and Brown covers half as often as it says with three runs.
@@ -350,8 +352,8 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
         strata: (U,), to which of several independent samples a unit belongs.
 
     Returns:
-        low and high, (...); NaN where a statistic is not defined without some unit, or the same without any, or hangs
-        on a stratum of one unit, of whose variance nothing is known.
+        low, high and effect, (...); NaN where a statistic is not defined without some unit, or the same without any, or
+        hangs on a stratum of one unit, of whose variance nothing is known.
     """
     total, spread = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
@@ -361,8 +363,9 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
             variance = np.where(np.abs(some[0] - value) > 1e-12, math.nan, variance)
         total, spread = total + variance, spread + variance**2 / max(1, len(some) - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = stats.t.ppf(0.975, total**2 / spread) * np.where(total > 1e-12, np.sqrt(total), math.nan)
-    return value - half, value + half
+        error, free = np.where(total > 1e-12, np.sqrt(total), math.nan), total**2 / spread
+    half = stats.t.ppf(0.975, free) * error
+    return value - half, value + half, detectable(error, free)
 
 
 def runs_needed(reliability: float, wanted: float) -> float:

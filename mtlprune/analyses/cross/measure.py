@@ -183,6 +183,7 @@ def _cells(tables: Tables, request: Request) -> pd.DataFrame:
                 "delta": difference.delta,
                 "n": difference.seeds[0],
                 "equal": difference.equivalence_p(request.options.margin),
+                "detectable": difference.detectable,
             }
             | dict(zip(("low", "high", "p"), interval, strict=True))
         )

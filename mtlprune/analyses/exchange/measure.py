@@ -264,7 +264,7 @@ def _cells(
         keys = {"encoder": label, "task": task, "other": other, "share": cell.own.mean(), "random": cell.random.mean()}
         keys |= {"pairs": len(change.whole[cell.seeds[0]]), "n": len(cell.seeds)}
         keys |= {"decided": float(np.mean([change.decided[seed] for seed in cell.seeds]))}
-        yield {**keys, **{name: figure[name] for name in ("delta", "low", "high", "p")}}
+        yield {**keys, **{name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}}
 
 
 def _contrasts(shares: Mapping[tuple[str, str, str], _Cell]) -> Iterator[dict[str, object]]:

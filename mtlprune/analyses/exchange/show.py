@@ -7,9 +7,9 @@ import pandas as pd
 
 from mtlprune.analyses.exchange import STEM
 from mtlprune.figures.charts import Chart, Spec, cells, figure, head_map
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
@@ -46,8 +46,9 @@ def findings(result: Result) -> list[str]:
                 f"(p {probability(row.p)}, {row.n} runs)."
             )
     shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
+    seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
     sentences.append(
-        f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL})."
+        f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
     )
     if len(stem := rows[rows["other"] == STEM]):
         words = ", ".join(f"{one.task.upper()} {_percent(one.share)}" for one in stem.itertuples())
@@ -64,7 +65,7 @@ def _percent(share: float) -> str:
 
 
 def _table(result: Result) -> Grid:
-    rows = result.frames["cells"].assign(task=lambda frame: frame["task"].str.upper())
+    rows = only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
     columns: dict[str, Any] = {
         "run": "encoder",
         "changed": "task",
@@ -74,13 +75,15 @@ def _table(result: Result) -> Grid:
         "runs": ("n", 0),
     }
     columns |= {"share": ("share", 2), "random": ("random", 2), "difference": ("delta", 2), "low": ("low", 2)}
+    columns |= {"high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
+    columns |= {"detectable": ("detectable", 2)}
     return Grid.of(
         "Share of a change that passes through claimed heads",
         rows,
-        {**columns, "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)},
+        columns,
         "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
         "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
-        "minus random heads of the same layers, with 95 % interval.",
+        f"minus random heads of the same layers, with 95 % interval. {DETECTABLE}",
         texts=3,
     )
 

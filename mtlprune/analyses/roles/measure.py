@@ -217,7 +217,7 @@ def _gains(study: _Study) -> pd.DataFrame:
         means = {
             name: float(observed[3 * place + part].mean()) for part, name in enumerate(("open", "closed", "random"))
         }
-        row = {name: figure[name] for name in ("delta", "low", "high", "p")}
+        row = {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
         rows.append({"encoder": label, "task": task, "n": len(gain), **means, **row})
         for seed, one, drawn in zip(systems[3 * place + 1].seeds, gain, (closed - random).T, strict=True):
             runs.setdefault((label, seed), []).append((one, drawn))
@@ -236,6 +236,6 @@ def _mean_gains(runs: dict[tuple[str, int], list[tuple[float, Any]]]) -> pd.Data
         ]
         if len(means) > 1:
             figure = over_seeds(np.array([gain for gain, _ in means]), np.stack([drawn for _, drawn in means], 1))
-            row = {name: figure[name] for name in ("delta", "low", "high", "p")}
+            row = {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
             rows.append({"encoder": label, "task": MEAN, "n": len(means), **row})
     return pd.DataFrame(rows)

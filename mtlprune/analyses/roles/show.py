@@ -9,9 +9,9 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, figure, head_map
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
@@ -39,17 +39,25 @@ def findings(result: Result) -> list[str]:
                 f"{where} {counts} heads facilitate one task and interfere with another, where permuting heads within "
                 f"layers gives {number(rows['expected'].mean(), 1)} (p {', '.join(map(probability, rows['p']))})."
             )
-    for row in result.frames.get("gains", pd.DataFrame()).itertuples():
+    for row in _only_not_shown(
+        result.frames.get("gains", pd.DataFrame({"holm": [], "p": [], "task": []}))
+    ).itertuples():
         shown = "gains" if row.delta > 0 else "costs"
         name, p = ("p", row.p) if row.task == MEAN else ("Holm p", row.holm)
         whose = "the tasks of each run" if row.task == MEAN else row.task.upper()
-        sure = "" if p < LEVEL else "; not shown" + " after correction" * (row.task != MEAN)
+        sure = "" if p < LEVEL else f"; not shown{' after correction' * (row.task != MEAN)}{seen_from(row.detectable)}"
         sentences.append(
             f"Closing the conflict heads that interfere with {whose} for it alone, instead of random heads "
             f"of the same layers, {shown} {row.encoder} {number(abs(row.delta))} points, 95 % [{number(row.low)}, "
             f"{number(row.high)}] ({name} {probability(p)}{sure})."
         )
     return sentences
+
+
+def _only_not_shown(gains: pd.DataFrame) -> pd.DataFrame:
+    """Gains with ``detectable`` only where p shows nothing: of the mean as it is, of tasks corrected."""
+    shown = only_not_shown(gains.assign(own=gains["holm"].where(gains["task"] != MEAN, gains["p"])), "own")
+    return shown.drop(columns="own")
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
@@ -120,6 +128,7 @@ def _conflicts(result: Result) -> Grid | None:
 def _gains(result: Result) -> Grid | None:
     if "gains" not in result.frames:
         return None
+    gains = _only_not_shown(result.frames["gains"])
     columns: dict[str, Any] = {
         "run": "encoder",
         "task": "task",
@@ -130,10 +139,11 @@ def _gains(result: Result) -> Grid | None:
     columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
     return Grid.of(
         "What closing conflict heads gains the task they interfere with",
-        result.frames["gains"].assign(task=lambda frame: [t if t == MEAN else t.upper() for t in frame["task"]]),
-        {**columns, "p": ("p", probability), "Holm": ("holm", probability)},
+        gains.assign(task=[task if task == MEAN else task.upper() for task in gains["task"]]),
+        {**columns, "p": ("p", probability), "Holm": ("holm", probability), "detectable": ("detectable", 2)},
         "Main score with the conflict heads closed that interfere with the task, for this task alone; gain: beyond as "
-        "many random heads of the same layers, with 95 % interval over seeds and sentences. A fight predicts gains.",
+        f"many random heads of the same layers, with 95 % interval over seeds and sentences. {DETECTABLE} A fight "
+        "predicts gains.",
         texts=2,
     )
 

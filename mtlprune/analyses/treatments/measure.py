@@ -28,6 +28,7 @@ from mtlprune.statistics.significance import (
     swapped_p,
     within_margin,
 )
+from mtlprune.statistics.standard_errors import StandardError
 
 SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
 
@@ -37,11 +38,11 @@ def measure(request: Request) -> Result:
 
     - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
     - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
-      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``q``, p after Holm over the
-      settings of a kind (``mode``); ``reach``, p that it is worse than single tasks by the margin or more; ``share`` of
-      the gap closed with Fieller's interval, NaN where the gap is not shown to be above 0; ``parameters`` added to
-      joint's; ``cost`` of training, or of an update, as a multiple of joint's, and ``total``, of all updates with the
-      finished runs that it makes use of.
+      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``detectable``, the minimum
+      detectable effect of ``gain``, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``, p that it is
+      worse than single tasks by the margin or more; ``share`` of the gap closed with Fieller's interval, NaN where the
+      gap is not shown to be above 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a
+      multiple of joint's, and ``total``, of all updates with the finished runs that it makes use of.
     - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
       owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
       against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
@@ -132,10 +133,23 @@ def _settings(
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _apart(first: Setting, second: Setting) -> tuple[Floats, Floats]:
-    """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have."""
+def gap_errors(request: Request) -> dict[str, StandardError]:
+    """Errors of joint minus single-task training of the same settings: ``mean``, of all tasks' scores, and each task.
+    Raises RunError as `measure` does."""
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
+    single, joint = _baselines(comparison)
+    tasks = comparison.columns[joint].runs[0].tasks
+    (alone, together, *_), _ = _settings(comparison, single, joint, tasks, request)
+    parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
+    gaps = {name: _apart(together, alone, part) for name, part in parts.items()}
+    return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
+
+
+def _apart(first: Setting, second: Setting, tasks: slice = slice(None)) -> tuple[Floats, Floats]:
+    """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have; of
+    the mean score of the tasks in these places."""
     seeds = common_seeds(first, second)
-    own, other = first.of_seeds(seeds), second.of_seeds(seeds)
+    own, other = first.of_seeds(seeds, tasks), second.of_seeds(seeds, tasks)
     return own[0] - other[0], own[1] - other[1]
 
 
@@ -163,7 +177,7 @@ def _rows(
         if one is not joint:
             gain = over_seeds(*(gained := _apart(one, joint)))
             row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
-            row |= {"free": gain["free"]}
+            row |= {"free": gain["free"], "detectable": gain["detectable"]}
             if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
                 row |= {"share": gain["delta"] / whole["delta"]}
                 ends = ratio_over_seeds(gained, _apart(single, joint))

@@ -8,9 +8,9 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.figures.charts import INK, RULE, WIDTH, Chart, Spec, data, figure
-from mtlprune.figures.grid import Grid, number, percent, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
@@ -34,10 +34,12 @@ def findings(result: Result) -> list[str]:
     """The gap, what gains and reaches single tasks, and whether it matters which heads are treated."""
     margin = result.about["settings"]["margin"]
     joint = _settings(result, "joint").iloc[0]
+    seen = seen_from(*_settings(result, "single")["detectable"])
     sentences = [
         f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
         f"{number(joint['gap_high'])}] below single tasks"
-        + ("." if joint["gap_low"] > 0 else "; it is not shown to be above 0, so no share of the gap is given.")
+        + ("" if joint["gap_low"] > 0 else f"; it is not shown to be above 0, so no share of the gap is given{seen}")
+        + "."
     ]
     for kind, name in (("treated", "treatments"), ("other", "other settings")):
         some = _settings(result, kind)
@@ -45,13 +47,14 @@ def findings(result: Result) -> list[str]:
             continue
         better = some.loc[(some["q"] < LEVEL) & (some["gain"] > 0), "term"]
         worse = some.loc[(some["q"] < LEVEL) & (some["gain"] < 0), "term"]
+        seen = seen_from(*only_not_shown(some, "q")["detectable"], before="; of what is not shown, ")
         reach = some.loc[some["reach_holm"] < LEVEL, "term"]
         sentences.append(
             f"Of {len(some)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint training"
             f"{_listed(better)}, {len(worse)} worse{_listed(worse)}; shown to be at most {margin:g} points below "
-            f"single tasks: {len(reach)}{_listed(reach)}."
+            f"single tasks: {len(reach)}{_listed(reach)}{seen}."
         )
-    pairs = result.frames.get("pairs", pd.DataFrame({"mode": [], "other": []}))
+    pairs = pairs_not_shown(result)
     tuned = pairs[pairs["mode"] == "tuned"]
     for name, rows in tuned.groupby("other"):
         better = rows.loc[(rows["holm"] < LEVEL) & (rows["delta"] > 0), "term"]
@@ -63,10 +66,18 @@ def findings(result: Result) -> list[str]:
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['holm'])}" if row["mode"] == "primary" else "")
         sentences.append(
             f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['delta'])} points "
-            f"[{number(row['low'])}, {number(row['high'])}], {p}; smaller than {margin:g} points: p "
+            f"[{number(row['low'])}, {number(row['high'])}], {p}"
+            f"{seen_from(row['detectable'], before=', not shown: ')}; smaller than {margin:g} points: p "
             f"{probability(row['equal'])}."
         )
     return sentences
+
+
+def pairs_not_shown(result: Result) -> pd.DataFrame:
+    """The frame ``pairs``, empty where there is none, with ``last``, p after correction where it is corrected, and
+    ``detectable`` only where nothing is shown by it."""
+    pairs = result.frames.get("pairs", pd.DataFrame({"mode": [], "other": [], "p": [], "holm": []}))
+    return only_not_shown(pairs.assign(last=pairs["holm"].fillna(pairs["p"])), "last")
 
 
 def _listed(names: pd.Series) -> str:
@@ -100,13 +111,14 @@ def _table(result: Result) -> Grid:
 
 def _gains(result: Result) -> Grid:
     columns: dict[str, Any] = {"setting": "term", "gain": ("gain", 2), "low": ("gain_low", 2), "high": ("gain_high", 2)}
-    columns |= {"p": ("p", probability), "Holm": ("q", probability)}
+    columns |= {"p": ("p", probability), "Holm": ("q", probability), "detectable": ("detectable", 2)}
     columns |= {"reaches single tasks: p": ("reach", probability), "reach, Holm": ("reach_holm", probability)}
     return Grid.of(
         "Beside joint training and single tasks",
-        _settings(result, "treated", "other"),
+        only_not_shown(_settings(result, "treated", "other"), "q"),
         columns,
-        "Gain: this minus joint training. Reaches: p that it is worse than single tasks by the margin or more.",
+        f"Gain: this minus joint training. {DETECTABLE} Reaches: p that it is worse than single tasks by the margin or "
+        "more.",
     )
 
 
@@ -115,13 +127,14 @@ def _pairs(result: Result) -> Grid | None:
         return None
     columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode", "difference": ("delta", 2)}
     columns |= {"low": ("low", 2), "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
+    columns |= {"detectable": ("detectable", 2)}
     columns |= {"below margin: p": ("equal", probability), "these runs: p": ("swapped", probability)}
     return Grid.of(
         "Chosen heads against random ones, equal budgets, the best joint training",
-        result.frames["pairs"],
+        pairs_not_shown(result),
         columns,
         "Tuned: the untreated joint training of no more updates that is the best on dev. Holm: within primary, within "
-        "tuned. These runs: over sentences alone, swapped at random between the runs of each seed.",
+        f"tuned. {DETECTABLE} These runs: over sentences alone, swapped at random between the runs of each seed.",
         texts=3,
     )
 

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.analyses.claims.stability import MODES, OVER_TASKS
-from mtlprune.figures.grid import number, probability
+from mtlprune.analyses.treatments.show import pairs_not_shown
+from mtlprune.figures.grid import number, probability, seen_from
 from mtlprune.runs.groups import is_joint
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
-NOT_ASKED = "Not asked by these runs"
+NOT_ASKED, NOT_SHOWN = "Not asked by these runs", "Not shown"
 CLAIMS, SCORES, WHY = "Do tasks claim the same heads?", "Does joint training cost points?", "Because they share heads?"
 FEW, SOME = 1 / 6, 1 / 2
 """Up to which share of an encoder's heads the heads that several tasks claim are a few, and some."""
@@ -53,6 +54,7 @@ class Gap:
         name: the task, and the setting where there are several.
         significant: over seeds and sentences, after Holm's correction.
         seeds: whether it is tested over seeds, not over sentences alone.
+        detectable: minimum detectable effect; NaN where it is not known.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Gap:
     high: float
     significant: bool
     seeds: bool
+    detectable: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,10 @@ def on_scores(joint: Joint) -> Verdict:
     elif worse:
         answer = f"Yes, on {len(worse)} of {len(shown)} tasks"
     else:
-        answer = f"No, better on {len(better)} of {len(shown)}" if better else "Not shown"
+        answer = f"No, better on {len(better)} of {len(shown)}" if better else NOT_SHOWN
     far = min(worse, key=lambda gap: gap.value) if worse else max(better or shown, key=lambda gap: abs(gap.value))
     text = f"{'Most on ' if len(shown) > 1 else ''}{far.name}: {signed(far.value)} points"
-    text += f"{between(far.low, far.high, 1)} {where}"
+    text += f"{between(far.low, far.high, 1)} {where}{_seen_from(answer, far.detectable)}"
     if gaps and more:
         lost = _sure(more, -1)
         text += f"; {joint.own}, on {len(lost) if lost else 'none'}"
@@ -170,23 +173,24 @@ def because_of_heads(treatments: Result | None, cross: Result | None) -> Verdict
 
 def _by_copies(result: Result) -> Verdict | None:
     """Copies of claimed heads beside copies of other heads of the same layers; None without both."""
-    if "pairs" not in result.frames:
-        return None
-    settings = result.frames["settings"].set_index("term")
-    pairs = result.frames["pairs"]
+    settings, pairs = result.frames["settings"].set_index("term"), pairs_not_shown(result)
     for pair in pairs[pairs["mode"].isin(("primary", "control"))].itertuples():
         chosen, control = settings.loc[pair.term], settings.loc[pair.other]
         if "clone of claimed heads" not in chosen["label"]:
             continue
-        p = pair.p if math.isnan(pair.holm) else pair.holm
         if math.isnan(chosen["share"]):  # of a gap that is not shown
             return Verdict(WHY, "No gap to close", _points(pair), "why")
-        answer = "Not shown" if p > LEVEL else "Yes, in part" if pair.delta > 0 else "No"
-        answer = "No" if p > LEVEL and pair.equal < LEVEL else answer
+        answer = NOT_SHOWN if pair.last > LEVEL else "Yes, in part" if pair.delta > 0 else "No"
+        answer = "No" if pair.last > LEVEL and pair.equal < LEVEL else answer
         kind = control["label"].rpartition("clone of ")[2]
         text = f"Copies of shared heads close {_share(chosen)} of the gap, copies of {kind} of the same layers"
-        return Verdict(WHY, answer, f"{text} {_share(control)}.", "why")
+        return Verdict(WHY, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
     return None
+
+
+def _seen_from(answer: str, detectable: float) -> str:
+    """What would have been seen, as a clause, where the answer is that nothing is shown."""
+    return seen_from(detectable) if answer == NOT_SHOWN else ""
 
 
 def _share(row: Any) -> str:
@@ -205,18 +209,18 @@ def _by_closing(result: Result) -> Verdict | None:
     """Heads that another task claims closed, beside random ones of the same layers; None where no other task's were."""
     cells = result.frames["cells"]
     cells = cells[(cells["encoder"] != cells["other"]) & (cells["mode"] == "claimed") & cells["holm"].notna()]
-    cells = cells[~cells["encoder"].map(is_joint)]
+    cells = only_not_shown(cells[~cells["encoder"].map(is_joint)])
     if cells.empty:
         return None
     lower = cells[(cells["holm"] < LEVEL) & (cells["delta"] < 0)]
     shown = lower if len(lower) else cells
     most = shown.loc[shown["delta"].idxmin()]
-    answer = "Possible: tasks need each other's heads" if len(lower) else "Not shown"
+    answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
     answer = answer if cells["n"].max() > 1 else "One seed cannot say"
     text = (
         f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
         f"{len(lower)} of {len(cells)} cases, most {most['encoder']} without {most['other']}'s: "
-        f"{signed(most['delta'])}{between(most['low'], most['high'], 1)}."
+        f"{signed(most['delta'])}{between(most['low'], most['high'], 1)}{_seen_from(answer, most['detectable'])}."
     )
     return Verdict(WHY, answer, text, "why")
 

@@ -185,7 +185,8 @@ def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[tuple[Gap, float]]:
             name = task.upper() if len(places) == 1 else f"{task.upper()}, {column.title}"
             if test := comparison.tests.get((place, task)):
                 difference = test.difference
-                yield Gap(name, difference.delta, *test.interval, False, difference.has_seeds), difference.wide_p
+                seeds, least = difference.has_seeds, difference.detectable
+                yield Gap(name, difference.delta, *test.interval, False, seeds, least), difference.wide_p
             else:
                 delta = float(np.mean(column.values(task)) - np.mean(other.values(task)))
                 yield Gap(name, delta, np.nan, np.nan, False, False), np.nan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -45,6 +46,12 @@ class Tested:
     def of_these_runs(self) -> bool:
         """Beyond sentences only: these very runs differ, their settings are not shown to."""
         return not self.significant and self.p_holm < LEVEL
+
+    @property
+    def detectable(self) -> float:
+        """Minimum detectable effect in points where the difference is not shown, else NaN."""
+        shown = self.significant if self.difference.has_seeds else self.of_these_runs
+        return math.nan if shown else self.difference.detectable
 
     @property
     def mark(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.errors import printable_lines
-from mtlprune.figures.grid import Grid, Strong, latex_document, markdown_document, mean_sd, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, Strong, latex_document, markdown_document, mean_sd, probability
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores.comparisons import Comparison
@@ -102,7 +102,7 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
     rivals = comparison.columns[other].values(task) if other is not None else []
     difference = test.difference if test else None
     error = difference.wide_error if difference else None
-    over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing")
+    over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing", "detectable")
     return {
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(rivals) if rivals else None,
@@ -304,7 +304,7 @@ def details(comparison: Comparison) -> Grid:
     encoders, columns = comparison.encoders(), comparison.columns
     several = len(encoders) > 1
     with_seeds = any(test.difference.has_seeds for test in comparison.tests.values())
-    header = [*["encoder"] * several, "task", "difference", "Δ"]
+    header = [*["encoder"] * several, "task", "difference", "Δ", "detectable"]
     if with_seeds:
         header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
     header += ["95 %, sentences", "d", "p, sentences", "p (Holm), sentences", "runs"]
@@ -317,7 +317,8 @@ def details(comparison: Comparison) -> Grid:
         test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
         gap = test.difference
         row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
-        row.append(_marked(comparison, place, task, interval=False))
+        least = "–" if math.isnan(test.detectable) else f"{test.detectable:.2f}"
+        row += [_marked(comparison, place, task, interval=False), least]
         if with_seeds:
             row.append(span(gap.wide_low, gap.wide_high))
             row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))
@@ -436,7 +437,7 @@ def tests_legend(comparison: Comparison) -> str:
         f"p (Holm) is corrected for {number} {'differences' if number > 1 else 'difference'}, intervals are not",
         "d: Δ over its standard deviation between sentences",
     ]
-    return "; ".join(parts) + "."
+    return f"{'; '.join(parts)}. {DETECTABLE}"
 
 
 def notes(comparison: Comparison) -> list[str]:
