@@ -38,7 +38,9 @@ def close_with(
         pieces = encoder.tokenize_all([sentence.words for sentence in chosen])
         constants = measure_means(encoder, pieces)
         if kind == "optimal":
-            targets = {name: [_target(cast(Task, task), one) for one in chosen] for name, task in model.tasks.items()}
+            targets = {
+                name: [known_target(cast(Task, task), one) for one in chosen] for name, task in model.tasks.items()
+            }
             losses = []
             for place, rows in enumerate(batched(range(len(chosen)), BATCH)):
                 own = {name: [of[row] for row in rows] for name, of in targets.items()}
@@ -49,10 +51,11 @@ def close_with(
     set_substitute(encoder, kind, constants, seed)
 
 
-def _target(task: Task, sentence: Sentence) -> Target | None:
+def known_target(task: Task, sentence: Sentence) -> Target | None:
+    """The target of a sentence; None where it lacks the layer, or has a label that the vocabulary lacks."""
     try:
         return task.target(sentence) if task.known(sentence) else None
-    except KeyError:  # a label that the run has not seen
+    except KeyError:  # of an index of labels
         return None
 
 
