@@ -125,7 +125,7 @@ class Judge:
 
 
 @dataclass(frozen=True, eq=False)
-class _Study:
+class _Curves:
     """The sentences that heads are ranked on, gates that rank them, too, and counts of all runs so far."""
 
     reading: Reading
@@ -159,12 +159,12 @@ def measure(request: Request) -> Result:
         )
     groups = groups_of(request.claims, reading)
     train = training_sentences(reading, request, request.options.train_sentences)
-    study = _Study(reading, request, train, groups.gates if groups else {})
+    study = _Curves(reading, request, train, groups.gates if groups else {})
     result = survey("curve", reading, request, lambda subject: _measured(study, subject))
     return replace(result, frames={**result.frames, "areas": _areas(study)})
 
 
-def _measured(study: _Study, subject: Subject) -> Found | str:
+def _measured(study: _Curves, subject: Subject) -> Found | str:
     request, folder = study.request, RunFolder(subject.name)
     if not folder.config_path.is_file():
         return "an encoder without decoders has no task to score; name a run"
@@ -195,7 +195,7 @@ def _measured(study: _Study, subject: Subject) -> Found | str:
     return Found({key: pd.concat(some, ignore_index=True) for key, some in frames.items()}, {}, notes)
 
 
-def _orders(study: _Study, subject: Subject, judge: Judge, size: tuple[int, int]) -> dict[Order, Ranking]:
+def _orders(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]) -> dict[Order, Ranking]:
     """Each selector's ranking and that by gates, where there are some of the task, with their reverse and controls."""
     request, nothing = study.request, np.zeros(size, bool)
     named = {selector: judge.rank(selector, nothing, request.seed) for selector in request.options.selectors}
@@ -215,7 +215,7 @@ def _orders(study: _Study, subject: Subject, judge: Judge, size: tuple[int, int]
     return orders
 
 
-def _curve(study: _Study, subject: Subject, judge: Judge, size: tuple[int, int]) -> pd.DataFrame:
+def _curve(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]) -> pd.DataFrame:
     """The scores of all orders; their counts go to the tables of the study."""
     begun, opened = time.perf_counter(), numbers(size[0] * size[1], study.request.options.every)
     judge.score(np.ones(size, bool))
@@ -240,7 +240,7 @@ def _where(subject: Subject, judge: Judge) -> str:
     return f"{subject.label}, seed {subject.seed}, {judge.name.upper()}"
 
 
-def _sets(study: _Study, subject: Subject, judge: Judge, size: tuple[int, int]) -> dict[str, pd.DataFrame]:
+def _sets(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]) -> dict[str, pd.DataFrame]:
     """The disjoint sufficient sets of one run and task, the first one tested; nothing where no head is needed."""
     request, options, nothing = study.request, study.request.options, np.zeros(size, bool)
     whole = judge.score(~nothing)
@@ -266,7 +266,7 @@ def _sets(study: _Study, subject: Subject, judge: Judge, size: tuple[int, int]) 
 # -- areas over seeds and sentences ------------------------------------------------------------------------------------
 
 
-def _areas(study: _Study) -> pd.DataFrame:
+def _areas(study: _Curves) -> pd.DataFrame:
     """The areas of all orders of all labels and tasks, means over draws."""
     rows = [
         {"encoder": label, "task": task, **row}

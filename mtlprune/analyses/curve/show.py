@@ -22,8 +22,8 @@ def about(result: Result) -> str:
         f"contributes: {settings['closed']}), ranked on {settings['train_sentences']:,} training sentences by each "
         f"task's own loss. Beside it {settings['draws']} random orders of all heads, and as many within the layers of "
         "a ranking. Area (CPR): the mean share of the gap between no head and all heads that is closed, over all "
-        "numbers of open heads; CMD: the distance from the whole. A set is sufficient within "
-        f"{settings['margin']:g} points of the whole, and tested beside {settings['tests']} random ones."
+        "numbers of open heads; CMD: the distance from the whole. A set is sufficient if its "
+        f"score is at most {settings['margin']:g} below the whole; it is tested beside {settings['tests']} random ones."
     )
 
 
@@ -34,8 +34,8 @@ def findings(result: Result) -> list[str]:
     for row in result.frames["areas"].query("mode == @selector and control == ''").itertuples():
         sure = "" if row.holm < LEVEL else "; not shown after correction"
         sentences.append(
-            f"{_label(row)}: {row.enough:.0f} heads, ranked by {selector}, are enough for a score within {margin:g} "
-            f"points of the whole. The area is {number(row.cpr)}, {number(abs(row.delta))} "
+            f"{_label(row)}: {row.enough:.0f} heads, ranked by {selector}, are enough for a score at most "
+            f"{margin:g} below the whole. The area is {number(row.cpr)}, {number(abs(row.delta))} "
             f"{'more' if row.delta > 0 else 'less'} than with random heads of the same layers, 95 % "
             f"[{number(row.low)}, {number(row.high)}] (Holm p {probability(row.holm)}{sure})."
         )
@@ -44,7 +44,7 @@ def findings(result: Result) -> list[str]:
     for (_, seed, _), rows in result.frames["sets"].groupby(["encoder", "seed", "task"], sort=False):
         first = next(rows.itertuples())
         sentences.append(
-            f"{_label(first)}, seed {seed}: sufficient sets without a common head have "
+            f"{_label(first)}, seed {seed}: sufficient sets without a common head: {len(rows)}, of "
             f"{' and '.join(map(str, rows['heads']))} heads. Without the first one the score is "
             f"{number(first.without)}, without random heads of the same layers {number(first.random_without)} (p "
             f"{probability(first.needed_p)}); {first.superfluous:.0f} of its members can go."
@@ -110,10 +110,11 @@ def _curves(result: Result) -> Spec:
     curve, first = _named(result.frames["curve"]), result.frames["curve"]["mode"].iloc[0]
     curve = curve[(curve["control"] != "layers") | (curve["mode"] == first)]
     names, modes = (list(dict.fromkeys(curve[column])) for column in ("order", "mode"))
-    kinds = {
-        name: modes.index(mode) + 1 if mode else 0 for name, mode in zip(curve["order"], curve["mode"], strict=True)
+    kinds = {  # an order and its reverse share a hue
+        row.order: 0 if row.control == "random" else modes.index(row.mode) + 1 + len(modes) * (row.control == "layers")
+        for row in curve.itertuples()
     }
-    curve = curve.assign(name=pd.Categorical(curve["order"], names, ordered=True), dashed=curve["control"] != "")
+    curve = curve.assign(name=pd.Categorical(curve["order"], names, ordered=True), dashed=curve["control"] == "reverse")
     means = (
         curve.groupby(["scored", "name", "heads", "dashed"], observed=True, sort=False)["score"].mean().reset_index()
     )
