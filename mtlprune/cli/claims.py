@@ -72,8 +72,9 @@ def claims(
     say(markdown(analysis, result), nl=False)
     for note in notes:
         say(note)
-    given = shlex.join(word for path in paths for word in ("--claims", str(path)))
-    say(f"whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR {given}")
+    if out is not None:
+        given = shlex.join(word for run in runs for word in ("--claims", run))
+        say(f"whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR {given}")
 
 
 def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequence[str], style: Style) -> list[str]:

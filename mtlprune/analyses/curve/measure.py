@@ -278,7 +278,7 @@ def _areas(study: _Curves) -> pd.DataFrame:
 
 
 def _areas_of(table: Mapping[tuple[Order, int], ClosedCounts], request: Request) -> list[dict[str, object]]:
-    orders, opened = (list(dict.fromkeys(key[part] for key in table)) for part in (0, 1))
+    orders, opened = list(dict.fromkeys(order for order, _ in table)), list(dict.fromkeys(n for _, n in table))
     seeds = tuple(sorted(next(iter(table.values())).runs))
     systems = [table[order, keep].system(seeds) for order in orders for keep in opened]
 
