@@ -37,6 +37,7 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
+from mtlprune.statistics.permutation import tail
 from mtlprune.statistics.significance import Floats, holm, over_seeds, resampled_sums
 from mtlprune.tasks.base import Task
 from mtlprune.training import hardware
@@ -302,7 +303,7 @@ def _areas_of(table: Mapping[tuple[Order, int], ClosedCounts], request: Request)
             resampled = booted[own].mean(0) - booted[null].mean(0)  # (C, S)
             figure = over_seeds(performance[own].mean(0) - performance[null].mean(0), resampled)
             if len(seeds) < 2:
-                figure["p"] = min(1.0, 2 * min((resampled <= 0).mean(), (resampled >= 0).mean()))
+                figure["p"] = min(1.0, 2 * min(tail(0.0, sign * resampled[:, 0]) for sign in (1, -1)))
             row |= {name: figure[name] for name in ("delta", "low", "high", "p")}
         rows.append(row)
     return rows
