@@ -3,7 +3,8 @@
 from mtlprune.io.plugins import Registry
 
 _OURS = (
-    *("probes", "gradients", "cross", "roles", "exchange", "scarcity", "treatments", "claims", "head", "heads"),
+    *("probes", "gradients", "cross", "curve", "roles", "exchange", "scarcity"),
+    *("treatments", "claims", "head", "heads"),
     *("smoothing", "dissection", "syntax", "degeneration"),
 )
 ANALYSES = Registry({name: name for name in _OURS}, "mtlprune.analyses", lambda point: point.name)

@@ -260,6 +260,21 @@ def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArra
     return out
 
 
+def training_sentences(reading: Reading, request: Request, number: int) -> list[Sentence]:
+    """Sentences of train, at most ``number``, drawn by the seed, that are short enough for all encoders.
+
+    Raises:
+        ProbeError: the corpus has no training split.
+    """
+    stored = load_corpus(request.corpus)
+    if "train" not in stored.splits:
+        raise ProbeError(f"{stored.path}: training sentences are needed, too; expected a split train, found none")
+    sentences = list(stored["train"])
+    kept = np.flatnonzero(~too_long(reading.sources, sentences))
+    drawn = np.random.default_rng([request.seed, 12]).permutation(kept)[:number]
+    return [sentences[row] for row in np.sort(drawn)]
+
+
 # -- one Result from all of them ---------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,17 @@ import typer
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import Analysis, Request, find, read, results_in
 from mtlprune.cli.check import check_corpora
-from mtlprune.cli.console import ADVANCED, Device, Width, chosen_formats, console, paper_style, say, seen_from_here
+from mtlprune.cli.console import (
+    ADVANCED,
+    Device,
+    Width,
+    chosen_formats,
+    console,
+    paper_style,
+    say,
+    seen_from_here,
+    shown_log,
+)
 from mtlprune.io.block import Block, explanations
 from mtlprune.io.files import RunError, make_room
 from mtlprune.io.plugins import PluginError
@@ -157,7 +167,8 @@ def run(
     gated = "gates.jsonl" if "runs" in analysis.needs else ""
     if out is not None:
         make_room(out)
-    with counted() as (on_status, on_batch):
+    terminal = console(stderr=True)
+    with counted(bar=terminal) as (on_status, on_batch), shown_log(terminal):
         given["claims"] = [Path(one) for one in expanded(seen_from_here(given.get("claims")), having="gates.jsonl")]
         given.setdefault("split", "test" if "scores" in analysis.needs else "dev")
         names = [str(name) for name in expanded(seen_from_here(names), having=gated)]

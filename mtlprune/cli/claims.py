@@ -3,6 +3,7 @@ words, tables, figures and maps."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -71,6 +72,9 @@ def claims(
     say(markdown(analysis, result), nl=False)
     for note in notes:
         say(note)
+    if out is not None:
+        given = shlex.join(word for run in runs for word in ("--claims", run))
+        say(f"whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR {given}")
 
 
 def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequence[str], style: Style) -> list[str]:

@@ -70,7 +70,7 @@ def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
     tasks. Raises SweepError where there are none."""
     from mtlprune.sweeps.cells import resolve
 
-    cells = resolve(specification, default_folder(specification.name), planned=True).cells
+    cells = resolve(specification, default_folder(specification), planned=True).cells
     alone, joint = defaultdict[str, set[int]](set), dict[str, tuple[Sequence[str], set[int]]]()
     for recipe in specification.recipes():
         config = cells[recipe.name].config

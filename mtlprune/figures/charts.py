@@ -191,6 +191,12 @@ def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.
     return shown.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
 
 
+def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.Chart:
+    """A pale area between two columns, to be laid under a panel of lines whose axis has the title ``y_title``."""
+    area = alt.Chart(data(frame[[x, low, high]])).mark_area(color=PALE)
+    return area.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(low)}:Q", title=y_title), alt.Y2(f"{_field(high)}:Q"))
+
+
 def dots(
     frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:

@@ -37,6 +37,7 @@ FEW = {
     "syntax": (),
     "gradients": ("permutations=49",),
     "cross": ("--sentences", 6, "draws=2", "resamples=99"),
+    "curve": ("--sentences", 6, "every=3", "draws=2", "tests=3", "train_sentences=8", "resamples=99", "margin=0.1"),
 }
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
@@ -45,6 +46,7 @@ FIGURES = {
     "syntax": ("relations", "heads"),
     "gradients": ("maps", "cosine"),
     "cross": ("matrix",),
+    "curve": ("curves",),
 }
 STORED = [
     pytest.param(
@@ -134,6 +136,27 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     scores = result.frames["scores"]
     claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
+
+
+def test_curve(measured, single, trained, claims, encoder):
+    """Every order begins and ends alike; areas are those of the curve; a task's own gates rank its heads; sets have no
+    common head and are sufficient."""
+    result, _ = measured("curve", single, trained, encoder, *claims, tables=2)
+    assert "without decoders" in result.about["notes"][0]
+    curve, keys = result.frames["curve"], ["encoder", "task", "heads"]
+    assert (curve[curve["heads"].isin([0, 8])].groupby(keys)["score"].nunique() == 1).all()
+    assert sorted(curve["heads"].unique()) == [0, 3, 6, 8]
+    scores = curve.set_index([*keys, "mode", "control", "step"])["score"]
+    order = ("POS", "pos", slice(None), "fisher", "", 0)
+    none, three, six, whole = scores.loc[order]
+    area = result.frames["areas"].set_index(["encoder", "task", "mode", "control"]).loc["POS", "pos", "fisher", ""]
+    expected = (3 * (none + 2 * three + six) + 2 * (six + whole)) / 16 - none
+    assert area["cpr"] * (whole - none) == pytest.approx(expected, abs=1e-3) and area["n"] == 1
+    assert set(curve.query("encoder == 'POS'")["mode"]) == {"fisher", "importance", "gates", ""}
+    sets = result.frames["sets"].set_index(["encoder", "task", "step"])
+    member = result.frames["heads"].query("measure == 'set' and value > 0").groupby(["encoder", "task", "value"]).size()
+    assert member.tolist() == sets["heads"].sort_index().tolist()
+    assert (sets["alone"] >= sets["all"] - 0.1 - 1e-3).all()
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,8 @@ def _cells(
     for (label, task, other), cell in shares.items():
         figure = over_seeds(cell.own - cell.random, cell.booted)
         if len(cell.seeds) < 2:
-            figure["p"] = 2 * min((cell.booted <= 0).mean(), (cell.booted >= 0).mean())
+            beyond = min((cell.booted <= 0).sum(), (cell.booted >= 0).sum())
+            figure["p"] = min(1.0, 2 * (1 + beyond) / (1 + len(cell.booted)))
         change = changes[label, task]
         keys = {"encoder": label, "task": task, "other": other, "share": cell.own.mean(), "random": cell.random.mean()}
         keys |= {"pairs": len(change.whole[cell.seeds[0]]), "n": len(cell.seeds)}

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.cross.measure import ClosedCounts
-from mtlprune.analyses.reading import Found, ProbeError, Reading, Subject, read_request, survey, too_long
+from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey, training_sentences
 from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.analyses.roles.maths import Mask, agreed, conflicts, role_scores, two_sided
-from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.gates import Gates
 from mtlprune.evaluation import scores
 from mtlprune.evaluation.head_masks import random_heads
@@ -65,21 +64,10 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
     """
     reading = read_request(request)
-    study = _Study(reading, request, _training(reading, request), {}, {})
+    study = _Study(reading, request, training_sentences(reading, request, request.options.train_sentences), {}, {})
     result = survey("roles", reading, request, lambda subject: _roles(study, subject))
     frames = {"conflicts": _conflicts(study), "gains": _gains(study)}
     return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
-
-
-def _training(reading: Reading, request: Request) -> list[Sentence]:
-    """Sentences of train, drawn by the seed, that are short enough for all encoders."""
-    stored = load_corpus(request.corpus)
-    if "train" not in stored.splits:
-        raise ProbeError(f"{stored.path}: gates are fitted to training sentences; expected a split train, found none")
-    sentences = list(stored["train"])
-    kept = np.flatnonzero(~too_long(reading.sources, sentences))
-    drawn = np.random.default_rng([request.seed, 12]).permutation(kept)[: request.options.train_sentences]
-    return [sentences[row] for row in np.sort(drawn)]
 
 
 def _roles(study: _Study, subject: Subject) -> Found | str:

@@ -8,8 +8,9 @@ import pandas as pd
 
 from mtlprune.analyses.scarcity import MEAN
 from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
 from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
@@ -46,7 +47,7 @@ def verdict(row: Any, margin: float) -> str:
         return "the gap widens" + (", as a fight over heads predicts" if row.delta <= -margin else "")
     if row.low > -margin:
         return f"it does not widen by {margin:g} points" + (", and narrows" if row.low > 0 else "")
-    return "not shown to widen, nor to widen by less"
+    return f"not shown to widen, nor to widen by less than {margin:g} points{seen_from(row.detectable)}"
 
 
 def _points(row: Any) -> str:
@@ -79,10 +80,10 @@ def _changes(result: Result) -> Grid:
     columns |= {"p": ("p", probability), "widens by margin: p": ("widens", probability)}
     return Grid.of(
         "How the gap changes where heads are scarce",
-        _named(result.frames["changes"]),
-        {**columns, "below margin: p": ("equal", probability)},
+        _named(only_not_shown(result.frames["changes"], "p")),
+        {**columns, "below margin: p": ("equal", probability), "detectable": ("detectable", 2)},
         "Below 0: the gap widens. Widens by margin: p that it widens by the margin or more; below margin: p that it "
-        "changes by the margin or more, either way.",
+        f"changes by the margin or more, either way. {DETECTABLE}",
         texts=3,
     )
 
@@ -113,7 +114,7 @@ def _gaps(result: Result) -> Spec:
     charts = []
     for name, some in rows.groupby("name", sort=False):
         told = [
-            Interval(row.term, row.delta, row.low, row.high, row.p < 0.05, f"{name}: {_points(row)}")
+            Interval(row.term, row.delta, row.low, row.high, row.p < LEVEL, f"{name}: {_points(row)}")
             for row in some.itertuples()
         ]
         charts.append(forest(told, title=str(name), x_title="joint minus single tasks, points"))

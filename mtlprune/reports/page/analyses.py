@@ -24,7 +24,7 @@ from mtlprune.runs.results import Result
 
 FILES = [f"{name}.json" for name in ANALYSES]
 """Files that analyses leave in their folders, in the order of parts."""
-WHY = ("cross", "roles", "exchange", "gradients", "treatments")
+WHY = ("cross", "curve", "roles", "exchange", "gradients", "treatments")
 QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 

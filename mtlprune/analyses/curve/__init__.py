@@ -1,0 +1,50 @@
+"""Faithfulness of sets of heads: how few heads a task of a finished run needs, and which sets of them are enough."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.evaluation.ablations import Closed
+from mtlprune.io.block import Block
+
+
+class CurveOptions(Block):
+    """Orders in which heads are opened, and what a set of them is compared with."""
+
+    selector: Literal["fisher", "importance", "both"] = Field(
+        default="both", description="Which ranks heads; sets are those of fisher, unless importance alone does."
+    )
+    every: int = Field(default=6, ge=1, description="Scores are taken with 0, so many, twice as many, … open heads.")
+    closed: Closed = Field(
+        default="zero", description="What a closed head contributes; constants are those of training sentences."
+    )
+    margin: float = Field(default=1.0, gt=0, description="Points below the whole within which a set is sufficient.")
+    draws: int = Field(default=5, ge=1, description="Random orders, of all heads and within a ranking's layers.")
+    tests: int = Field(
+        default=19, ge=1, description="Random sets and heads beside a set and its members; 0.05 needs 19."
+    )
+    train_sentences: int = Field(default=512, ge=2, description="Of the training split, on which heads are ranked.")
+    resamples: int = Field(default=2000, ge=1, description="Of seeds and sentences.")
+
+    @property
+    def selectors(self) -> tuple[str, ...]:
+        """Those that rank heads, that of the sets first."""
+        return ("fisher", "importance") if self.selector == "both" else (self.selector,)
+
+
+ANALYSIS = Analysis(
+    name="curve",
+    title="How few heads a task needs",
+    key="curve",
+    question="How few heads does a task need, and are there several such sets?",
+    help="""Score each task of finished runs with only the k best heads open, as Fisher information, importance and,
+    with --claims, gates rank them; beside it random and reverse orders. Nothing is trained.
+
+    Then the smallest set that is as good as the whole within a margin, whether the task needs it and each of its
+    members, and how many such sets there are without a common head. Every point is an evaluation of the split, which
+    --sentences 500 makes shorter.""",
+    needs=frozenset({"encoders", "decoders", "claims"}),
+    options=CurveOptions,
+    columns=(),
+)

@@ -1,0 +1,133 @@
+"""Curves of scores over open heads, and sufficient sets: tables, sentences and a figure of a Result."""
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from mtlprune.figures.charts import Chart, Spec, band, colours, figure, lines, panels
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+NAMES = {"": "{}", "reverse": "{}, reversed", "layers": "random in the layers of {}", "random": "random"}
+"""Control → what an order is called, given what ranks heads."""
+
+
+def about(result: Result) -> str:
+    """Where the numbers come from, and how to read them."""
+    settings = result.about["settings"]
+    return (
+        f"{result.origin} Finished runs, whose weights stay as they are, with only some heads open (a closed one "
+        f"contributes: {settings['closed']}), ranked on {settings['train_sentences']:,} training sentences by each "
+        f"task's own loss. Beside it {settings['draws']} random orders of all heads, and as many within the layers of "
+        "a ranking. Area (CPR): the mean share of the gap between no head and all heads that is closed, over all "
+        "numbers of open heads; CMD: the distance from the whole. A set is sufficient if its "
+        f"score is at most {settings['margin']:g} below the whole; it is tested beside {settings['tests']} random ones."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """Sentences: how few heads are enough for each task, whether by their ranking, and how many such sets there are."""
+    selector, margin = result.frames["curve"]["mode"].iloc[0], result.about["settings"]["margin"]
+    sentences = []
+    for row in result.frames["areas"].query("mode == @selector and control == ''").itertuples():
+        sure = "" if row.holm < LEVEL else "; not shown after correction"
+        sentences.append(
+            f"{_label(row)}: {row.enough:.0f} heads, ranked by {selector}, are enough for a score at most "
+            f"{margin:g} below the whole. The area is {number(row.cpr)}, {number(abs(row.delta))} "
+            f"{'more' if row.delta > 0 else 'less'} than with random heads of the same layers, 95 % "
+            f"[{number(row.low)}, {number(row.high)}] (Holm p {probability(row.holm)}{sure})."
+        )
+    if "sets" not in result.frames:
+        return sentences
+    for (_, seed, _), rows in result.frames["sets"].groupby(["encoder", "seed", "task"], sort=False):
+        first = next(rows.itertuples())
+        sentences.append(
+            f"{_label(first)}, seed {seed}: sufficient sets without a common head: {len(rows)}, of "
+            f"{' and '.join(map(str, rows['heads']))} heads. Without the first one the score is "
+            f"{number(first.without)}, without random heads of the same layers {number(first.random_without)} (p "
+            f"{probability(first.needed_p)}); {first.superfluous:.0f} of its members can go."
+        )
+    return sentences
+
+
+def _label(row: Any) -> str:
+    return f"{row.task.upper()} in {row.encoder}"
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of orders with the columns ``scored`` and ``order``, in words."""
+    rows = list(frame.itertuples())
+    return frame.assign(scored=list(map(_label, rows)), order=[NAMES[row.control].format(row.mode) for row in rows])
+
+
+def _areas(result: Result) -> Grid:
+    columns: dict[str, Any] = {"scored": "scored", "order": "order", "runs": ("n", 0), "enough": ("enough", 1)}
+    columns |= {"CPR": ("cpr", 3), "CMD": ("cmd", 3), "gain": ("delta", 3), "low": ("low", 3), "high": ("high", 3)}
+    return Grid.of(
+        "Area under the curve",
+        _named(result.frames["areas"]),
+        {**columns, "p": ("p", probability), "Holm": ("holm", probability)},
+        "Means over runs and draws. Enough: the least number of open heads with a score within the margin of the "
+        "whole. Gain: CPR minus that of random heads of the same layers, with 95 % interval over seeds and sentences "
+        "(over sentences alone with one run).",
+        texts=2,
+    )
+
+
+def _sets(result: Result) -> Grid | None:
+    if "sets" not in result.frames:
+        return None
+    frame = result.frames["sets"]
+    columns: dict[str, Any] = {"scored": "scored", "seed": ("seed", 0), "set": ("step", 0), "heads": ("heads", 0)}
+    columns |= {"all open": ("all", 2), "set open": ("alone", 2), "random open": ("random_alone", 2)}
+    columns |= {"p sufficient": ("sufficient_p", probability), "set closed": ("without", 2)}
+    columns |= {"random closed": ("random_without", 2), "p needed": ("needed_p", probability)}
+    return Grid.of(
+        "Sufficient sets without a common head",
+        frame.assign(scored=[_label(row) for row in frame.itertuples()]),
+        {**columns, "can go": ("superfluous", 0)},
+        "Each is the smallest sufficient number of heads, ranked with those of earlier sets closed. Of the first: "
+        "random sets with as many heads in each layer, p by rank among them; members that can go, as closing one does "
+        "not cost more than closing 9 of 10 random heads that are added to the set (binomial test, Holm).",
+    )
+
+
+def _scores(result: Result) -> Grid:
+    curve = _named(result.frames["curve"])
+    wide = curve.pivot_table("score", ["scored", "order"], "heads", sort=False).reset_index()
+    columns = {str(keep): (str(keep), 1) for keep in sorted(curve["heads"].unique())}
+    title, caption = "Scores by the number of open heads", "Points, means over runs and draws."
+    return Grid.of(title, wide.rename(columns=str), {"scored": "scored", "order": "order", **columns}, caption, texts=2)
+
+
+TABLES = (_areas, _sets, _scores)
+
+
+def _curves(result: Result) -> Spec:
+    """Score over the number of open heads, a panel for each task and a line for each order; random orders as a band."""
+    curve, first = _named(result.frames["curve"]), result.frames["curve"]["mode"].iloc[0]
+    curve = curve[(curve["control"] != "layers") | (curve["mode"] == first)]
+    names, modes = (list(dict.fromkeys(curve[column])) for column in ("order", "mode"))
+    kinds = {  # an order and its reverse share a hue
+        row.order: 0 if row.control == "random" else modes.index(row.mode) + 1 + len(modes) * (row.control == "layers")
+        for row in curve.itertuples()
+    }
+    curve = curve.assign(name=pd.Categorical(curve["order"], names, ordered=True), dashed=curve["control"] == "reverse")
+    means = (
+        curve.groupby(["scored", "name", "heads", "dashed"], observed=True, sort=False)["score"].mean().reset_index()
+    )
+    look = colours(means, "dashed", kinds=kinds)
+    charts = []
+    for scored, some in means.groupby("scored", sort=False):
+        random = curve[(curve["scored"] == scored) & (curve["control"] == "random")]
+        ends = random.groupby("heads")["score"].agg(low="min", high="max").reset_index()
+        drawn = lines(some, "heads", "score", title=str(scored), x_title="open heads", look=look)
+        charts.append(alt.layer(band(ends, "heads", "low", "high", "score"), drawn))
+    title = "Scores with only some heads open"
+    band_is = "Means over runs and draws; the band is from the lowest to the highest random order of all heads."
+    return figure(panels(charts, 3), title, [band_is])
+
+
+FIGURES = {"curves": Chart.of(_curves)}
