@@ -268,8 +268,6 @@ def test_mistakes_are_worded_with_file_line_and_column(tmp_path: Path, text: str
         read(tmp_path, text, columns)
 
 
-# -- datasets in Hugging Face form: rows of columns --
-
 ROWS = {
     "id": ["one", "two"],
     "tokens": [["Ann", "sings"], ["No"]],

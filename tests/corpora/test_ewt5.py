@@ -99,9 +99,6 @@ def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
         build_ewt5(sources)
 
 
-# -- layers moved between tokenisations: by characters and by groups --
-
-
 def words(text: str, ner: tuple[Span, ...] | None = None, name: str = "s") -> Sentence:
     return Sentence(name, tuple(text.split()), ner=ner)
 

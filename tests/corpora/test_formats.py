@@ -28,8 +28,6 @@ def read(reader: Reader, folder: Path, text: str | bytes, **options: Any) -> lis
     return list(reader(path, **options))
 
 
-# CoNLL-U
-
 CONLLU = """# newdoc id = d
 # sent_id = d-1
 # text = We don't.
@@ -359,8 +357,6 @@ def test_brackets_that_can_and_cannot_be_written() -> None:
         format_tree(sentence.bare())
 
 
-# PropBank skeletons
-
 NAME = "google/ewt/answers/00/x_ans.xml"
 MEMBER = f"data/{NAME}.gold_skel"
 PROPBANK = f"""{NAME} 0 0 [WORD]  PRP  (TOP(S(NP*)   -     -        (ARG0*)  *{"  "}
@@ -414,8 +410,6 @@ def test_propbank_folders(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="expected files data/google/ewt"):
         read_skeletons(tmp_path / "nowhere")
 
-
-# All formats
 
 FORMATS: dict[str, tuple[Reader, str, list[Any]]] = {
     "lines": (

@@ -58,8 +58,6 @@ def test_gum_is_what_its_lines_say() -> None:
     assert {split: [row[k] for k in range(3)] for split, row in read.items()} == table("GUM and GENTLE")
 
 
-# -- small text --------------------------------------------------------------------------------------------------------
-
 TEXT = "\n  “I'd call Mr. Smith of U.S. Steel,” said\n Ann Lee. Not (ever).\n"
 WORDS = [['"', "I", "'d", "call", "Mr.", "Smith", "of", "U.S.", "Steel", ",", '"', "said", "Ann", "Lee", "."]]
 WORDS += [["Not", "(", "ever", ")", "."]]

@@ -174,9 +174,6 @@ def test_a_disk_that_refuses_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
-# -- tables, counts, fingerprints --
-
-
 @given(st.integers(1, 8).flatmap(trees))
 def test_projective_means_that_no_two_arcs_cross(tree: Dependencies) -> None:
     arcs = [(min(head, word), max(head, word)) for word, head in enumerate(tree.heads, 1)]

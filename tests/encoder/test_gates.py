@@ -138,9 +138,6 @@ def test_overlap_counts_every_pair_once(tasks: int):
     assert float(overlap(sets)) == pytest.approx(sum(float((one * two).sum()) for one, two in combinations(sets, 2)))
 
 
-# -- exactly so many ---------------------------------------------------------------------------------------------------
-
-
 def inclusion(logits: Tensor, keep: int) -> Tensor:
     """P(head is among ``keep`` draws without replacement by softmax(logits)), by enumerating all orders."""
     weights, found = logits.double().flatten().exp(), torch.zeros(logits.numel(), dtype=torch.float64)

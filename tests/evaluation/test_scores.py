@@ -29,8 +29,6 @@ def one(layer, words, gold, predicted, pos=None):
     return counts, score(layer, [counts])
 
 
-# --- random sentences and their corruption, for properties and parity -----------------------------------------------
-
 TAGS = ["NN", "VB", ",", ".", "``", "''", ":", "HYPH", "-LRB-", "NFP", "DT"]
 WORDS = ["dog", "runs", ",", ".", "%", "$", "-LRB-", "well-known", "``", "(", "+", "Häuser"]
 TYPES = ["PER", "LOC", "ORG"]

@@ -226,8 +226,6 @@ def test_scores_that_are_not_finite_are_refused():
     assert inference.mst(scores, torch.tensor([3, 1])).shape == (2, 4)  # now it lies in the padding
 
 
-# --- flat spans -----------------------------------------------------------------------------------------------------
-
 WEIGHTED = st.builds(
     lambda start, size, weight: (start, start + size, float(weight), "A"),
     st.integers(0, 7),

@@ -42,9 +42,6 @@ lines = RunFolder.read_gates
 """What gates.jsonl holds of each evaluation."""
 
 
-# -- one update --------------------------------------------------------------------------------------------------------
-
-
 def test_rates_of_weights_follow_the_schedule_gates_have_a_constant_one_and_no_decay(gated: Settings, tmp_path):
     made = trainer(gated(train={"epochs": 2, "warmup": 0.5, "weight_decay": 0.5}, rate=0.02), tmp_path / "run")
     groups, seen = made.optimizer.param_groups, []
@@ -204,9 +201,6 @@ def test_each_task_is_encoded_with_its_own_gates(gated: Settings, tmp_path):
     assert not torch.equal(gates["pos"].logits, gates["dep"].logits)  # or the test shows nothing
 
 
-# -- whole runs --------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def ungated(small_settings: Settings, tmp_path_factory) -> RunFolder:
     """A run of three tasks without gates, to start from."""
@@ -286,9 +280,6 @@ def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
     assert penalty.missed({"pos": gates, "dep": Gates(12, 12)}) == ({} if near else {"pos": open_})  # dep: not steered
 
 
-# -- beginning from a run ----------------------------------------------------------------------------------------------
-
-
 def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dict[str, bool]:
     """encoder, tasks → whether all tensors of both are equal to the last bit."""
     parts: dict[str, bool] = {}
@@ -317,9 +308,6 @@ def test_what_is_frozen_stays_to_the_last_bit(gated: Settings, ungated: RunFolde
     assert compare(best_weights(ungated), best_weights(folder)) == equal
     first, last = lines(folder)
     assert first["gates"] != last["gates"] and last["open"]["shared"] == pruning.get("keep", last["open"]["shared"])
-
-
-# -- masks to compare with ---------------------------------------------------------------------------------------------
 
 
 def one_at_a_time(run: Run, model: MultiTaskModel, row: int) -> torch.Tensor:
@@ -446,9 +434,6 @@ def test_random_heads_may_take_the_gates_of_a_run(gated: Settings, tmp_path):
         build_config(gated("pos", method="random", keep=3, noise="run"))
 
 
-# -- exactly so many at every step -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sets", ["shared", "per_task"])
 def test_top_k_has_exactly_so_many_at_every_step(gated: Settings, sets, tmp_path):
     tasks = {"method": "topk", "keep": 3, "sets": sets, "anneal_from": 10.0, "temperature": 0.1, "warmup": 0.5}
@@ -479,9 +464,6 @@ def test_a_selection_on_a_frozen_run_takes_no_gradients_of_weights(gated: Settin
     with FlopCounterMode(display=False) as whole:
         assert gradients(made, batch).keys() == {"gates.shared.logits"}
     assert len(made.optimizer.state) == 1 and whole.get_total_flops() < 2.05 * forward.get_total_flops()
-
-
-# -- what closed heads contribute --------------------------------------------------------------------------------------
 
 
 def test_means_are_over_all_slots_of_the_training_sentences(small_settings: Settings, tmp_path):

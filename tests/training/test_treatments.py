@@ -20,8 +20,6 @@ from torch import Tensor
 from mtlprune.analyses.reading import find_sources
 from mtlprune.config.blocks import ADDED_TREATMENTS, HeadsConfig
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.encoder.clones import Clones
-from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
@@ -121,9 +119,6 @@ def test_dispatch_begins_with_the_last_updates_and_distillation_ends_with_them(p
     assert weights == pytest.approx([step / 11 for step in range(12)])
 
 
-# -- gradients of heads ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["joint", "one task a batch"])
 def test_dispatch_gives_each_head_the_gradients_of_its_tasks_alone(how, plain: Settings, tmp_path):
     mixing = {"mixing": "sampled", "accumulate": 5} if how != "joint" else {}
@@ -152,9 +147,6 @@ def test_protected_heads_have_no_gradient_of_those_tasks(tasks, plain: Settings,
         torch.testing.assert_close(found[name], torch.stack(terms).sum(0), rtol=1e-4, atol=1e-6)
         if not tasks:
             assert not found[name][(part.spread(kept) == 0).expand_as(found[name])].any()
-
-
-# -- projection --------------------------------------------------------------------------------------------------------
 
 
 def projected(each: Tensor, generator: torch.Generator) -> Tensor:
@@ -223,40 +215,6 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
     alike(*({n: g for n, g in each.items() if n.startswith("tasks.")} for each in (found, joint)))
 
 
-# -- clones ------------------------------------------------------------------------------------------------------------
-
-FAMILIES = ("bert", "roformer", "distilbert", "modernbert", "eurobert", "mpnet")
-
-
-@pytest.mark.parametrize(("family", "rank"), [*((family, None) for family in FAMILIES), ("bert", 2), ("modernbert", 3)])
-def test_clones_begin_as_the_shared_heads_and_a_delta_is_a_change_of_weights(family, rank, tmp_path):
-    encoder = Encoder.load(str(make_tiny(family, tmp_path / family, dropout=0.0)), word_dropout=0.0)
-    batch = encoder.collate(encoder.tokenize_all([("the", "old", "dog", "saw"), ("cats", "walked"), ("a", "letter")]))
-    shared = encoder(batch)
-    changed = copy.deepcopy(encoder)
-    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-1", "2-4"], ["a", "b", "c"], rank)
-    for one in encoder.encode_for_tasks(batch, ["c", "a"]):
-        torch.testing.assert_close(one.words, shared.words)
-    generator = torch.Generator().manual_seed(0)
-    for delta in encoder.clones.deltas.values():
-        delta.data.copy_((0.1 if rank is None else 0.3) * torch.randn(delta.shape, generator=generator))
-    for part in HeadGradients(MultiTaskModel(changed, {})).parts:
-        kind, _, which = part.name.partition(".")
-        key = f"{part.layer}-{kind}" + ("-bias" if which == "bias" else "")
-        if key not in encoder.clones.deltas:
-            continue
-        mask = torch.tensor([[False, True, False, False], [True, False, False, True]])[part.layer]
-        rows = torch.cat([part.owners[head].nonzero().flatten() for head in mask.nonzero().flatten().tolist()])
-        if kind != "output":
-            rows = getattr(encoder.clones, f"index-{part.layer}-{kind}")
-        part.parameter.data.index_add_(part.dim, rows, encoder.clones.delta(key, [1])[0].detach())
-    found = dict(zip(("a", "b"), encoder.encode_for_tasks(batch, ["a", "b"]), strict=True))
-    torch.testing.assert_close(found["b"].words, changed(batch).words, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(found["a"].words, found["b"].words, atol=1e-3)
-    encoder.clones.fold("b")
-    torch.testing.assert_close(encoder(batch).words, found["b"].words, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("family", "more"),
     [("albert", {}), ("eurobert", {"num_key_value_heads": 2}), ("deberta", {"talking_head": True}), ("deberta-v2", {})],
@@ -293,9 +251,6 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, precision, 
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
     begun = trainer(plain({"clone": {"heads": "2-1"}}, "pos,dep", start=both), tmp_path / "begun").model.state_dict()
     assert all(torch.equal(begun[name], value) for name, value in MultiTaskModel.load(both).state_dict().items())
-
-
-# -- teachers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("task", ALL)
@@ -374,9 +329,6 @@ def test_a_student_goes_on_only_with_the_teacher_that_it_began_with(plain: Setti
         train_until(2, settings, student)
 
 
-# -- merging -----------------------------------------------------------------------------------------------------------
-
-
 def test_ties_by_hand_and_equal_models_merge_to_that_model():
     base = {"w": torch.zeros(5)}
     tuned = [{"w": torch.tensor(row)} for row in ([4.0, -1.0, 2.0, 0.1, 3.0], [2.0, 3.0, -5.0, 0.2, 0.1])]
@@ -403,9 +355,6 @@ def test_the_merger_takes_whole_encoders_only(plain: Settings, finished, tmp_pat
     merge = {"sources": {"pos": finished["pos"], "dep": str(trained(pruned, tmp_path / "pruned").path)}}
     with pytest.raises(ConfigError, match=r"merge\.sources\.dep: expected a run with all heads open"):
         trainer(plain({"merge": merge}, "pos,dep"), tmp_path / "run")
-
-
-# -- heads, settings ---------------------------------------------------------------------------------------------------
 
 
 def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp_path):
@@ -512,8 +461,6 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
     assert told.endswith("given was treated: only the given heads open, POS: 1-1 1-3, DEP: 2-2 (layer-head).")
     assert not claim_sets([given])[0]  # no task claimed them
 
-
-# -- resuming ----------------------------------------------------------------------------------------------------------
 
 DISPATCH = {"heads": {"per_task": OWN}, "last": 0.5}
 TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
