@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from found import without_heads
 from head_models import by_onnx, drawn
 from tiny import FURTHER, HEAD_FAMILIES, HEADS, LAYERS, LONG_TAIL, make_tiny
 from torch import Tensor, nn
@@ -23,7 +24,6 @@ from mtlprune.encoder.interventions import exchange, fit_constants, measure_mean
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.encoder.sources import quiet
 from mtlprune.training.head_gradients import owned
 
@@ -68,14 +68,6 @@ def words(encoder: Encoder, gates: Tensor | None = None, sentences: list[list[st
     return encoder(encoder.collate(encoder.tokenize_all(sentences)), gates).words
 
 
-def without(encoder: Encoder, gates: Tensor, kept: KeptHeads | None = None) -> Encoder:
-    """A copy without the closed heads."""
-    smaller = copy.deepcopy(encoder)
-    smaller.head_map = remove_heads(smaller.transformer, gates, kept and kept.kept)
-    vars(smaller).pop("places", None)
-    return smaller
-
-
 def near(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
@@ -87,25 +79,25 @@ def test_every_row_is_proved_here_or_with_the_first_families() -> None:
 @table(EVERY)
 def test_gates_close_heads_and_closed_heads_go(family: str, loaded, tmp_path: Path) -> None:
     """Gate 1 ≡ no gate; gate 0 ≡ removed, in a padded batch; saved and reloaded ≡ before; gated or removed again ≡
-    both; under autocast much the same."""
-    encoder = loaded(family)
+    both; under autocast much the same. With fused attention, where there is one."""
+    encoder = loaded(family, "sdpa")
     plain = words(encoder)
     assert torch.equal(words(encoder, torch.ones(LAYERS, HEADS)), plain)
     for place, gates in enumerate(GATES):
         wanted = words(encoder, gates)
         assert not torch.allclose(wanted, plain, atol=1e-3)
-        smaller = without(encoder, gates)
+        smaller = without_heads(encoder, gates)
         near(words(smaller), wanted)
         smaller.save(tmp_path / str(place))
-        again = Encoder.load(str(tmp_path / str(place)), attention="eager")
+        again = Encoder.load(str(tmp_path / str(place)))
         assert torch.equal(words(again), words(smaller)) and again.head_map == smaller.head_map
         further = torch.ones(LAYERS, HEADS)
         further[:, 3] = 0
         near(words(again, further), words(encoder, gates * further))  # in original numbering
-        both = without(again, further, again.head_map)
+        both = without_heads(again, further)
         near(words(both), words(encoder, gates * further))
         both.save(tmp_path / str(place))  # replaced as a whole
-        assert torch.equal(words(Encoder.load(str(tmp_path / str(place)), attention="eager")), words(both))
+        assert torch.equal(words(Encoder.load(str(tmp_path / str(place)))), words(both))
     assert torch.equal(words(encoder), plain) and len(list(tmp_path.iterdir())) == len(GATES)
     with torch.autocast("cpu", torch.bfloat16):
         half = words(encoder)
@@ -155,7 +147,7 @@ def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path:
             wanted = states(encoder.transformer)
         folded = copy.deepcopy(encoder.transformer)
         fold_gates(folded, gates, encoder.places.kept)
-        smaller = without(encoder, gates)
+        smaller = without_heads(encoder, gates)
         models = {"folded": folded, "whole": with_all_heads(smaller.transformer, smaller.head_map)}
         for name, model in models.items():
             with quiet():
@@ -173,7 +165,7 @@ EXPORTED = [name for name in EVERY if name not in (*LONG_TAIL, *LIKE_BERT, "t5")
 def test_a_layer_without_heads_is_exported_to_onnx(family: str, tiny_encoder, tmp_path: Path) -> None:
     """Products of width 0 can be written, but no runtime reads them. T5 torch cannot export whole either."""
     gates = GATES[1] if family != "albert" else torch.zeros(LAYERS, HEADS)
-    encoder = without(Encoder.load(str(tiny_encoder(family))), gates)
+    encoder = without_heads(Encoder.load(str(tiny_encoder(family))), gates)
     batch = encoder.collate(encoder.tokenize_all(SENTENCES))
     states = by_onnx(encoder.transformer, batch.input_ids, batch.attention_mask, tmp_path / "model.onnx")
     near(encoder._pool(states.flatten(0, 1), batch), words(encoder))
@@ -252,7 +244,7 @@ def test_heads_share_keys_as_long_as_groups_are_alike(family: str, attention: st
         gates = torch.ones(LAYERS, HEADS)
         gates[0] = 0
         gates[0, list(kept)] = 1
-        smaller = without(encoder, gates)
+        smaller = without_heads(encoder, gates)
         near(words(smaller), words(encoder, gates))
         attention = by_layer(smaller.transformer, smaller.places.family.attention)[0]
         assert smaller.places.groups == [group, 2] == list(smaller.head_map.groups)
@@ -260,7 +252,7 @@ def test_heads_share_keys_as_long_as_groups_are_alike(family: str, attention: st
 
 
 def test_copies_of_keys_that_were_trained_apart_are_not_put_back(loaded) -> None:
-    smaller = without(loaded("llama"), torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0] * 4]))
+    smaller = without_heads(loaded("llama"), torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0] * 4]))
     attention = smaller.transformer.layers[0].self_attn
     with torch.no_grad():
         attention.k_proj.weight[0] += 1
@@ -300,12 +292,11 @@ def test_checkpointing_is_refused_where_there_is_none(family: str, loaded) -> No
         copy.deepcopy(loaded(family)).use_checkpointing()
 
 
-@table(FURTHER)
-def test_kinds_of_ablation_act(family: str, loaded) -> None:
+@table(EVERY)
+def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
     """Resample with the same sentence ≡ exchange with it ≡ no ablation; each kind changes what closed heads give, and
     the constant that is fitted loses no more than the mean on what it was fitted on."""
-    encoder, gates = copy.deepcopy(loaded(family)), GATES[1].round()
-    encoder.requires_grad_(False)
+    encoder, gates = Encoder.load(str(tiny_encoder(family)), attention="eager").requires_grad_(False), GATES[1].round()
     plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
     batch = encoder.collate(pieces)
     own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
@@ -324,6 +315,6 @@ def test_kinds_of_ablation_act(family: str, loaded) -> None:
         set_substitute(encoder, kind, substitute)
         results[kind] = words(encoder, gates)
     apart = [(one, other) for one in results for other in results if one < other]
-    assert all(not torch.allclose(results[one], results[other], atol=1e-5) for one, other in apart)
+    assert all(not torch.allclose(results[one], results[other], atol=1e-4) for one, other in apart)
     losses = {kind: float((values - plain).square().sum()) for kind, values in results.items()}
     assert losses["optimal"] < losses["mean"]

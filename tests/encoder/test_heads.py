@@ -6,7 +6,7 @@ import pytest
 import torch
 from head_models import CASES, SHARED, WIDTH, build, drawn, gated, run
 from tiny import HEAD_FAMILIES, HEADS
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.families import by_layer, family_of
@@ -68,45 +68,6 @@ def test_a_closed_gate_equals_zeroed_value_rows(family, attention):
             silence(oracle, layer, head)
             assert torch.equal(closed, run(oracle)), (layer, head)
             assert not torch.allclose(closed, open_, atol=1e-4), (layer, head)
-
-
-@pytest.mark.parametrize("kind", ["mean", "resample"])
-@pytest.mark.parametrize(("family", "attention"), CASES)
-def test_a_closed_head_contributes_what_is_given_instead(family, attention, kind):
-    """Gate 1 is no gate; gate 0 is the head's output replaced, in all slots alike or not; in between, both by share."""
-    model = build(family, attention)
-    places = HeadHooks(model)
-    with places.cache_outputs() as outputs:
-        open_ = run(model)
-    shape = (HEADS, WIDTH) if kind == "mean" else outputs[0].shape
-    means = torch.randn(places.layers, *shape, generator=torch.Generator().manual_seed(2))
-    means[1::2] = means[::2]  # in ALBERT two layers are one module
-    instead = means if kind == "mean" else list(means)
-    with places.gated(torch.ones(places.layers, HEADS), instead):
-        assert torch.equal(run(model), open_)
-    for head in range(HEADS):
-        gates, share = torch.ones(places.layers, HEADS), 0.0 if head else 0.25
-        gates[:, head] = share
-        with places.gated(gates, instead):
-            closed = run(model)
-        oracle = copy.deepcopy(model)
-        outputs = by_layer(oracle, family_of(oracle).output)
-        for layer, output in enumerate(outputs):
-            if output not in outputs[:layer]:
-                output.register_forward_pre_hook(replaced(head, share, means[layer][..., head, :]))
-        torch.testing.assert_close(closed, run(oracle), rtol=0, atol=1e-6)
-        assert not torch.allclose(closed, open_, atol=1e-4)
-
-
-def replaced(head: int, share: float, other: Tensor):
-    """A hook that puts a vector in the place of a head's output, but for a share of it."""
-
-    def hook(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        heads = args[0].unflatten(-1, (HEADS, WIDTH)).clone()
-        heads[..., head, :] = share * heads[..., head, :] + (1 - share) * other
-        return (heads.flatten(-2), *args[1:])
-
-    return hook
 
 
 @pytest.mark.parametrize("family", HEAD_FAMILIES)

@@ -100,23 +100,6 @@ def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
     assert not gated.heads[1][:, :, 1].any()
 
 
-def test_norms_are_found_in_every_layer(encoder: Encoder) -> None:
-    batch = batch_of(encoder)
-    seen = observe(encoder, batch, want={"norms"})
-    kind = encoder.config.model_type
-    found = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
-    assert [len(norms) for norms in found] == ([1, 2] if kind == "modernbert" else [2, 2])
-    assert [norm.layer for norm in seen.norms] == sorted(norm.layer for norm in seen.norms)
-    hidden = observe(encoder, batch, want={"hidden"}).hidden
-    if kind in ("modernbert", "eurobert"):  # normalised before: the first norm reads the layer's input
-        assert torch.equal(found[1][0].values, hidden[1])
-    else:  # normalised after: the last norm makes the layer's output
-        for layer, norms in enumerate(found):
-            place = norms[-1].name if kind == "albert" else f".{layer}.{norms[-1].name}"
-            norm = next(module for name, module in encoder.transformer.named_modules() if name.endswith(place))
-            torch.testing.assert_close(norm(norms[-1].values), hidden[layer + 1])
-
-
 def test_what_cannot_be_observed_is_refused_in_words(tiny_encoder: Callable[[str], Path]) -> None:
     encoder = Encoder.load(str(tiny_encoder("bert")))
     batch = batch_of(encoder)
