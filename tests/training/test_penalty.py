@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mtlprune.encoder.gates import Gates, deterministic, probability_open
-from mtlprune.training.pruning.penalty import ExactPenalty, LagrangianPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.pruning.penalty import LagrangianPenalty, LambdaPenalty, Penalty, TargetPenalty
 
 LAYERS, HEADS = 6, 12
 ALL = LAYERS * HEADS
@@ -115,15 +115,6 @@ def test_the_wanted_number_falls_and_stays():
     assert [penalty.wanted(step) for step in (0, 19, 39, 40, 99)] == pytest.approx([49, 30, 10, 10, 10])
     assert TargetPenalty(10, 50, total=100, warmup=0.0).wanted(0) == 10
     assert [penalty.settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
-
-
-def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
-    penalty = ExactPenalty(36, ALL, STEPS, settle=0.75)
-    simulation = simulate(penalty, draw_utilities("strong"), end=299)
-    assert not simulation.gates.is_fixed() and not penalty.settled(299)
-    simulation.run(300)
-    assert simulation.gates.is_fixed() and penalty.settled(300) and simulation.open[-1] == 36
-    assert not penalty({"shared": simulation.gates}, 300).requires_grad
 
 
 def test_multipliers_rise_by_adam_and_their_heads_are_exact_in_the_end():
