@@ -66,28 +66,6 @@ def tree_score(scores, heads):
     return float(sum(scores[d, h].double() for d, h in enumerate(heads) if d))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_constituency_equals_enumeration(seed):
-    """The loss is the negative log-probability of the gold trees; the gradient of log Z is the marginals."""
-    scores, charts = random_scores(6, 6, 6, seed=seed, scale=2.0).requires_grad_(), gold_charts(LENGTHS, 6)
-    log_z = inference.constituency_log_partition(scores, LENGTHS)
-    log_z.sum().backward()
-    plain, expected_loss = scores.detach(), 0.0
-    marginals = inference.constituency_marginals(plain, LENGTHS)
-    torch.testing.assert_close(scores.grad, marginals)
-    trees = cky(plain, LENGTHS)
-    for b, n in enumerate(LENGTHS.tolist()):
-        expected_z, expected_marginals, best = enumerate_constituency(plain[b], n)
-        torch.testing.assert_close(log_z[b].double(), expected_z, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(marginals[b].double(), expected_marginals, rtol=1e-5, atol=1e-5)
-        assert sorted(trees[b]) in [sorted(tree) for tree in binary_trees(0, n)]
-        assert float(sum(plain[b, i, j] for i, j in trees[b])) == pytest.approx(float(best), abs=1e-5)
-        assert trees[b] == sorted(trees[b], key=lambda span: (span[0], -span[1]))
-        expected_loss += float(expected_z - plain[b][charts[b]].double().sum())
-    loss = inference.constituency_crf_loss(plain, charts, LENGTHS)
-    assert loss.dim() == 0 and float(loss) == pytest.approx(expected_loss, rel=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_constituency_equals_supar_on_long_sentences():
     from supar.structs import ConstituencyCRF
