@@ -283,11 +283,13 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
     table.save_to_disk(tmp_path / "saved")
     (tmp_path / "rows").mkdir()
     table.to_parquet(tmp_path / "rows/train.parquet")
-    table.to_json(tmp_path / "rows/validation.jsonl")
+    table.to_parquet(tmp_path / "rows/validation.parquet")
+    table.to_json(tmp_path / "few.jsonl")
     rows = [{name: values[row] for name, values in ROWS.items()} for row in range(2)]
     (tmp_path / "list.json").write_text(json.dumps(rows, indent=1))
     told: list[str] = []
-    for name, splits in (("saved", ["all"]), ("rows", ["train", "dev"]), ("list.json", ["train"])):
+    places = {"saved": ["all"], "rows": ["train", "dev"], "list.json": ["train"], "few.jsonl": ["train"]}
+    for name, splits in places.items():
         found = read_dataset(str(tmp_path / name), tell=told.append)
         assert list(found) == splits and all(sentences == READ for sentences in found.values())
     assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]

@@ -294,17 +294,23 @@ def test_checkpointing_is_refused_where_there_is_none(family: str, loaded) -> No
 
 @table(EVERY)
 def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
-    """Resample with the same sentence ≡ exchange with it ≡ no ablation; each kind changes what closed heads give, and
-    the constant that is fitted loses no more than the mean on what it was fitted on."""
+    """Resample with the same sentence ≡ exchange with it ≡ no ablation; a mean ≡ that vector at every slot; each kind
+    changes what closed heads give, and the constant that is fitted loses no more than the mean on what it was fitted
+    on."""
     encoder, gates = Encoder.load(str(tiny_encoder(family)), attention="eager").requires_grad_(False), GATES[1].round()
     plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
     batch = encoder.collate(pieces)
     own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
-    with torch.no_grad(), encoder.places.gated(gates, encoder.outputs_elsewhere(batch, own)):
-        near(encoder(batch).words, plain)
+    with torch.no_grad(), encoder.places.gated(GATES[1], encoder.outputs_elsewhere(batch, own)):
+        near(encoder(batch).words, plain)  # z · output + (1 − z) · output, for gates between 0 and 1 too
     with torch.no_grad():
         near(exchange(encoder, batch, batch, gates).words, plain)
     results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
+    with torch.no_grad():  # a constant is the same vector at every slot
+        with encoder.places.gated(GATES[1], [mean.expand(*own.shape, *mean.shape) for mean in means]):
+            by_slot = encoder(batch).words
+        with encoder.places.gated(GATES[1], means):
+            near(encoder(batch).words, by_slot)
 
     def loss() -> Tensor:
         return (encoder(batch, gates).words - plain).square().sum()
