@@ -3,9 +3,7 @@
 import json
 import os
 import random
-import resource
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,17 @@ import forked
 from safetensors.torch import load_file
 
 from mtlprune.config.config import build_config
-from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.training.loop import Event, TrainingError, train
+from mtlprune.runs.folder import RunFolder
+from mtlprune.training.loop import Event, train
 
 KILLED = -signal.SIGKILL
 
 
 def start(settings: dict[str, Any], folder: Path, **options: Any) -> Any:
-    """Begin in another process; it exits with 0, or with 3 and its error in ``folder``.error.
+    """Begin in another process.
 
     Options:
         kill_after: so many updates, at the end of the last of which it dies.
-        largest_file: bytes; a larger one cannot be written, as on a full disk.
     """
     return forked.start(_train, settings, str(folder), **options)
 
@@ -59,10 +56,6 @@ def often(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
 
 
-def error_of(folder: Path) -> str:
-    return folder.with_suffix(".error").read_text(encoding="utf-8")
-
-
 def outcome(folder: Path) -> dict[str, Any]:
     """Everything a run leaves behind but times: files by content, weights by tensor. How often checkpoints are written,
     the one setting that may change on the way, is left out."""
@@ -81,24 +74,11 @@ def outcome(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _train(
-    settings: dict[str, Any],
-    folder: str,
-    kill_after: int = 0,
-    largest_file: int | None = None,
-) -> None:
+def _train(settings: dict[str, Any], folder: str, kill_after: int = 0) -> None:
     updates = iter(range(1, 10**6))
 
     def watch(event: Event) -> None:
         if event.evaluation is None and next(updates) == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if largest_file is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as a full disk: writing fails with an error
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
-    try:
-        train(build_config(settings), RunFolder(folder), watch=watch)
-    except (RunError, TrainingError) as error:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        Path(folder).with_suffix(".error").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
-        sys.exit(3)
+    train(build_config(settings), RunFolder(folder), watch=watch)

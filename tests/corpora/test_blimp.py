@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from served import script, serving, tar
+from served import script
 from shared_corpora import CORPORA, needs
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.blimp import MinimalPair, read_blimp
 
 blimp = script("blimp")
-git_tree_id = script("pinned_downloads").git_tree_id
 
 
 def line(number: int, name: str = "p", **more: object) -> str:
@@ -66,21 +65,3 @@ def test_the_real_archive_is_laid_out_whole(tmp_path: Path, capsys: pytest.Captu
     assert blimp.main(arguments) == 2
     assert "--overwrite replaces it" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [out]
-
-
-def test_the_download_is_verified_and_takes_the_place_of_an_older_folder(tmp_path, monkeypatch, capsys):
-    root = f"blimp-{blimp.COMMIT}"
-    files = {"README.md": b"x", "data/a.jsonl": line(1).encode(), "data/b.jsonl": line(1, "q").encode()}
-    archive = tar({f"{root}/{name}": content for name, content in files.items()})
-    out = write(tmp_path / "blimp", "old", line(1, "old"))
-    with serving() as server:
-        server.addresses[f"/{blimp.ARCHIVE}"] = lambda: archive
-        arguments = ["--out", str(out), "--overwrite", "--archive-base-url", server.url]
-        assert blimp.main(arguments) == 2  # the true pin: these are not BLiMP's files
-        assert "expected the files of git tree f63942d4" in capsys.readouterr().err
-        assert [p.name for p in read_blimp(out)] == ["old"] and list(tmp_path.iterdir()) == [out]
-        expected = write(write(tmp_path / "expected", "a", line(1)), "b", line(1, "q"))
-        monkeypatch.setattr(blimp, "TREE", git_tree_id(expected))
-        assert blimp.main(arguments) == 0
-        assert [p.name for p in read_blimp(out)] == ["p", "q"]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["blimp", "expected"]

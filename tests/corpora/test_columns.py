@@ -248,11 +248,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a 2 x\nb two y\n", "word,head,relation", "line 2: column head: word 1: expected the number .* found 'two'"),
         (f"a 0 x\nb {'9' * 5000} y\n", "word,head,relation", "line 2: .* expected the number .* found '9{60}'"),
         ("a 0 x\nb 3 x\nc 2 y\n", "word,head,relation", "line 2: column head: .*a circle: 2 → 3 → 2; give one"),
-        (
-            "a 0 x\nb 1 _\n",
-            "word,head,relation",
-            r"line 2: column head: word 1: expected a relation, found _ \(unknown",
-        ),
+        ("a 0 x\nb 1 _\n", "word,head,relation", "line 2: column head: word 1: expected a relation, found _"),
         ("a B-_\n", "word,ner", "line 1: .*the label of the span 0–1 is '_', which means unknown"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),
         ("a - *\nb - *\n", "word,srl", "line 1: expected 0 columns of arguments"),
@@ -267,8 +263,6 @@ def test_mistakes_are_worded_with_file_line_and_column(tmp_path: Path, text: str
     with pytest.raises(CorpusError, match=message):
         read(tmp_path, text, columns)
 
-
-# -- datasets in Hugging Face form: rows of columns --
 
 ROWS = {
     "id": ["one", "two"],
@@ -293,23 +287,15 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
     table.to_json(tmp_path / "few.jsonl")
     rows = [{name: values[row] for name, values in ROWS.items()} for row in range(2)]
     (tmp_path / "list.json").write_text(json.dumps(rows, indent=1))
-    (tmp_path / "lines").mkdir()
-    table.to_json(tmp_path / "lines/train.jsonl")
     told: list[str] = []
-    for name, splits in (
-        *(("saved", ["all"]), ("rows", ["train", "dev"]), ("few.jsonl", ["train"])),
-        *(("list.json", ["train"]), ("lines", ["train"])),
-    ):
+    places = {"saved": ["all"], "rows": ["train", "dev"], "list.json": ["train"], "few.jsonl": ["train"]}
+    for name, splits in places.items():
         found = read_dataset(str(tmp_path / name), tell=told.append)
         assert list(found) == splits and all(sentences == READ for sentences in found.values())
     assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]
     assert told[1].endswith("split all: column ner is written in BIOES and was converted")
-    told.clear()
     read_dataset(str(tmp_path / "saved"), "tokens=word,upos=_", tell=told.append)
-    assert told[0].endswith("left out id, head, deprel, ner_tags, which --columns can name") and len(told) == 1
-    with pytest.raises(CorpusError, match="is not closed"):
-        read_dataset(saved(tmp_path / "open", ner_tags=[["S-X", "B-X"], ["O"]]), tell=told.append)
-    assert not any("was converted" in line for line in told)
+    assert told[-1].endswith("left out id, head, deprel, ner_tags, which --columns can name")
 
 
 def saved(folder: Path, **columns: object) -> str:
@@ -326,11 +312,8 @@ def saved(folder: Path, **columns: object) -> str:
         ({}, "tokens=word,tags=ner", "found no column 'tags'; it has id, tokens"),
         ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0: column ner_tags: expected a value a word, found 1 for 2 words"),
         ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
-        (
-            {"ner_tags": [[0, 1], [0]]},
-            None,
-            "column ner_tags: word 0: expected labels, found numbers that have no names",
-        ),
+        ({"ner_tags": [["S-X", "B-X"], ["O"]]}, None, "is not closed"),
+        ({"ner_tags": [[0, 1], [0]]}, None, "ner_tags: word 0: expected labels, found numbers that have no names"),
         ({"tokens": ["Ann sings", "No"]}, None, "column tokens: expected a list .* a value a word, found 'Ann sings'"),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
         ({}, "tokens=word,tokens=ner", "--columns: expected each column once"),
@@ -455,9 +438,6 @@ def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: 
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_what_is_no_dataset_and_a_hub_that_nobody_answers_for(tmp_path: Path) -> None:
-    (tmp_path / "rows.parquet").write_text("no parquet")
-    with pytest.raises(CorpusError, match=r"rows.parquet: expected a dataset, found \w+: "):
-        read_dataset(str(tmp_path / "rows.parquet"))
+def test_a_hub_that_nobody_answers_for() -> None:
     with pytest.raises(CorpusError, match=r"someone/something: expected a folder or file, .* cannot be reached"):
         read_dataset("someone/something")

@@ -99,9 +99,6 @@ def test_sources_that_do_not_fit_are_worded(sources, name, change, message):
         build_ewt5(sources)
 
 
-# -- layers moved between tokenisations: by characters and by groups --
-
-
 def words(text: str, ner: tuple[Span, ...] | None = None, name: str = "s") -> Sentence:
     return Sentence(name, tuple(text.split()), ner=ner)
 
@@ -169,11 +166,3 @@ def test_trees_restricted_to_some_words() -> None:
     assert part.constituents(spans((0, 3, "S"), (0, 1, "NP"), (1, 3, "VP"))) == spans((0, 2, "S"), (0, 2, "VP"))
     srl = part.predicates([Predicate(0, None, spans((1, 2, "A"))), Predicate(2, None, spans((0, 2, "A")))])
     assert srl == (Predicate(1, None, spans((0, 1, "A"))),)
-
-
-@pytest.mark.parametrize("group", [Group((3,), (0,)), Group((0,), (3,))])
-def test_groups_that_do_not_fit(group: Group) -> None:
-    with pytest.raises(CorpusError, match="as many tokens as words outside the groups, found 3 and 2"):
-        Regrouping(3, 2)
-    with pytest.raises(CorpusError, match="outside the 3 tokens and 3 words"):
-        Regrouping(3, 3, [group])

@@ -16,7 +16,7 @@ from mtlprune.corpora.formats import read_lines
 from mtlprune.corpora.formats.brackets import bare_label, format_tree, read_ptb, spans_from_stars, stars_from_spans
 from mtlprune.corpora.formats.conll2012 import read_conll2012, read_documents
 from mtlprune.corpora.formats.conllu import COLUMNS, parse_misc, read_conllu
-from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons, read_skeletons
+from mtlprune.corpora.formats.propbank import Skeleton, parse_skeletons
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 Reader = Callable[..., Iterator[Any]]
@@ -27,8 +27,6 @@ def read(reader: Reader, folder: Path, text: str | bytes, **options: Any) -> lis
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return list(reader(path, **options))
 
-
-# CoNLL-U
 
 CONLLU = """# newdoc id = d
 # sent_id = d-1
@@ -195,10 +193,7 @@ CONLLU_MISTAKES = [
     (row("1").rstrip() + "\tx\n" + row("2", head="1"), "line 1: expected 10 columns between tabs, found 11; repair"),
     ("# global.columns = ID LEMMA\n1\ta\n", "line 1: expected ID, FORM and no name twice in global.columns"),
     ("# global.columns = ID FORM UPOS\n1\ta\n", "line 2: expected 3 columns between tabs, found 2"),
-    (
-        row("1", upos="DT").rstrip() + "\tx\n",
-        "line 1: expected 10 columns between tabs, found 11, and no line # global.columns",
-    ),
+    (row("1", upos="DT").rstrip() + "\tx\n", "line 1: expected 10 columns .*, found 11, and no line # global.columns"),
     ("# c\n" + row("1") + row("2", head="3") + row("3", head="2"), "line 3: the heads run in a circle: 2 → 3 → 2"),
     (row("1") + "\n# only a comment\n", "line 3: expected at least one word"),
 ]
@@ -359,10 +354,7 @@ def test_brackets_that_can_and_cannot_be_written() -> None:
         format_tree(sentence.bare())
 
 
-# PropBank skeletons
-
 NAME = "google/ewt/answers/00/x_ans.xml"
-MEMBER = f"data/{NAME}.gold_skel"
 PROPBANK = f"""{NAME} 0 0 [WORD]  PRP  (TOP(S(NP*)   -     -        (ARG0*)  *{"  "}
 {NAME} 0 1 [WORD]  VBD       (VP*    give  give.01  (V*)     *
 {NAME} 0 2 [WORD]  RP      (PRT*)    -     -        (C-V*)   (ARG1*
@@ -403,20 +395,6 @@ PROPBANK_MISTAKES = [
 ]
 
 
-def test_propbank_folders(tmp_path: Path) -> None:
-    file = tmp_path / "propbank" / MEMBER
-    file.parent.mkdir(parents=True)
-    file.write_bytes(PROPBANK.encode())
-    for source in ("propbank", "propbank/data/google/ewt"):
-        [(name, found)] = read_skeletons(tmp_path / source).items()
-        assert name == "answers-x_ans"
-        assert [(s.pos, s.con, s.srl) for s in found] == [(s.pos, s.con, s.srl) for s in SKELETONS]
-    with pytest.raises(CorpusError, match="expected files data/google/ewt"):
-        read_skeletons(tmp_path / "nowhere")
-
-
-# All formats
-
 FORMATS: dict[str, tuple[Reader, str, list[Any]]] = {
     "lines": (
         lambda path: (line.text for line in read_lines(path) if line.text.strip()),
@@ -451,8 +429,3 @@ MISTAKES = [(name, *mistake) for name, (_, _, mistakes) in FORMATS.items() for m
 def test_mistakes_name_file_and_line(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
     with pytest.raises(CorpusError, match=f"few.txt.*?{message}"):
         read(FORMATS[name][0], tmp_path, text)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"nowhere: expected a readable file, found: No such file"):
-        list(read_lines(tmp_path / "nowhere"))

@@ -114,18 +114,3 @@ def test_pairs_differ_in_the_layers_they_name_alone(name):
 def test_too_many_pairs_are_refused():
     with pytest.raises(CorpusError, match="asked for 1 pairs that differ in lemmas, found 0"):
         draw_pairs(1, layers=["lemmas"])
-
-
-def test_control_gives_the_shared_argument_to_both(corpus):
-    subjects = objects = 0
-    for s in corpus["train"]:
-        frames = {p.index: p for p in s.srl}
-        for word, relation in enumerate(s.dep.relations):
-            if relation != "xcomp" or word not in frames or s.dep.heads[word] - 1 not in frames:
-                continue
-            outer, inner = frames[s.dep.heads[word] - 1], frames[word]
-            shared = {(a.start, a.end) for a in outer.arguments} & {(a.start, a.end) for a in inner.arguments}
-            assert shared, s.words
-            objects += any(a.start > outer.index for a in outer.arguments if (a.start, a.end) in shared)
-            subjects += any(a.start < outer.index for a in outer.arguments if (a.start, a.end) in shared)
-    assert subjects > 50 and objects > 20

@@ -165,14 +165,8 @@ def test_dependencies_from_a_folder(corpus: Path, tmp_path: Path) -> None:
     ("sentences", "what"),
     [
         (ALL_DEP[:5], r"expected 6 sentences \(6 with trees\), found 5"),
-        (
-            (PLAIN_DEP, NAMED_DEP.replace("Rome", "Rom")),
-            "all.conllx, sentence 2: expected the words of sentence nw/.*'Rome', found 'Rom'",
-        ),
-        (
-            (PLAIN_DEP, tree((*NAMED, "! ."))),
-            "sentence 2: expected the words of sentence nw/own/00/own_0002/000/1, and there None, found '!'",
-        ),
+        ((PLAIN_DEP, NAMED_DEP.replace("Rome", "Rom")), "all.conllx, sentence 2: .*'Rome', found 'Rom'"),
+        ((PLAIN_DEP, tree((*NAMED, "! ."))), "sentence 2: .* nw/own/00/own_0002/000/1, and there None, found '!'"),
     ],
 )
 def test_dependencies_that_do_not_fit(corpus: Path, tmp_path: Path, sentences: tuple[str, ...], what: str) -> None:
@@ -219,15 +213,11 @@ def test_the_converter_is_called_on_the_trees(corpus: Path, jar: Path) -> None:
     assert splits["test"][2].words == ("Ada", "saw", "Zürich", ".")
 
 
-def test_a_converter_that_goes_wrong(corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converters_that_fail_or_are_not_there(corpus: Path, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CONVERTER", "exit")
     with pytest.raises(CorpusError, match=r"exit code 3 \(no such luck"):
         build_ontonotes5(corpus, dep=jar)
-
-
-def test_no_jar_and_no_java(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    touch(tmp_path, "any.jar")
-    for name, said in (("none.jar", "found no such file"), ("any.jar", "install a Java runtime")):
-        with pytest.raises(CorpusError, match=said):
-            build_ontonotes5(corpus, dep=tmp_path / name)
+    monkeypatch.setenv("PATH", str(corpus))
+    for name, reason in (("none.jar", "found no such file"), (jar.name, "install a Java runtime")):
+        with pytest.raises(CorpusError, match=reason):
+            build_ontonotes5(corpus, dep=jar.parent / name)

@@ -52,19 +52,12 @@ def test_a_corpus_says_what_it_is(tmp_path: Path) -> None:
 def test_splits_are_sequences(tmp_path: Path) -> None:
     many = [replace(FULL, id=f"s{k}") for k in range(10)]
     train = save(tmp_path / "c", {"train": many})["train"]
-    assert len(train) == 10
-    assert [train[k] for k in (0, 9, -1, -10)] == [many[k] for k in (0, 9, -1, -10)]
-    for part in (slice(2, 5), slice(None, None, -1), slice(8, 1, -3), slice(5, 5), slice(4, 100)):
+    assert list(train) == many and [train[k] for k in (0, 9, -1, -10)] == [many[k] for k in (0, 9, -1, -10)]
+    for part in (slice(2, 5), slice(None, None, -1), slice(8, 1, -3), slice(4, 100)):
         assert train[part] == many[part]
-    for outside in (10, -11):
-        with pytest.raises(IndexError):
-            train[outside]
-    assert train.ids() == [sentence.id for sentence in many]
-    assert train.find("s7") == many[7]
-    assert train.find("s77") is None
-    halves = [train.half(which).ids() for which in (1, 2)]
-    assert sorted(halves[0] + halves[1]) == sorted(train.ids()) and halves[0] == sorted(halves[0])
-    assert train.half(1)[0] == many[int(halves[0][0][1:])] and train.half(None).ids() == train.ids()
+    assert train.find("s7") == many[7] and train.find("s77") is None
+    first, second = (train.half(which).ids() for which in (1, 2))
+    assert sorted(first + second) == train.ids() == [sentence.id for sentence in many] and first == sorted(first)
 
 
 def test_a_corpus_or_an_empty_folder_is_replaced(tmp_path: Path) -> None:
@@ -158,23 +151,6 @@ def test_a_power_cut_or_a_kill_at_any_moment_leaves_the_old_corpus_or_the_new_on
             }
     assert number >= 7
     assert marks == {fingerprint(SPLITS) if old else None, fingerprint({"train": [BARE]})}
-
-
-def test_a_disk_that_refuses_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    save(tmp_path / "old")
-    before = {path: path.read_bytes() for path in (tmp_path / "old").iterdir()}
-    monkeypatch.setattr("mtlprune.io.files.sync", refuse)
-    for name in ("new", "old"):
-        with pytest.raises(CorpusError, match="No space left on device"):
-            save(tmp_path / name, {"train": [BARE]}, overwrite=True)
-    assert before == {path: path.read_bytes() for path in (tmp_path / "old").iterdir()}
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
-
-
-# -- tables, counts, fingerprints --
 
 
 @given(st.integers(1, 8).flatmap(trees))

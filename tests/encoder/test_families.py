@@ -1,6 +1,6 @@
-"""The contract of a family: gates, removal, observation, clones, ablations, export and which words are seen, each by an
-equality; one tiny model a family. tests/encoder/test_heads.py and its like put the first families through more, but for
-ablations and the table of what they support."""
+"""The contract of a family: gates, removal, observation, clones, ablations, checkpointing, export, which words are seen,
+and the table of what it supports, each by an equality; one tiny model a family. tests/encoder/test_heads.py and its
+like put the first families through more."""
 
 import copy
 from collections.abc import Callable
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from head_models import build, by_onnx
-from tiny import FURTHER, HEAD_FAMILIES, HEADS, HIDDEN, LAYERS, LONG_TAIL
+from found import without_heads
+from head_models import build, by_onnx, drawn
+from tiny import FURTHER, HEAD_FAMILIES, HEADS, HIDDEN, LAYERS, LONG_TAIL, make_tiny
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -25,9 +26,10 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.post_norm import obstacle
-from mtlprune.encoder.removal import KeptHeads, remove_heads
+from mtlprune.encoder.removal import remove_heads
 from mtlprune.encoder.sources import quiet
 from mtlprune.model import MultiTaskModel
+from mtlprune.training.head_gradients import owned
 from mtlprune.training.treatments.allocation import Clone
 
 SENTENCES = [["the", "old", "dog", "saw", "London"], ["cats", "unbelievably"]]
@@ -36,8 +38,11 @@ GATES = [
     torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.25, 0.0, 0.0, 1.0]]),
     torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]),
 ]
+EVERY = [*HEAD_FAMILIES, *FURTHER]
 DECODERS = [name for name in FURTHER if FAMILIES[name].pretrained == "causal"]
 GROUPED = [name for name in FURTHER if FAMILIES[name].grouping]
+CLONED = [name for name in EVERY if abilities(name).clones != "no" and name not in GROUPED]
+CHECKPOINTED = [name for name in EVERY if name not in ("albert", "mpnet")]  # transformers has none for these
 
 
 def table(names: list[str]) -> pytest.MarkDecorator:
@@ -47,22 +52,25 @@ def table(names: list[str]) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny_encoder: Callable[[str], Path]) -> Callable[[str], Encoder]:
-    """A family's encoder, made once: change copies only."""
-    return cache(lambda family: Encoder.load(str(tiny_encoder(family)), attention="eager"))
+def loaded(tiny_encoder: Callable[[str], Path]) -> Callable[..., Encoder]:
+    """A family's encoder with random biases, so that forgetting one shows; made once: change copies only."""
+
+    @cache
+    def load(family: str, attention: str = "eager") -> Encoder:
+        encoder = Encoder.load(str(tiny_encoder(family)), attention=attention)
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            for name, weight in encoder.transformer.named_parameters():
+                if "bias" in name:
+                    nn.init.normal_(weight, std=0.2)
+        return encoder
+
+    return load
 
 
 @torch.no_grad()
 def words(encoder: Encoder, gates: Tensor | None = None, sentences: list[list[str]] = SENTENCES) -> Tensor:
     return encoder(encoder.collate(encoder.tokenize_all(sentences)), gates).words
-
-
-def without(encoder: Encoder, gates: Tensor, kept: KeptHeads | None = None) -> Encoder:
-    """A copy without the closed heads."""
-    smaller = copy.deepcopy(encoder)
-    smaller.head_map = remove_heads(smaller.transformer, gates, kept and kept.kept)
-    vars(smaller).pop("places", None)
-    return smaller
 
 
 def near(one: Tensor, other: Tensor) -> None:
@@ -97,20 +105,20 @@ def removal(encoder: Encoder, smaller: Encoder) -> str:
     one[0, 1] = 0
     if not accepts(lambda: remove_heads(mixing, one)):
         return "but for talking heads"
-    if len(without(encoder, one[:LAYERS]).head_map.kept[0]) == HEADS:
+    if len(without_heads(encoder, one[:LAYERS]).head_map.kept[0]) == HEADS:
         return "those closed in all layers"
     queries = getattr(by_layer(smaller.transformer, places.family.attention)[0], places.family.qkv[0])
     whole = places.family.layout == "apart" and len(matrix(queries)) == HEADS * places.width
     return "queries and keys stay" if whole else "yes"
 
 
-@table([*HEAD_FAMILIES, *FURTHER])
+@table(EVERY)
 def test_the_table_of_abilities_says_what_is_measured(family: str, loaded, tmp_path: Path) -> None:
     """Each entry but for ONNX's (below) from what a tiny model does."""
     encoder, gates = loaded(family), torch.ones(LAYERS, HEADS)
     gates[:, 1] = 0
     batch, closed, plain = encoder.collate(encoder.tokenize_all(SENTENCES)), words(encoder, gates), words(encoder)
-    smaller = without(encoder, gates)
+    smaller = without_heads(encoder, gates)
     near(words(smaller), closed)
     smaller.save(tmp_path)
     seen = observe(encoder, batch, want={"attention", "heads"})
@@ -132,37 +140,46 @@ def test_the_table_of_abilities_says_what_is_measured(family: str, loaded, tmp_p
     }
 
 
-@table(FURTHER)
+@table(EVERY)
 def test_gates_close_heads_and_closed_heads_go(family: str, loaded, tmp_path: Path) -> None:
-    """Gate 1 ≡ no gate; gate 0 ≡ removed, in a padded batch; saved and reloaded ≡ before; removed again ≡ both."""
-    encoder = loaded(family)
+    """Gate 1 ≡ no gate; gate 0 ≡ removed, in a padded batch; saved and reloaded ≡ before; gated or removed again ≡
+    both; under autocast much the same. With fused attention, where there is one."""
+    encoder = loaded(family, "sdpa")
     plain = words(encoder)
     assert torch.equal(words(encoder, torch.ones(LAYERS, HEADS)), plain)
     for place, gates in enumerate(GATES):
         wanted = words(encoder, gates)
         assert not torch.allclose(wanted, plain, atol=1e-3)
-        smaller = without(encoder, gates)
+        smaller = without_heads(encoder, gates)
         near(words(smaller), wanted)
         smaller.save(tmp_path / str(place))
-        again = Encoder.load(str(tmp_path / str(place)), attention="eager")
+        again = Encoder.load(str(tmp_path / str(place)))
         assert torch.equal(words(again), words(smaller)) and again.head_map == smaller.head_map
         further = torch.ones(LAYERS, HEADS)
         further[:, 3] = 0
-        both = without(again, further, again.head_map)
+        near(words(again, further), words(encoder, gates * further))  # in original numbering
+        both = without_heads(again, further)
         near(words(both), words(encoder, gates * further))
-        both.save(tmp_path / f"{place}-both")
-        assert torch.equal(words(Encoder.load(str(tmp_path / f"{place}-both"), attention="eager")), words(both))
-    assert torch.equal(words(encoder), plain)
+        both.save(tmp_path / str(place))  # replaced as a whole
+        assert torch.equal(words(Encoder.load(str(tmp_path / str(place)))), words(both))
+    assert torch.equal(words(encoder), plain) and len(list(tmp_path.iterdir())) == len(GATES)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = words(encoder)
+    assert half.dtype == torch.float32 and (half - plain).norm() < 0.15 * plain.norm()
 
 
-@table(FURTHER)
+@table(EVERY)
 def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> None:
-    encoder = loaded(family)
+    """As they are after gates."""
+    encoder, gates = loaded(family), GATES[0]
     outputs = by_layer(encoder.transformer, encoder.places.family.output)
     given: list[Tensor] = []
-    handles = [output.register_forward_hook(lambda module, args, result: given.append(result)) for output in outputs]
+    handles = [
+        output.register_forward_hook(lambda module, args, result: given.append(result))
+        for output in dict.fromkeys(outputs)
+    ]
     batch = encoder.collate(encoder.tokenize_all(SENTENCES))
-    seen = observe(encoder, batch, want={"heads", "attention", "hidden"})
+    seen = observe(encoder, batch, gates, want={"heads", "attention", "hidden"})
     for handle in handles:
         handle.remove()
     for heads, output, result, maps in zip(seen.heads, outputs, given, seen.attention, strict=True):
@@ -171,51 +188,65 @@ def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> 
         near(total if output.bias is None else total + output.bias, result)
         near(maps[0].sum(-1), torch.ones(maps.shape[1:3]))
         assert maps[0].triu(1).any() == (encoder.sees == "full")
-    near(seen.word_vectors(seen.last)[:5] if encoder.sees == "full" else words(encoder)[:5], words(encoder)[:5])
+    if encoder.sees == "full":
+        near(seen.word_vectors(seen.last)[:5], words(encoder, gates)[:5])
 
 
-@table(FURTHER)
+@table(EVERY)
 def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path: Path) -> None:
-    encoder, gates = loaded(family), GATES[0]
+    """Gates in the weights, and removed heads put back as closed ones, of a layer without any head too."""
+    encoder = loaded(family)
     batch = encoder.collate(encoder.tokenize_all(SENTENCES))
     ids, mask = batch.input_ids, batch.attention_mask
+    auto = AutoModelForTextEncoding if family in ENCODER_DECODERS else AutoModel
 
     def states(model) -> Tensor:
         with torch.no_grad():
             return model(input_ids=ids, attention_mask=mask).last_hidden_state[mask.bool()]
 
-    with encoder.gated(gates):
-        wanted = states(encoder.transformer)
-    folded = copy.deepcopy(encoder.transformer)
-    fold_gates(folded, gates, encoder.places.kept)
-    with quiet():
-        folded.save_pretrained(tmp_path)
-        auto = AutoModelForTextEncoding if family in ENCODER_DECODERS else AutoModel
-        near(states(auto.from_pretrained(tmp_path).eval()), wanted)
-    smaller = without(encoder, gates)
-    near(states(with_all_heads(smaller.transformer, smaller.head_map)), wanted)
+    for place, gates in enumerate(GATES):
+        if family == "albert":  # its layers are one module
+            gates = gates[:1].expand(LAYERS, HEADS)
+        with encoder.gated(gates):
+            wanted = states(encoder.transformer)
+        folded = copy.deepcopy(encoder.transformer)
+        fold_gates(folded, gates, encoder.places.kept)
+        smaller = without_heads(encoder, gates)
+        models = {"folded": folded, "whole": with_all_heads(smaller.transformer, smaller.head_map)}
+        for name, model in models.items():
+            with quiet():
+                model.save_pretrained(tmp_path / f"{name}-{place}")
+                near(states(auto.from_pretrained(tmp_path / f"{name}-{place}").eval()), wanted)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", [name for name in FURTHER if name not in LONG_TAIL])
+LIKE_BERT = ("roberta", "deberta", "electra", "xlm-roberta", "camembert")  # or like deberta-v2
+EXPORTED = [name for name in EVERY if name not in (*LONG_TAIL, *LIKE_BERT)]
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name == "bert" else pytest.mark.slow) for name in EXPORTED]
+)
 def test_a_layer_without_heads_is_exported_to_onnx(family: str, tiny_encoder, tmp_path: Path) -> None:
-    """But for T5 and umT5, which torch cannot export whole either."""
+    """Products of width 0 can be written, but no runtime reads them. T5 and umT5 torch cannot export whole either."""
+    gates = GATES[1] if family != "albert" else torch.zeros(LAYERS, HEADS)
     whole = Encoder.load(str(tiny_encoder(family)))
     exported = abilities(family).onnx == "yes"
-    for encoder in (without(whole, GATES[1]), *(() if exported else (whole,))):
+    for encoder in (without_heads(whole, gates), *(() if exported else (whole,))):
         batch = encoder.collate(encoder.tokenize_all(SENTENCES))
         given = encoder.transformer, batch.input_ids, batch.attention_mask, tmp_path / "model.onnx"
         with nullcontext() if exported else pytest.raises(Exception, match="ONNX"):
             near(encoder._pool(by_onnx(*given).flatten(0, 1), batch), words(encoder))
 
 
-@table([name for name in FURTHER if name not in GROUPED])
-def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, loaded) -> None:
-    """What a clone adds is added to the weights of its task only."""
+@pytest.mark.parametrize("rank", [None, 2])
+@table(CLONED)
+def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, rank: int | None, loaded) -> None:
+    """What a clone adds is added to the weights of its task and heads only: where these are closed, nothing changes."""
     encoder = copy.deepcopy(loaded(family))
-    plain = words(encoder)
+    plain, others = words(encoder), torch.tensor([[1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 1.0, 0.0]])
+    closed = words(encoder, others)
     batch = encoder.collate(encoder.tokenize_all(SENTENCES))
-    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-4"], ["pos", "ner"])
+    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-4"], ["pos", "ner"], rank)
     with torch.no_grad():
         one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
         near(one.words, plain)
@@ -225,9 +256,15 @@ def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, loa
         one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
         near(one.words, plain)
         assert not torch.allclose(other.words, plain, atol=1e-3)
+        near(encoder.encode_for_tasks(batch, ["ner"], others)[0].words, closed)
         encoder.clones.fold("ner")
     encoder.clones = None
     near(words(encoder), other.words)
+    near(words(encoder, others), closed)
+    for old, new in zip(owned(loaded(family)), owned(encoder), strict=True):
+        moved = (old.parameter != new.parameter)[..., None].movedim(new.dim, 0).flatten(1).any(1)
+        own = new.owners[(1, 3)[new.layer]]
+        assert not moved[~own].any() and (moved[own].all() or new.parameter.dim() == 1)
 
 
 @table(DECODERS)
@@ -263,17 +300,18 @@ def test_which_words_are_seen_is_saved_and_refused_where_it_cannot_be(tiny_encod
         Encoder.load(str(tiny_encoder("llama")), pooling="first")
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @table(GROUPED)
-def test_heads_share_keys_as_long_as_groups_are_alike(family: str, loaded) -> None:
+def test_heads_share_keys_as_long_as_groups_are_alike(family: str, attention: str, loaded) -> None:
     """Query heads 1 and 2 share a key and a value, 3 and 4 another; a group whose heads are all closed is gone."""
-    encoder = loaded(family)
+    encoder = loaded(family, attention)
     assert encoder.places.groups == [2, 2]
     open_heads = {(0, 1): (2, 1), (0, 2): (1, 2), (3,): (1, 1), (0, 1, 2): (1, 3), (0, 1, 2, 3): (2, 2), (): (1, 0)}
     for kept, (group, values) in open_heads.items():
         gates = torch.ones(LAYERS, HEADS)
         gates[0] = 0
         gates[0, list(kept)] = 1
-        smaller = without(encoder, gates)
+        smaller = without_heads(encoder, gates)
         near(words(smaller), words(encoder, gates))
         attention = by_layer(smaller.transformer, smaller.places.family.attention)[0]
         assert smaller.places.groups == [group, 2] == list(smaller.head_map.groups)
@@ -281,7 +319,7 @@ def test_heads_share_keys_as_long_as_groups_are_alike(family: str, loaded) -> No
 
 
 def test_copies_of_keys_that_were_trained_apart_are_not_put_back(loaded) -> None:
-    smaller = without(loaded("llama"), torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0] * 4]))
+    smaller = without_heads(loaded("llama"), torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0] * 4]))
     attention = smaller.transformer.layers[0].self_attn
     with torch.no_grad():
         attention.k_proj.weight[0] += 1
@@ -289,43 +327,57 @@ def test_copies_of_keys_that_were_trained_apart_are_not_put_back(loaded) -> None
         with_all_heads(smaller.transformer, smaller.head_map)
 
 
-@table(FURTHER)
-def test_checkpointing_and_autocast_give_the_same(family: str, tiny_encoder, loaded) -> None:
-    encoder = Encoder.load(str(tiny_encoder(family)), word_dropout=0.5).train()
+@table(CHECKPOINTED)
+def test_checkpointing_runs_layers_again_with_the_same_gates_and_dropout(family: str, tmp_path: Path) -> None:
+    """Two gate sets on one batch, as two tasks have them: bit for bit the gradients of all that can learn."""
+    encoder = Encoder.load(str(make_tiny(family, tmp_path, dropout=0.1)), word_dropout=0.2).train()
     batch = encoder.collate(encoder.tokenize_all(SENTENCES))
-    losses = []
-    for one in (encoder, copy.deepcopy(encoder)):
-        if losses:
-            if not one.transformer.supports_gradient_checkpointing:
-                pytest.skip("transformers has no gradient checkpointing for it")
-            one.use_checkpointing()
+    copied = copy.deepcopy(encoder)
+    copied.use_checkpointing()
+    copied = copy.deepcopy(copied)  # has to ask its own places
+    slopes, calls = [], []
+    for one in (encoder, copied):
+        runs: list[int] = []
+        attention = by_layer(one.transformer, one.places.family.attention)[0]
+        attention.register_forward_hook(lambda *_, runs=runs: runs.append(1))
+        first, second = drawn(LAYERS).requires_grad_(), (1 - drawn(LAYERS)).requires_grad_()
         torch.manual_seed(1)
-        loss = one(batch, GATES[0]).words.square().sum()
-        loss.backward()
-        embeddings = one.transformer.get_input_embeddings().weight
-        assert embeddings.grad.any()
-        losses.append((loss.detach(), embeddings.grad))
-    assert torch.equal(losses[0][0], losses[1][0])
-    near(losses[0][1], losses[1][1])
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        half = words(loaded(family))
-    assert half.dtype == torch.float32 and (half - words(loaded(family))).norm() < 0.15 * words(loaded(family)).norm()
+        loss = sum(one(batch, gates).words.square().sum() for gates in (first, second, None))
+        with one.places.cache_outputs() as seen:
+            loss.backward()
+        assert seen == []
+        slopes.append([first.grad, second.grad, *(p.grad for p in one.parameters() if p.grad is not None)])
+        calls.append(len(runs))
+    assert calls == [3, 6] and len(slopes[0]) == len(slopes[1])
+    assert all(torch.equal(*pair) for pair in zip(*slopes, strict=True))
+    assert torch.equal(words(encoder.eval()), words(copied.eval()))
 
 
-@table([*HEAD_FAMILIES, *FURTHER])
-def test_kinds_of_ablation_act(family: str, loaded) -> None:
-    """Resample with the same sentence ≡ exchange with it ≡ no ablation; each kind changes what closed heads give, and
-    the constant that is fitted loses less than the mean and than nothing on what it was fitted on."""
-    encoder, gates = copy.deepcopy(loaded(family)), GATES[1].round()
-    encoder.requires_grad_(False)
+@table([name for name in EVERY if name not in CHECKPOINTED])
+def test_checkpointing_is_refused_where_there_is_none(family: str, loaded) -> None:
+    with pytest.raises(EncoderError, match=f"no gradient checkpointing for '{family}'"):
+        copy.deepcopy(loaded(family)).use_checkpointing()
+
+
+@table(EVERY)
+def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
+    """Resample with the same sentence ≡ exchange with it ≡ no ablation; a mean ≡ that vector at every slot; each kind
+    changes what closed heads give, and the constant that is fitted loses no more than the mean on what it was fitted
+    on."""
+    encoder, gates = Encoder.load(str(tiny_encoder(family)), attention="eager").requires_grad_(False), GATES[1].round()
     plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
     batch = encoder.collate(pieces)
     own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
-    with torch.no_grad(), encoder.places.gated(gates, encoder.outputs_elsewhere(batch, own)):
-        near(encoder(batch).words, plain)
+    with torch.no_grad(), encoder.places.gated(GATES[1], encoder.outputs_elsewhere(batch, own)):
+        near(encoder(batch).words, plain)  # z · output + (1 − z) · output, for gates between 0 and 1 too
     with torch.no_grad():
         near(exchange(encoder, batch, head_outputs(encoder, batch), gates).words, plain)
     results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
+    with torch.no_grad():  # a constant is the same vector at every slot
+        with encoder.places.gated(GATES[1], [mean.expand(*own.shape, *mean.shape) for mean in means]):
+            by_slot = encoder(batch).words
+        with encoder.places.gated(GATES[1], means):
+            near(encoder(batch).words, by_slot)
 
     def loss() -> Tensor:
         return (encoder(batch, gates).words - plain).square().sum()

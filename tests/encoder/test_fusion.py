@@ -75,13 +75,6 @@ def test_gates_and_removed_heads_reach_every_layer(tiny_encoder: Callable[[str],
     torch.testing.assert_close(words(encoder), gated, rtol=0, atol=1e-5)
 
 
-def test_every_parameter_learns(tiny_encoder: Callable[[str], Path]) -> None:
-    for kind in JOINED:
-        encoder = Encoder.load(str(tiny_encoder("bert")), fusion=kind)
-        encoder(encoder.collate(encoder.tokenize_all([WORDS[:5]]))).words.square().sum().backward()
-        assert all(p.grad is not None and p.grad.any() for p in encoder.fusion.parameters())
-
-
 def test_refusals(tiny_encoder: Callable[[str], Path]) -> None:
     with pytest.raises(EncoderError, match="without context has none"):
         Encoder.load(str(tiny_encoder("bert")), context=False, fusion="max")

@@ -1,7 +1,7 @@
 """Closed forms against samples, end-point masses, limits; a module that never rounds and can be fixed."""
 
 import math
-from itertools import combinations, permutations
+from itertools import permutations
 
 import pytest
 import torch
@@ -14,7 +14,6 @@ from mtlprune.encoder.gates import (
     TopKGates,
     deterministic,
     first_logits,
-    overlap,
     probability_open,
     relaxed_subset,
     sample,
@@ -84,14 +83,6 @@ def sampled(gates: nn.Module) -> Tensor:
     return gates()
 
 
-def test_samples_while_training_and_values_in_evaluation():
-    gates = Gates(4, 6, seed=1)
-    assert torch.equal(sampled(gates), sampled(gates)) and not torch.equal(sampled(gates), gates())
-    gates.eval()
-    state = torch.get_rng_state()
-    assert torch.equal(gates(), deterministic(gates.logits)) and torch.equal(torch.get_rng_state(), state)
-
-
 def test_never_rounded_by_casts_nor_by_autocast():
     gates = Gates(4, 6, seed=1)
     logits, parameter, plain, count = gates.logits.detach().clone(), gates.logits, sampled(gates), gates.expected_open()
@@ -130,15 +121,6 @@ def test_the_top_heads_with_ties_in_reading_order():
     for keep in (-1, 7):
         with pytest.raises(EncoderError, match=f"between 0 and 6 .2 layers of 3 heads., found {keep}"):
             top_mask(values, keep)
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 5])
-def test_overlap_counts_every_pair_once(tasks: int):
-    sets = list(torch.rand(tasks, 3, 4, generator=torch.Generator().manual_seed(0)))
-    assert float(overlap(sets)) == pytest.approx(sum(float((one * two).sum()) for one, two in combinations(sets, 2)))
-
-
-# -- exactly so many ---------------------------------------------------------------------------------------------------
 
 
 def inclusion(logits: Tensor, keep: int) -> Tensor:

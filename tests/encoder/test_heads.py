@@ -4,14 +4,13 @@ import copy
 
 import pytest
 import torch
-from head_models import CASES, IDS, MASK, SHARED, WIDTH, build, drawn, gated, run
-from tiny import HEAD_FAMILIES, HEADS, HIDDEN, make_tiny
-from torch import Tensor, nn
+from head_models import CASES, SHARED, WIDTH, build, drawn, gated, run
+from tiny import HEAD_FAMILIES, HEADS
+from torch import nn
 from transformers import PreTrainedModel
 
 from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.heads import HeadHooks
-from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.encoder.sources import FLOAT32_ONLY
@@ -71,63 +70,6 @@ def test_a_closed_gate_equals_zeroed_value_rows(family, attention):
             assert not torch.allclose(closed, open_, atol=1e-4), (layer, head)
 
 
-@pytest.mark.parametrize("kind", ["mean", "resample"])
-@pytest.mark.parametrize(("family", "attention"), CASES)
-def test_a_closed_head_contributes_what_is_given_instead(family, attention, kind):
-    """Gate 1 is no gate; gate 0 is the head's output replaced, in all slots alike or not; in between, both by share."""
-    model = build(family, attention)
-    places = HeadHooks(model)
-    with places.cache_outputs() as outputs:
-        open_ = run(model)
-    shape = (HEADS, WIDTH) if kind == "mean" else outputs[0].shape
-    means = torch.randn(places.layers, *shape, generator=torch.Generator().manual_seed(2))
-    means[1::2] = means[::2]  # in ALBERT two layers are one module
-    instead = means if kind == "mean" else list(means)
-    with places.gated(torch.ones(places.layers, HEADS), instead):
-        assert torch.equal(run(model), open_)
-    for head in range(HEADS):
-        gates, share = torch.ones(places.layers, HEADS), 0.0 if head else 0.25
-        gates[:, head] = share
-        with places.gated(gates, instead):
-            closed = run(model)
-        oracle = copy.deepcopy(model)
-        outputs = by_layer(oracle, family_of(oracle).output)
-        for layer, output in enumerate(outputs):
-            if output not in outputs[:layer]:
-                output.register_forward_pre_hook(replaced(head, share, means[layer][..., head, :]))
-        torch.testing.assert_close(closed, run(oracle), rtol=0, atol=1e-6)
-        assert not torch.allclose(closed, open_, atol=1e-4)
-
-
-def replaced(head: int, share: float, other: Tensor):
-    """A hook that puts a vector in the place of a head's output, but for a share of it."""
-
-    def hook(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        heads = args[0].unflatten(-1, (HEADS, WIDTH)).clone()
-        heads[..., head, :] = share * heads[..., head, :] + (1 - share) * other
-        return (heads.flatten(-2), *args[1:])
-
-    return hook
-
-
-@pytest.mark.parametrize("family", HEAD_FAMILIES)
-def test_watching_shows_ungated_heads_on_the_way_to_the_loss(family):
-    """Michel et al. (2019): the slope by a gate is the head's output times the slope by what the projection reads. That
-    what is watched, times its gates, is what the projection reads, is shown where heads are observed."""
-    model = build(family)
-    places = HeadHooks(model)
-    torch.manual_seed(1)
-    target = torch.randn(int(MASK.sum()), HIDDEN)
-    gates = torch.ones(places.layers, HEADS).requires_grad_()
-    with places.cache_outputs() as seen, places.gated(gates):
-        assert seen == []
-        loss = (run(model) * target).sum()
-    assert [heads.shape for heads in seen] == [(*IDS.shape, HEADS, WIDTH)] * places.layers
-    slopes = torch.autograd.grad(loss, [gates, *seen])
-    through = torch.stack([(heads * slope).sum((0, 1, 3)) for heads, slope in zip(seen, slopes[1:], strict=True)])
-    torch.testing.assert_close(slopes[0], through, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("family", HEAD_FAMILIES)
 def test_contexts_leave_no_trace_nor_do_passes_that_break_off(family):
     model = build(family)
@@ -146,43 +88,6 @@ def test_contexts_leave_no_trace_nor_do_passes_that_break_off(family):
     last = seen[-1]
     assert torch.equal(before, run(model)) and seen[-1] is last
     assert list(model.state_dict()) == names
-
-
-CHECKPOINTED = [name for name in HEAD_FAMILIES if name not in ("albert", "mpnet")]  # transformers has none for these
-
-
-@pytest.mark.parametrize("family", CHECKPOINTED)
-def test_checkpointing_runs_layers_again_with_the_same_gates_and_dropout(family, tmp_path):
-    """Two gate sets on one batch, as two tasks have them: bit for bit the gradients of all that can learn."""
-    encoder = Encoder.load(str(make_tiny(family, tmp_path, dropout=0.1)), word_dropout=0.2).train()
-    batch = encoder.collate(encoder.tokenize_all([["the", "old", "dogs", "walked"], ["Paris"]]))
-    copied = copy.deepcopy(encoder)
-    copied.use_checkpointing()
-    copied = copy.deepcopy(copied)  # has to ask its own places
-    found, calls = [], []
-    for one in (encoder, copied):
-        runs: list[int] = []
-        by_layer(one.transformer, family_of(one.transformer).attention)[0].register_forward_hook(
-            lambda *_, runs=runs: runs.append(1)
-        )
-        first, second = drawn(one.places.layers).requires_grad_(), (1 - drawn(one.places.layers)).requires_grad_()
-        torch.manual_seed(1)
-        loss = sum(one(batch, gates).words.square().sum() for gates in (first, second, None))
-        with one.places.cache_outputs() as seen:
-            loss.backward()
-        assert seen == []
-        found.append([first.grad, second.grad, *(p.grad for p in one.parameters() if p.grad is not None)])
-        calls.append(len(runs))
-    assert calls == [3, 6] and len(found[0]) == len(found[1])
-    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
-    with torch.no_grad():
-        assert torch.equal(encoder.eval()(batch).words, copied.eval()(batch).words)
-
-
-@pytest.mark.parametrize("family", sorted(set(HEAD_FAMILIES) - set(CHECKPOINTED)))
-def test_checkpointing_is_refused_where_there_is_none(family, tmp_path):
-    with pytest.raises(EncoderError, match=f"no gradient checkpointing for '{family}'"):
-        Encoder.load(str(make_tiny(family, tmp_path))).use_checkpointing()
 
 
 def test_albert_layers_have_gates_of_their_own():

@@ -12,7 +12,6 @@ from tiny import FAMILIES, LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.encoder.batch import EncoderBatch
-from mtlprune.encoder.families import by_layer
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
@@ -86,19 +85,6 @@ def test_attention_of_words_is_mean_of_rows_and_sum_of_columns(encoder: Encoder)
         assert not dropped[b, :, n:].any() and not folded[b, :, :, n:].any() and not folded[b, :, n:].any()
 
 
-def test_heads_are_what_the_projection_reads(encoder: Encoder) -> None:
-    batch = batch_of(encoder)
-    read: list[Tensor] = []
-    outputs = dict.fromkeys(by_layer(encoder.transformer, encoder.places.family.output))
-    handles = [module.register_forward_hook(lambda module, args, _: read.append(args[0])) for module in outputs]
-    seen = observe(encoder, batch, GATES, {"heads"})
-    for handle in handles:
-        handle.remove()
-    assert len(read) == LAYERS
-    for projected, heads in zip(read, seen.heads, strict=True):
-        assert torch.equal(projected, heads.flatten(-2))  # after every pre-hook, gates among them
-
-
 def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
     gates = torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0]])
     if encoder.config.model_type == "albert":  # layers share their heads
@@ -112,23 +98,6 @@ def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:
         torch.testing.assert_close(seen.heads[layer], gated.heads[layer][:, :, list(kept)], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(seen.last, gated.last, atol=1e-5, rtol=1e-4)
     assert not gated.heads[1][:, :, 1].any()
-
-
-def test_norms_are_found_in_every_layer(encoder: Encoder) -> None:
-    batch = batch_of(encoder)
-    seen = observe(encoder, batch, want={"norms"})
-    kind = encoder.config.model_type
-    found = [[norm for norm in seen.norms if norm.layer == layer] for layer in range(LAYERS)]
-    assert [len(norms) for norms in found] == ([1, 2] if kind == "modernbert" else [2, 2])
-    assert [norm.layer for norm in seen.norms] == sorted(norm.layer for norm in seen.norms)
-    hidden = observe(encoder, batch, want={"hidden"}).hidden
-    if kind in ("modernbert", "eurobert"):  # normalised before: the first norm reads the layer's input
-        assert torch.equal(found[1][0].values, hidden[1])
-    else:  # normalised after: the last norm makes the layer's output
-        for layer, norms in enumerate(found):
-            place = norms[-1].name if kind == "albert" else f".{layer}.{norms[-1].name}"
-            norm = next(module for name, module in encoder.transformer.named_modules() if name.endswith(place))
-            torch.testing.assert_close(norm(norms[-1].values), hidden[layer + 1])
 
 
 def test_what_cannot_be_observed_is_refused_in_words(tiny_encoder: Callable[[str], Path]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from head_models import CASES, IDS, MASK, WIDTH, WITH_SDPA, build, by_onnx, drawn, gated, run
+from head_models import IDS, MASK, WITH_SDPA, build, drawn, gated, run
 from safetensors.torch import load_file, save_file
-from tiny import FAMILIES, HEAD_FAMILIES, HEADS, LAYERS
+from tiny import HEAD_FAMILIES, HEADS, LAYERS
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -24,7 +24,6 @@ from mtlprune.encoder.sources import quiet
 from mtlprune.io.files import SUMS
 
 DOCS = Path(__file__).parents[2] / "docs" / "removal.md"
-PATTERNS = [[[1, 3], [0, 2, 3]], [[2], []], [[], [0, 1, 2, 3]], [[], []]]
 
 
 def gates_of(pattern: list[list[int]], layers: int = LAYERS, whole: bool = False) -> Tensor:
@@ -36,46 +35,15 @@ def gates_of(pattern: list[list[int]], layers: int = LAYERS, whole: bool = False
     return gates
 
 
-def reloaded(model: PreTrainedModel, heads: KeptHeads, folder: Path, attention: str = "eager") -> PreTrainedModel:
+def reloaded(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> PreTrainedModel:
     with quiet():
         save_pruned(model, heads, folder)
-    return load_pruned(folder, attention=attention)
-
-
-@pytest.mark.parametrize(("family", "attention"), CASES)
-def test_removed_equals_masked_and_reloading_changes_no_bit(family, attention, tmp_path):
-    whole = build(family, attention)
-    for place, pattern in enumerate(PATTERNS):
-        for dtype, tolerance in ((torch.float64, None), (torch.float32, 1e-5)):
-            model, removed = (copy.deepcopy(whole).to(dtype) for _ in range(2))
-            gates = gates_of(pattern, model.config.num_hidden_layers, whole=place % 2 == 0)
-            heads = remove_heads(removed, gates)
-            before, after = gated(model, gates), run(removed)
-            assert (before - run(model)).abs().max() > 1e-3  # the heads matter
-            assert (before - after).abs().max() <= (tolerance or 1e-6 * before.abs().max()), (pattern, dtype)
-            assert HeadHooks(removed, heads.kept).kept == list(heads.kept)
-        state = torch.get_rng_state()
-        again = reloaded(removed, heads, tmp_path / str(place), attention)
-        assert torch.equal(torch.get_rng_state(), state) and not again.training
-        assert torch.equal(run(again), after), pattern
+    return load_pruned(folder, attention="eager")
 
 
 def test_a_gate_just_open_stays_and_one_just_closed_goes():
     gates = torch.tensor([[OPEN, 1.1 * OPEN, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
     assert remove_heads(build("bert"), gates).kept == ((1, 3), (0, 1, 2, 3))
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_grouped_heads_get_keys_and_values_of_their_own(attention, tmp_path):
-    model = build("eurobert", attention, num_key_value_heads=2)
-    removed, gates = copy.deepcopy(model), gates_of([[1, 2, 3], [0, 1, 2, 3]])
-    heads = remove_heads(removed, gates)
-    torch.testing.assert_close(run(removed), gated(model, gates))
-    assert [layer.self_attn.k_proj.out_features // WIDTH for layer in removed.layers] == [3, 2]
-    assert torch.equal(run(reloaded(removed, heads, tmp_path, attention)), run(removed))
-    further = gates_of([[3], [0, 1]])
-    remove_heads(removed, further, heads.kept)
-    torch.testing.assert_close(run(removed), gated(model, gates * further))
 
 
 def test_of_layers_that_share_a_module_a_head_goes_when_it_is_closed_in_all():
@@ -105,9 +73,6 @@ def test_heads_that_are_mixed_cannot_go():
     torch.testing.assert_close(run(removed), gated(model, gates))
 
 
-# -- the encoder and its folder ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory, tiny_encoder) -> Path:
     """The folder of a pruned encoder."""
@@ -124,27 +89,6 @@ WORDS = [["Dogs", "saw", "cats", "."], ["Yes"]]
 def vectors(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
     with torch.no_grad():
         return encoder(encoder.collate(encoder.tokenize_all(WORDS)), gates).words
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_encoder_saves_and_restores_what_is_left(family, tiny_encoder, tmp_path):
-    encoder = Encoder.load(str(tiny_encoder(family)))
-    gates, further = gates_of([[1, 3], [0]]), gates_of([[0, 2, 3], [0]])  # in original numbering
-    expected, both = vectors(encoder, gates), vectors(encoder, gates * further)
-    encoder.head_map = remove_heads(encoder.transformer, gates)
-    del encoder.places
-    torch.testing.assert_close(vectors(encoder), expected)
-    encoder.save(tmp_path / "encoder")
-    again = Encoder.load(str(tmp_path / "encoder"))
-    assert torch.equal(vectors(again), vectors(encoder))
-    torch.testing.assert_close(vectors(again, further), both)
-    again.save(tmp_path / "encoder")  # replaced as a whole
-    assert [path.name for path in tmp_path.iterdir()] == ["encoder"]
-    assert KeptHeads.read(tmp_path / "encoder") == encoder.head_map
-    cut = copy.deepcopy(again)
-    cut.head_map = remove_heads(cut.transformer, further, again.head_map.kept)
-    del cut.places
-    torch.testing.assert_close(vectors(cut), both)
 
 
 def test_without_context_there_are_no_heads(pruned, tmp_path):
@@ -232,32 +176,3 @@ def test_every_layer_has_its_entry_among_attentions(family, tmp_path):
         if family in WITH_SDPA:
             model.set_attn_implementation("sdpa")
             assert not any(one is not None for one in model(**inputs).attentions or ())
-
-
-# -- layers without heads, exported ------------------------------------------------------------------------------------
-
-
-def headless(family: str, attention: str) -> PreTrainedModel:
-    """A model whose first layer (in ALBERT: first module) has no head left, and whose last has two."""
-    model = build(family, attention)
-    gates = torch.ones(model.config.num_hidden_layers, HEADS)
-    gates[: len(gates) // 2] = 0
-    gates[-1, :2] = 0
-    if family == "albert":
-        gates[-2, :2] = 0
-    remove_heads(model, gates)
-    return model
-
-
-BY_CLASS = ["bert", "deberta-v2", "distilbert", "modernbert", "albert", "mpnet", "eurobert", "roformer"]
-"""Families by how their attention is laid out; the others are made like one of these."""
-
-
-@pytest.mark.parametrize(
-    "family", [name if name == "bert" else pytest.param(name, marks=pytest.mark.slow) for name in BY_CLASS]
-)
-def test_a_layer_without_heads_is_exported_to_onnx(family, tmp_path):
-    """And is computed there: products of width 0 can be written, but no runtime reads them."""
-    model = headless(family, "sdpa" if family in WITH_SDPA else "eager")
-    found = by_onnx(model, IDS, MASK, tmp_path / "model.onnx")
-    torch.testing.assert_close(found[MASK.bool()], run(model).detach())

@@ -26,7 +26,7 @@ from mtlprune.model import Batch
 from mtlprune.pretraining.config import PretrainConfig, load_pretraining
 from mtlprune.pretraining.loop import Pretrainer, prepare, pretrain
 from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.updates import Event, TrainingError
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "syntax"
@@ -72,7 +72,7 @@ def batch_of(model: MaskedWords, *lengths: int) -> EncoderBatch:
     return model.encoder.collate(rows)
 
 
-def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone(tiny_encoder):
+def test_words_alone_are_hidden_and_which_follows_from_the_seed(tiny_encoder):
     model = masked(tiny_encoder("bert"))
     batch = batch_of(model, *[20] * 1500, 3)
     torch.manual_seed(1)
@@ -80,11 +80,9 @@ def test_shares_are_as_asked_and_masks_follow_from_the_seed_alone(tiny_encoder):
     hidden = labels != NOT_HIDDEN
     assert (batch.source[hidden] >= 0).all() and torch.equal(batch.input_ids[hidden], labels[hidden])
     assert torch.equal(shown[~hidden], batch.input_ids[~hidden])
-    number, size = int(hidden.sum()), len(model.encoder.tokenizer)
-    assert number / 30003 == pytest.approx(0.15, abs=0.01)
     masks = shown[hidden] == model.encoder.tokenizer.mask_token_id
-    assert masks.double().mean().item() == pytest.approx(0.8 + 0.1 / size, abs=0.02)
-    assert (shown[hidden] == labels[hidden]).double().mean().item() == pytest.approx(0.1 + 0.1 / size, abs=0.015)
+    assert float(hidden.sum()) / 30003 == pytest.approx(0.15, abs=0.01)
+    assert masks.double().mean().item() == pytest.approx(0.8, abs=0.02)
     torch.manual_seed(1)
     exactly(model.hide(batch), (shown, labels))
     assert not torch.equal(model.hide(batch)[1], labels)
@@ -201,15 +199,6 @@ def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining,
     assert [line["step"] for line in lines_of(tmp_path)] == [0, 2, 4, 7, 12]
 
 
-def test_runs_of_one_seed_share_their_beginning_and_their_masks(done, small_pretraining, tmp_path):
-    events: list[Event] = []
-    stop = lambda: events[-1].progress.step == 1  # noqa: E731
-    pretrained(small_pretraining(syntax={}), tmp_path, watch=events.append, stop=stop)
-    exactly(weights_of(done[0], 0), weights_of(tmp_path, 0))
-    first = next(event for event in done[1] if event.line is None)
-    assert [event.losses["mlm"] for event in events if event.line is None] == [first.losses["mlm"]]
-
-
 def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small_pretraining, tmp_path):
     def loss_and_gradients(step: int, **blocks: Any) -> tuple[torch.Tensor, ...]:
         """Of the first batch as if so many updates were done, from the same weights."""
@@ -240,12 +229,7 @@ def test_what_a_pretraining_starts_from(done, small_pretraining, tmp_path, tiny_
     assert "begins at random" in caplog.text
 
 
-def test_what_is_refused_or_breaks(done, small_pretraining, tmp_path):
-    with pytest.raises(RunError, match=r"train.rate \(was 0.01, is 0.02\)"):
-        pretrained(small_pretraining(train={"rate": 0.02}), done[0])
-    (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(RunError, match=r"holds mine.txt"):
-        pretrained(small_pretraining(), tmp_path)
-    watch = {"points": 2, "first": 12}
+def test_a_loss_that_is_no_number_says_what_to_lower(small_pretraining, tmp_path):
+    settings = small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch={"points": 2, "first": 12})
     with pytest.raises(TrainingError, match=r"Lower train\.rate"):
-        pretrained(small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch=watch), tmp_path / "run")
+        pretrained(settings, tmp_path / "run")

@@ -3,10 +3,8 @@
 import pytest
 from by_hand import check_loss, decoder, encoded, surprise
 
-from mtlprune.config.config import ConfigError, build_config
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.linear import BIO, POS
-from mtlprune.tasks.ner import NER
 
 GOLD = [
     Sentence("1", ("a", "b", "c"), pos=("X", "Z", "X"), ner=(Span(0, 2, "X"), Span(2, 3, "X"))),
@@ -42,18 +40,3 @@ def test_decoding_takes_the_best_tag_of_each_word(kind, layer) -> None:
     best = [labels[int((scores.weight @ vector + scores.bias).argmax())] for vector in words.words]
     tags = [tuple(best[a:b]) for a, b in ((0, 3), (3, 4), (4, 6))]
     assert task.decode(words) == (tags if kind is POS else [task.value(one) for one in tags])
-
-
-def config(**decoders):
-    return build_config({"data": {"path": "x"}, "tasks": ["ner"], "decoders": decoders})
-
-
-def test_entities_may_have_another_decoder_of_their_kind() -> None:
-    plain, bio = config(), config(ner={"type": "bio"})
-    assert (plain.decoder("ner"), bio.decoder("ner")) == (NER, BIO)
-    assert config(ner={"type": "ner", "size": 7}).decoders.ner.size == 7
-    assert build_config(bio.model_dump(mode="json")) == bio and bio.digest() != plain.digest()
-    with pytest.raises(ConfigError, match=r"decoders\.ner\.type: expected ner or bio, found 'pos'"):
-        config(ner={"type": "pos"})
-    with pytest.raises(ConfigError, match="unknown key size"):
-        config(ner={"type": "bio", "size": 7})

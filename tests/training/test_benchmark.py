@@ -6,7 +6,7 @@ import pytest
 from small_runs import Settings, with_sentences
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.training.benchmark import Measured, make_run, measure
+from mtlprune.training.benchmark import make_run, measure
 
 
 def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
@@ -15,6 +15,8 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
     result = measure(config, 2, 2, memory=False, on_batch=lambda: ticks.append(1))
     assert set(result.steps) == {"bare encoder", "STL pos", "STL srl", "MTL-2 joint", "MTL-2 joint, gated"}
     assert min(result.steps.values()) > 0 and result.memory == 0
+    bare, ratios = result.steps["bare encoder"], result.ratios()
+    assert all(ratios[name] == seconds / bare for name, seconds in result.steps.items())
     assert 0 < result.sentences <= 24 and len(ticks) == 2 * (2 + 1)
     assert result.dev_sentences == 12
 
@@ -28,12 +30,3 @@ def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings, tmp
     apart = with_sentences(settings, tmp_path / "c", lambda found: [s.with_layers(**next(layers)) for s in found])
     with pytest.raises(ConfigError, match="no batch holds the layers of all of pos, srl"):
         measure(build_config(apart), 2, 1, memory=False)
-
-
-def test_ratios_by_hand():
-    result = Measured({}, 8, {"bare encoder": 2.0, "STL pos": 2.5}, 4, 0.5, 1.5)
-    assert result.ratios() == {
-        "bare encoder": 1.0,
-        "STL pos": 1.25,
-        "evaluation, all tasks / bare forward": 3.0,
-    }

@@ -1,11 +1,8 @@
 """Layers other than the five in a run: the same data under other names give the same run, number by number."""
 
-from typing import Any
-
 import pytest
 from small_runs import trained, with_sentences
 
-from mtlprune.config.config import ConfigError, build_config
 from mtlprune.layers import LAYERS, Layer
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.scores.comparisons import compare, with_tests
@@ -57,19 +54,3 @@ def test_the_run_is_loaded_scored_again_and_compared(runs: dict[str, RunFolder])
     assert compared.tasks() == [*NAMES.values()] and "C_TREE LAS" in markdown(compared)
     labels = {claim.label.partition(":")[2].lower() for claim in load_claims([folder.path])}
     assert labels == {*NAMES.values()}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tasks": ["chunk"]}, r"there is no task 'chunk'; .* \(decoders.chunk.type\)"),
-        ({"decoders": {"chunk": {"size": 3}}}, "unknown key decoders.chunk; known there: pos, .* the type of their"),
-        ({"decoders": {"chunk": {"type": "ner", "kind": "tags"}}}, "decoders.chunk: kind: input should be 'spans'"),
-        ({"decoders": {"joint": {"type": "ner"}}}, "expected the name of a layer.*; found 'joint'"),
-    ],
-)
-def test_what_a_configuration_may_say(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build_config({"data": {"path": "x"}} | change)
-    config = build_config({"data": {"path": "x"}, "tasks": "chunk,pos", "decoders": {"chunk": {"type": "ner"}}})
-    assert config.tasks == ("pos", "chunk") and build_config(config.model_dump(mode="json")) == config

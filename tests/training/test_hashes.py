@@ -31,15 +31,8 @@ def test_a_run_knows_what_it_wrote(runs):
     settings, folder = runs
     run = RunFolder(folder / "finished")
     manifest, best = run.read_manifest(), run.read_best()
-    names = {"vocabulary.json", *(f"encoder/{path.name}" for path in run.encoder_path.iterdir())}
-    names |= {
-        "best.json",
-        "config.yaml",
-        "metrics.jsonl",
-        "scores/dev.json",
-        "counts/dev.json",
-        "predictions/dev.jsonl",
-    }
+    names = {"vocabulary.json", *(f"encoder/{path.name}" for path in run.encoder_path.iterdir()), "best.json"}
+    names |= {"config.yaml", "metrics.jsonl", "scores/dev.json", "counts/dev.json", "predictions/dev.jsonl"}
     assert names == set(manifest["files"]) and {"encoder/config.json", "encoder/tokenizer.json"} < names
     assert all(file_sha256(run.path / name) == sha256 for name, sha256 in manifest["files"].items())
     weights = file_sha256(run.weights_path(best["joint"]["epoch"]))
@@ -54,36 +47,19 @@ FILES = ("vocabulary.json", "encoder/config.json", "encoder/tokenizer.json")
 
 
 @pytest.mark.parametrize(
-    ("state", "what", "gone"),
-    [
-        *itertools.product(["finished"], ["weights", *FILES], [False, True]),
-        *itertools.product(["half", "begun"], FILES, [False, True]),
-        ("half", "checkpoint.safetensors", False),
-    ],
+    ("state", "what"), [*itertools.product(["half", "begun"], FILES), ("half", "checkpoint.safetensors")]
 )
-def test_a_changed_file_is_neither_loaded_nor_gone_on_with(runs, state, what, gone, tmp_path):
+def test_a_run_does_not_go_on_with_a_changed_file(runs, state, what, tmp_path):
     """One bit in its middle is another: text stays what it is, but for one letter, and numbers are numbers."""
     run = RunFolder(shutil.copytree(runs[1] / state, tmp_path / "run"))
-    path = run.weights_path(run.read_best()["joint"]["epoch"]) if what == "weights" else run.path / what
+    path = run.path / what
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.unlink() if gone else path.write_bytes(content)
+    path.write_bytes(content)
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p.name != ".lock"}
     with pytest.raises(MtlpruneError, match=str(path)):
-        MultiTaskModel.load(run.path) if state == "finished" else train(build_config(runs[0]), run)
+        train(build_config(runs[0]), run)
     assert before == {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p.name != ".lock"}
-
-
-def test_lost_or_changed_log_lines_are_written_anew(runs, tmp_path):
-    settings, folder = runs
-    run = RunFolder(tmp_path / "run")
-    train_until(5, settings, run)  # in the second epoch
-    kept = run.metrics_path.read_bytes()
-    for place, damage in enumerate((b"", kept[:-3], b"x" * len(kept))):
-        again = RunFolder(shutil.copytree(run.path, tmp_path / f"again-{place}"))
-        again.metrics_path.write_bytes(damage)
-        trained(settings, again.path)
-        assert again.metrics_path.read_bytes() == (folder / "finished/metrics.jsonl").read_bytes()
 
 
 def test_a_run_that_begins_again_begins_from_the_same(small_settings, runs, tmp_path):

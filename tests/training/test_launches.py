@@ -12,7 +12,7 @@ from launch_counter import DEVICE, Launches, counted
 from small_runs import Settings
 
 from mtlprune.config.config import build_config
-from mtlprune.encoder.batch import HOST, moved, placed
+from mtlprune.encoder.batch import placed
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -34,44 +34,13 @@ def launches_of(work: Callable[[torch.Tensor], object]) -> Launches:
     return launches
 
 
-class Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x * 2 + 1
-
-
-@pytest.mark.parametrize(
-    ("work", "operations", "waits"),
-    [
-        (lambda x: x.t()[1:].reshape(-1).detach(), 1, 0),  # views, and the copy of a transposed one
-        (lambda x: (x * 2).sum().item(), 2, 1),
-        (lambda x: Twice.apply(x.detach()), 2, 0),  # custom functions are entered
-        (lambda x: x[x > 3], 2, 1),
-        (lambda x: x[torch.tensor([0, 2])], 2, 1),  # an index that lies on the host is sent first
-        (lambda x: x[placed(np.array([0, 2]), x.device)], 2, 0),
-        (lambda x: x.detach().cpu() + torch.ones(4), 0, 1),  # the host adds
-        (lambda x: moved([x.detach(), x.detach() > 1], HOST), 2, 1),
-        (lambda x: x.repeat_interleave(torch.ones(3, device=x.device).long(), 0), 4, 1),
-    ],
-)
-def test_operations_and_waits_are_those_counted_by_hand(work: Callable[..., object], operations: int, waits: int):
-    launches = launches_of(work)
-    assert (launches.operations.total(), launches.waits.total()) == (operations, waits), launches
-    assert not launches.mixed
-
-
 def test_operations_on_tensors_of_both_sides_are_seen():
+    """And waits: the controls of the counts below."""
     assert launches_of(lambda x: x + torch.ones(4)).mixed == {"add": 1}
     assert not launches_of(lambda x: x + torch.tensor(1.0)).mixed  # a scalar may lie anywhere
-
-
-def test_copies_keep_what_they_pack():
-    tensors = [torch.tensor([True, False, True]), torch.rand(2, 3), torch.tensor(7), torch.rand(0, 4).double()]
-    with counted() as launches:
-        copies = moved([tensor.view(tensor.shape) for tensor in tensors], DEVICE)
-    assert launches.operations["copy to the device"] <= 1
-    for tensor, copy in zip(tensors, copies, strict=True):
-        assert copy.dtype == tensor.dtype and torch.equal(copy, tensor)
+    assert launches_of(lambda x: x.detach().cpu() + torch.ones(4)).waits.total() == 1  # the host adds
+    assert launches_of(lambda x: x[x > 3]).waits.total() == 1
+    assert not launches_of(lambda x: x[placed(np.array([0, 2]), x.device)]).waits
 
 
 WORDS = "the old students of London unbelievably wrote , antidisestablishmentarianism letters".split()  # noqa: SIM905

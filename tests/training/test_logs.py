@@ -94,9 +94,6 @@ def test_without_the_package_it_is_a_sentence_before_training(settings, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-# -- uas.jsonl --
-
-
 @pytest.fixture(scope="module")
 def watched(small_settings: Settings) -> dict[str, Any]:
     made = small_settings("pos,dep", log_uas=True, encoder_rate=1e-2)

@@ -168,14 +168,6 @@ def test_other_settings_and_other_data_are_refused(finished: RunFolder, tmp_path
     assert train(build_config(tree), finished).finished
 
 
-def test_running_on_a_task_that_no_sentence_has_is_refused(small_settings: Settings, tmp_path):
-    settings = small_settings("pos,srl")
-    settings = with_sentences(settings, tmp_path / "c", lambda found: [s.with_layers(srl=None) for s in found])
-    with pytest.raises(ConfigError, match="split train: no sentence has the layer srl; train without"):
-        train(build_config(settings), RunFolder(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-
-
 def test_fusion_learns_at_the_decoders_rate_and_goes_with_its_weights(small_settings: Settings, tmp_path):
     settings = small_settings("pos,dep", epochs=1)
     settings["encoder"]["fusion"] = "gate"

@@ -120,19 +120,6 @@ def test_first_losses(mode, weights, given, expected):
     assert weighed(Balance(mode, weights, 5), **given) == expected
 
 
-def test_running_mean_by_hand():
-    """Means of two losses, of all tasks seen so far; they are not differentiated."""
-    balance = Balance("running_mean", {}, 2)
-    first = {task: torch.tensor(value, requires_grad=True) for task, value in (("pos", 4.0), ("ner", 1.0))}
-    sum(balance.weigh(first).values()).backward()
-    assert float(first["pos"].grad) == 5 / 4 and float(first["ner"].grad) == 5.0
-    # pos: mean(4, 2) = 3; ner: mean(1, 3) = 2; sum 5
-    assert weighed(balance, pos=2.0, ner=3.0) == pytest.approx({"pos": 2 * 5 / 3, "ner": 3 * 5 / 2})
-    # pos is mean(2, 6) = 4; ner is not in the batch, its mean of 2 still counts in the sum
-    assert weighed(balance, pos=6.0) == pytest.approx({"pos": 6 * (4 + 2) / 4})
-    assert weighed(balance, dep=8.0) == pytest.approx({"dep": 8 * (4 + 2 + 8) / 8})
-
-
 @pytest.mark.parametrize(("mode", "size"), [("uw", 0.5), ("imtl-l", 1.0)])
 def test_learnt_factors_bring_losses_to_one_size(mode, size):
     """At the minimum over s, e^(−s) ℓ = 1 (uw, with a factor of ½) and e^s ℓ = 1."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mtlprune.encoder.gates import Gates, deterministic, probability_open
-from mtlprune.training.pruning.penalty import ExactPenalty, LagrangianPenalty, LambdaPenalty, Penalty, TargetPenalty
+from mtlprune.training.pruning.penalty import LagrangianPenalty, LambdaPenalty, Penalty, TargetPenalty
 
 LAYERS, HEADS = 6, 12
 ALL = LAYERS * HEADS
@@ -65,9 +65,6 @@ def simulate(penalty: Penalty, utilities: Tensor, init: Init = "open", end: int 
     return simulation
 
 
-# lambda
-
-
 def test_lambda_is_the_mean_over_layers_of_expected_open_heads():
     gates = Gates(3, 4, seed=2)
     total = LambdaPenalty(0.01, total=100)({"shared": gates}, step=0)
@@ -82,9 +79,6 @@ def test_lambda_is_the_mean_over_layers_of_expected_open_heads():
     rising, full = LambdaPenalty(0.5, total=100, warmup=0.2), LambdaPenalty(0.5, total=100)(found, 0).item()
     shares = [rising(found, step).item() / full for step in (0, 9, 19, 20, 99)]
     assert shares == pytest.approx([0.05, 0.5, 1, 1, 1]) and rising.settled(0)
-
-
-# target
 
 
 @pytest.mark.parametrize(
@@ -121,18 +115,6 @@ def test_the_wanted_number_falls_and_stays():
     assert [penalty.wanted(step) for step in (0, 19, 39, 40, 99)] == pytest.approx([49, 30, 10, 10, 10])
     assert TargetPenalty(10, 50, total=100, warmup=0.0).wanted(0) == 10
     assert [penalty.settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
-
-
-# exact
-
-
-def test_gates_are_fixed_at_the_settling_share_and_no_earlier():
-    penalty = ExactPenalty(36, ALL, STEPS, settle=0.75)
-    simulation = simulate(penalty, draw_utilities("strong"), end=299)
-    assert not simulation.gates.is_fixed() and not penalty.settled(299)
-    simulation.run(300)
-    assert simulation.gates.is_fixed() and penalty.settled(300) and simulation.open[-1] == 36
-    assert not penalty({"shared": simulation.gates}, 300).requires_grad
 
 
 def test_multipliers_rise_by_adam_and_their_heads_are_exact_in_the_end():

@@ -36,14 +36,6 @@ def test_protection_raises_and_suppression_lowers_attention_along_arcs(syntax, t
     assert found[-5.0] > found[5.0]
 
 
-def test_named_heads_are_priced_alone_and_a_release_ends_it(syntax, tmp_path):
-    run = trained(syntax(strength=1.0, scale="mean", heads="2-1", release=3), tmp_path / "one")
-    whole = trained(syntax(strength=1.0, scale="mean", release=3), tmp_path / "all")
-    one, every = (folder.read_metrics()[0]["loss"]["syntax"] for folder in (run, whole))
-    assert 0 < one < every
-    assert "syntax" not in run.read_metrics()[-1]["loss"]  # an epoch has four updates
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -1,16 +1,11 @@
 """Exact resume: a training is stopped or its process killed, the same run again, and all equals an undisturbed run bit
 for bit: weights, moments, logs, and what balance, gates, masks and penalties remember."""
 
-import re
 from typing import Any
 
 import pytest
-import torch
-from interrupted import KILLED, error_of, killed_often, often, outcome, run
-from safetensors.torch import load_file
+from interrupted import killed_often, outcome, run
 from small_runs import check_resumes, trained
-
-from mtlprune.training.checkpoint import seed_step
 
 ALL = "pos,ner,dep,con,srl"
 SAMPLED = {"mixing": "sampled", "accumulate": 2, "batch_sentences": 32, "balance": "running_mean"}
@@ -80,36 +75,3 @@ def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
     assert killed_often(settings, tmp_path / "run", 5, 0.1) >= 3
     assert run(settings, tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected
-
-
-@pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
-@pytest.mark.parametrize(("updates", "share"), [(0, 1.5), (3, 1.5), (0, 0.0)])
-def test_a_full_disk_loses_nothing_that_was_complete(undisturbed, updates, share, tmp_path):
-    """The limit on the size of a file, as a share of the weights', refuses as a full disk does: a checkpoint, which
-    holds Adam's moments too, another in its place, or even the lock."""
-    settings, expected = undisturbed
-    weights = next(tensors for name, tensors in expected.items() if name.startswith("weights/"))
-    limit = int(share * sum(map(len, weights.values())))
-    if updates:
-        assert run(often(settings), tmp_path / "run", kill_after=updates) == KILLED
-    before = {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.safetensors")}
-    assert run(often(settings), tmp_path / "run", largest_file=limit) == 3, "was not refused"
-    assert re.match(
-        f"RunError: .*/run{'/checkpoint.safetensors could' if limit else '.* can'}", error_of(tmp_path / "run")
-    )
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("checkpoint.safetensors")}
-    for path in (tmp_path / "run").rglob("*.safetensors"):
-        load_file(path)  # what stands there is whole
-    assert run(settings, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == expected
-
-
-def test_dropout_follows_from_seed_and_step_alone():
-    def draw(seed: int, step: int) -> list[float]:
-        torch.rand(step + 3)
-        seed_step(seed, step)
-        return torch.rand(4).tolist()
-
-    assert draw(1, 5) == draw(1, 5)
-    draws = [draw(seed, step) for seed in (1, 2) for step in (0, 1, 2)]
-    assert all(draws[i] != draws[j] for i in range(6) for j in range(i))

@@ -71,9 +71,6 @@ def test_fisher_in_closed_form_on_a_model_with_one_layer() -> None:
         assert fisher_mask(slopes[:, None], keep, np.random.default_rng(0))[0].tolist() == best.tolist()
 
 
-# -- halves of the data ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [2, 7, 10])
 def test_halves_are_complements(size: int) -> None:
     rows = list(range(100, 100 + size))
@@ -104,9 +101,6 @@ def test_planted_heads_are_claimed_and_false_ones_no_more_often_than_the_bound_s
         assert claimed[1, :4].all()
         false.append(int(claimed.sum()) - 4)
     assert np.mean(false) <= bound
-
-
-# -- whole runs --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
