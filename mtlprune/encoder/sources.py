@@ -108,7 +108,7 @@ def locate(name: str) -> str:
 def _refuse_unreachable(name: str) -> None:
     """Say at once that the hub cannot be reached: its library would try for half a minute.
 
-    Behind a proxy, or where the model lies in the cache, the library is left to find out.
+    Behind a proxy that answers, or where the model lies in the cache, the library is left to find out.
     """
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
