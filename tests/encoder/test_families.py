@@ -1,4 +1,4 @@
-"""The contract of a family: gates, removal, observation, clones, ablations, checkpointing, export, which words are seen,
+"""The contract of a family: gates, removal, observation, clones, ablations, checkpointing, export, words seen,
 and the table of what it supports, each by an equality; one tiny model a family. tests/encoder/test_heads.py and its
 like put the first families through more."""
 
