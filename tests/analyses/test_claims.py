@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gated_runs import append_gates, claim, scattered, write_run
+from run_folders import append_gates, claim, scattered, write_run
 
 from mtlprune.analyses.claims import maths
 from mtlprune.analyses.claims.maths import SHARING, claimed_by, list_heads, majority_probability
@@ -107,7 +107,7 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
         (["nowhere"], "nowhere is no run folder: nothing is there"),
         ([first.absolute()], r"first is given twice \(also as first\); a run counts once"),
         ([made("bert", encoder="bert")], r"minilm \(2 layers of 3 heads\) and bert one of bert \(2 .*; heads of diff"),
-        ([made("control", random=True)], "control one of minilm, random weights"),
+        ([made("control", **{"encoder.random": True})], "control one of minilm, random weights"),
         ([made("other", gates=GATES[:1])], r"minilm \(2 layers .* and other one of minilm \(1 layers of 3 heads\)"),
         ([made("some", ("pos", "dep"), {"pos": GATES})], "gate sets of pos"),
         ([made("sizes", ("pos", "dep"), {"pos": GATES, "dep": GATES[:1]})], "gate sets that change"),

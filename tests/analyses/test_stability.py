@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gated_runs import claim, scattered, write_run
+from run_folders import change_config, claim, scattered, write_run
 from scipy import stats
 
 from mtlprune import read_results
@@ -277,10 +277,7 @@ def test_runs_of_one_selector_seed_are_said_to_share_its_noise():
 
 
 def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
-    folder = write_run(path, ["pos"], gates, seed=seed)
-    tree = folder.read_config()
-    folder.write_config({**tree, **{block: {**tree.get(block, {}), **more} for block, more in settings.items()}})
-    return folder.path
+    return change_config(write_run(path, ["pos"], gates, seed=seed), **settings).path
 
 
 def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gated_runs import write_run
+from run_folders import write_run
 from tiny import HEADS, LAYERS
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
@@ -206,9 +206,9 @@ def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
 
-def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
-    """Of a tiny masked language model, beside a run."""
-    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
+def test_syntax(measured, lab, trained, tiny_encoder, tmp_path):
+    """Of a tiny masked language model, beside a run: numbers are those of the functions."""
+    masked, blimp = tmp_path / "masked", tmp_path / "blimp"
     torch.manual_seed(0)
     AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
     AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
@@ -217,9 +217,7 @@ def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder
         entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
         pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
         (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    given = [f"blimp={blimp}", "pairs=3", "--corpus", lab.corpus, "--split", "train", "--out", out]
-    mtlprune("analyze", "syntax", masked, trained, *given).done()
-    result = package.read_results(out)["syntax"]
+    result, _ = measured("syntax", masked, trained, f"blimp={blimp}", "pairs=3", "--split", "train", tables=2)
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5"]
     counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
     assert result.about["tokens"] == counts.size()

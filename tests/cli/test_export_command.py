@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gated_runs import forget_hashes
 from huggingface_hub import ModelCard
+from run_folders import change_config, forget_hashes
 from tiny import HEADS
 from transformers import AutoModel
 
@@ -171,10 +171,10 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
     evil = "x | [y](https://z.org) <b>`*&lt;\n---\nlicense: mine"
     run = RunFolder(shutil.copytree(single, tmp_path / "run"))
     forget_hashes(run.path)
-    run.write_config(run.read_config() | {"name": evil})
+    change_config(run, name=evil)
     run.write_json("manifest.json", (manifest := run.read_manifest()) | {"data": manifest["data"] | {"name": evil}})
     mtlprune("export", run.path, "--out", tmp_path / "out", "--licence", evil).refuses("name: expected")
-    run.write_config(run.read_config() | {"name": "a [b](c) | d"})
+    change_config(run, name="a [b](c) | d")
     card = ModelCard.load(exported(mtlprune, tmp_path / "out", run.path, "--licence", evil) / "README.md")
     shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
     assert card.data.license == evil and "# a \\[b\\](c) \\| d\n" in card.text
@@ -184,7 +184,7 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
 def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     begun = RunFolder(shutil.copytree(masked, tmp_path / "begun"))
     forget_hashes(begun.path)
-    begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
+    change_config(begun, train={"start": "runs/finished"})
     out = exported(mtlprune, tmp_path / "mask", begun.path)
     compare(as_the_card_says(out), states(masked, SHARED))
     card = (out / "README.md").read_text(encoding="utf-8")

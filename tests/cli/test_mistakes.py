@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
 import yaml
-from gated_runs import write_run
 from probe_results import write_probes
+from run_folders import write_run
 
 from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
@@ -239,9 +238,7 @@ def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, ti
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     (root / "sweep.yaml").write_text(f"base: {lab.config}\ngrid: {{seed: [1]}}\n")
-    gates, whole = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]), np.ones((2, 4))
-    write_run(root / "gates", ["pos"], gates)
-    write_run(root / "plain", ["pos"], whole, encoder=str(tiny_encoder("bert"))).gates_path.unlink()
+    write_run(root / "gates", ["pos"], [[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]])
     pretrained = (("pretrained", 0),)
     write_probes(root / "five", pretrained, {"dep": ("det",)}, (2, 5))
     write_probes(root / "tuned", (("DEP", 3),), {"dep": ("det",)}, (2, 4))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gated_runs import forget_hashes
+from run_folders import forget_hashes
 from safetensors.torch import load_file, save_file
 
 import mtlprune as package
@@ -57,14 +57,6 @@ def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
     stored = RunFolder(trained).read_predictions("test")
     read = list(read_conllu(out))
     assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
-
-
-def test_the_suffix_chooses_the_format_and_a_dash_is_standard_input(mtlprune, trained, text, tmp_path, monkeypatch):
-    mtlprune("predict", trained, text, "--out", tmp_path / "out.conllu").done()
-    assert [s.words for s in read_conllu(tmp_path / "out.conllu")][1] == ("Ann", "sleeps")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    answer = mtlprune("predict", trained, "-")
-    assert [tree["id"] for tree in jsonl(answer.out)] == ["stdin-1", "stdin-3"]
 
 
 WORN = """\
@@ -131,6 +123,7 @@ READ = [
     ("t.conll", ROWS, "t-1"),
     ("t.cupt", "# global.columns = FORM X ID\nAnn\tx\t1\nsees\u00a0her\t_\t2\n", "t-1"),
     ("t", "Ann\tsees\u00a0her \u00a0 \n", "t-1"),
+    ("-", "Ann\tsees\u00a0her\n", "stdin-1"),
     ("--input text t.tsv", "Ann\tsees\u00a0her\n", "t-1"),
     ("--input jsonl t.txt", LINE, "a"),
     ("--input conllu -", ROWS, "standard input-1"),

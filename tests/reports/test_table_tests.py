@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counted_runs import SENTENCES, write_counts, write_run
+from run_folders import SENTENCES, change_config, write_counts, write_run
 
 from mtlprune.figures.grid import probability
 from mtlprune.reports.page.scores import Scored, part
@@ -200,7 +200,7 @@ def three_ways(tmp_path: Path, seeds: int) -> list[RunFolder]:
     runs = []
     for seed, (name, mixing, skills, updates) in product(range(1, seeds + 1), ways):
         run = write_run(tmp_path / name / str(seed), skills, seed=seed, **{"train.mixing": mixing})
-        run.write_config({**run.read_config(), "name": name})
+        change_config(run, name=name)
         run.write_json("manifest.json", {**run.read_manifest(), "finished": {"epoch": 3, "step": updates}})
         runs.append(run)
     return runs

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counted_runs import write_run
-from gated_runs import append_gates
+from run_folders import write_run
 
 from mtlprune.evaluation.scores import main_score
 from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
@@ -26,8 +25,8 @@ def make(tmp_path):
     """Write a run with these scores: ``make({"pos": 90.0}, **{"train.seed": 2})``."""
 
     def run(scores, data="f" * 64, name="base", **settings):
-        folder = write_run(tmp_path / str(len(list(tmp_path.iterdir()))) / name, dict.fromkeys(scores, 0.5), **settings)
-        folder.write_json("manifest.json", {"data": {"fingerprint": data}, "finished": {"epoch": 3}})
+        place = tmp_path / str(len(list(tmp_path.iterdir()))) / name
+        folder = write_run(place, dict.fromkeys(scores, 0.5), data=data, **settings)
         table = {task: {main_score(task, {}): value, "other": 1.0} for task, value in scores.items()}
         folder.write_json("scores/test.json", table)
         return folder
@@ -198,21 +197,13 @@ def test_encoders_are_blocks_of_rows(tmp_path):
     assert len(comparison.tests) == 18
 
 
-def gated(folder: RunFolder, heads: np.ndarray) -> RunFolder:
-    """Give a run the gates that it ended with."""
-    append_gates(folder, 1, {"shared": np.ones_like(heads)})
-    append_gates(folder, 2, {"shared": heads})
-    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
-    return folder
-
-
 def test_heads_stand_beside_pruned_scores(tmp_path):
     gates = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.strength": 0.05}
     folders = [write_run(tmp_path / f"pos-{seed}", {"pos": 0.9}, seed=seed) for seed in (1, 2)]
     for seed, closed in ((1, 2), (2, 5)):
         heads = np.ones((2, 4))
         heads.flat[:closed] = 0
-        folders.append(gated(write_run(tmp_path / f"gates-{seed}", {"pos": 0.6}, seed=seed, **gates), heads))
+        folders.append(write_run(tmp_path / f"gates-{seed}", {"pos": 0.6}, heads, seed=seed, **gates))
     comparison = with_tests(compare(folders, "test"), 500)
     (grid,) = grids(comparison)
     assert grid.header == ["task", "STL", "STL, heads by gates, λ 0.05", "heads", "Δ"]
@@ -224,9 +215,8 @@ def test_heads_stand_beside_pruned_scores(tmp_path):
 def test_heads_of_gate_sets_and_of_removed_heads(tmp_path):
     """Tasks with gates of their own have heads of their own; a run of `export --remove` says which heads are left."""
     own = {"pruning.method": "gates", "pruning.sets": "per_task", "pruning.keep": 3, "pruning.penalty": "exact"}
-    folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, **own)
-    append_gates(folder, 2, {"pos": np.eye(3), "dep": np.ones((3, 3))})
-    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
+    sets = {"pos": np.eye(3), "dep": np.ones((3, 3))}
+    folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, sets, **own)
     (grid,) = grids(compare([folder], "test"))
     assert [row[2] for row in grid.rows] == ["3/9", "9/9"]
     record = {"most_open": None, "config": folder.read_config()}

@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counted_runs import write_run as write_counted
-from gated_runs import scattered
-from gated_runs import write_run as write_gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import LABELS, sentences
 from report_runs import TASKS, gold_sentences, write_study
+from run_folders import scattered, write_run
 from safetensors.numpy import save_file
 
 from mtlprune.corpora.store import load_corpus, save_corpus
@@ -62,8 +60,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     runs = write_study(here / "mine", seeds=(1, 2), gold=gold)
     generator = np.random.default_rng(5)
     sets = {task: scattered(generator, (3, 2, 1), 4) for task in TASKS}
-    runs.append(write_gated(here / "mine/sets-1", TASKS, sets))
-    runs[-1].write_config(runs[-1].read_config() | {"pruning": {"method": "gates", "sets": "per_task"}})
+    own = {"pruning.method": "gates", "pruning.sets": "per_task"}
+    runs.append(write_run(here / "mine/sets-1", TASKS, sets, **own))
     shutil.copytree(here / "mine/none-pos-1", here / "mine/removed-pos-1")
     runs.append(RunFolder(here / "mine/removed-pos-1"))
     runs[-1].write_json("encoder/heads.json", {"kept": [[0], [1, 2], []], "heads": 4})
@@ -77,7 +75,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         for best in run.read_best().values():  # a cell without its weights is not done
             run.weights_path(best["epoch"]).parent.mkdir(exist_ok=True)
             save_file({"x": np.zeros(1)}, run.weights_path(best["epoch"]))
-    write_gated(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
+    write_run(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
     cells = {path.name: {"folder": path.name} for path in sorted((here / "mine").iterdir())}
     write_index(here / "mine", "mine", Path("mine.yaml"), cells)
     pack([here / "mine"], there / "mine", gold_of(here / "data/x"))
@@ -190,7 +188,7 @@ def test_nothing_of_the_corpus_or_the_machine_is_in_it(study):
 
 def test_counts_on_another_corpus_are_kept(tmp_path):
     """Labels are not: its gold is not at hand."""
-    run, split = write_counted(tmp_path / "a", {"pos": 0.9}, split="test.on-other-12345678"), "test.on-other-12345678"
+    run, split = write_run(tmp_path / "a", {"pos": 0.9}, split="test.on-other-12345678"), "test.on-other-12345678"
     pack([run.path], tmp_path / "study", gold_of(tmp_path / "nowhere"))
     kept = RunFolder.existing(tmp_path / "study/a")
     assert kept.splits() == run.splits() == [split] and kept.read_scores(split) == run.read_scores(split)
