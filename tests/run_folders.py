@@ -61,11 +61,10 @@ def write_run(
     folder.write_json("manifest.json", {"data": {"fingerprint": data}, **end})
     folder.write_json("best.json", {name: {"epoch": 2, "score": 90.0} for name in ("joint", *tasks)})
     if gates is not None:
-        sets = {
-            key: np.asarray(one) for key, one in (gates if isinstance(gates, Mapping) else {"shared": gates}).items()
-        }
+        sets = gates if isinstance(gates, Mapping) else {"shared": gates}
+        ones = {key: np.ones(np.shape(one)) for key, one in sets.items()}
         for epoch in (1, 2, 3):
-            append_gates(folder, epoch, sets if epoch == 2 else {key: np.ones_like(one) for key, one in sets.items()})
+            append_gates(folder, epoch, sets if epoch == 2 else ones)
     if isinstance(tasks, Mapping):
         write_counts(folder, split, ids, {task: counts(task, skill, seed, len(ids)) for task, skill in tasks.items()})
     return folder
@@ -74,10 +73,9 @@ def write_run(
 def change_config(folder: RunFolder, **changes: Any) -> RunFolder:
     """Write other settings into the configuration of a run: blocks keep what is not named."""
     tree = folder.read_config()
-    merged = {
-        key: {**tree.get(key, {}), **value} if isinstance(value, Mapping) else value for key, value in changes.items()
-    }
-    folder.write_config(tree | merged)
+    for key, value in changes.items():
+        tree[key] = {**tree.get(key, {}), **value} if isinstance(value, Mapping) else value
+    folder.write_config(tree)
     return folder
 
 

@@ -238,18 +238,6 @@ def test_seeds_alike_by_chance_are_not_taken_for_certainty():
     assert found.wide_high - found.wide_low > 0.97 * (found.high - found.low)
 
 
-@pytest.mark.parametrize("runs", [(2, 2), (3, 3), (5, 5), (3, 5)])
-@pytest.mark.parametrize("paired", [True, False])
-def test_the_main_interval_is_hardly_narrower_than_that_of_these_runs(runs, paired):
-    """However much seeds happen to agree: their noise on sentences is known."""
-    for seed in range(12):
-        systems = brackets(seed, 80, 0.6, 0.55, runs=runs)
-        if paired and runs[0] == runs[1]:
-            systems = [replace(system, seeds=tuple(range(runs[0]))) for system in systems]
-        found = one(*systems, 1000)
-        assert found.wide_high - found.wide_low > 0.95 * (found.high - found.low)
-
-
 def test_what_no_sentence_has_is_tested_like_any_other():
     """Nothing in gold and nothing predicted: scores of 0 without an error, beside systems that have some."""
     nothing = [replace(system, counts=0 * system.counts) for system in brackets(3, 40, 0.8, 0.4)]

@@ -214,19 +214,6 @@ def test_what_shares_a_seed_is_left_out():
         assert tests.loc[mode, "shared"] == pytest.approx(np.mean(pairs))
 
 
-def test_phi_is_0_on_average_where_nothing_is_planted():
-    """Of independent draws; and of unequal seeds, where finished runs are all that is planted."""
-    generator = np.random.default_rng(15)
-    draws = {
-        False: lambda: claims_of("POS", drawn(generator, np.zeros((4, 10)), 20, 3)),
-        True: lambda: runs_of(generator, own=0, trained=2, tasks=1),
-    }
-    for unequal, draw in draws.items():
-        every = [stability.Runs.of(group(draw())) for _ in range(150)]
-        found = [stability.phi(runs, runs.strangers | (not unequal))[0, 0, 0] for runs in every]
-        assert abs(np.mean(found)) < 3 * stats.sem(found) < 0.1
-
-
 def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
     found = stability.variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
     return found.set_index(["encoder", "term"])
