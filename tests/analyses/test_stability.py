@@ -289,16 +289,6 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
         group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
 
 
-def test_a_result_tells_runs_of_one_seed_apart(tmp_path):
-    claims = runs_of(np.random.default_rng(14), own=2, trained=1, tasks=2)
-    result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
-    write_result(tmp_path, result)
-    stored = read_results(tmp_path)["claims"]
-    assert markdown(ANALYSIS, stored) == markdown(ANALYSIS, result) and len(set(stored.names)) == 18
-    for entry, one in zip(stored.about["encoders"], [c for each in group(claims) for c in each.claims], strict=True):
-        assert (stored.grids(entry)["gate"] == one.gates).all() and entry["training"] == one.training
-
-
 def test_a_result_holds_the_frequencies_of_stable_claims_and_the_bound_on_false_ones(tmp_path):
     generator, settings = np.random.default_rng(3), {"pruning.threshold": 0.9, "pruning.halves": 64}
     frequencies = generator.integers(0, 65, (4, 6, 12)) / 64

@@ -23,24 +23,6 @@ def enumerated(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.array([(one * np.take_along_axis(other, np.array(order), 1)).sum() for order in orders])
 
 
-@pytest.mark.parametrize("within", [True, False])
-def test_permuting_keeps_what_it_must(within):
-    generator = np.random.default_rng(3)
-    values = generator.random((2, 3, 4, 5), dtype=np.float32)
-    chunks = np.concatenate(list(permutation.permuted(values, 50, generator, within))).reshape(50, 2, 3, 4, 5)
-    axes = -1 if within else (-2, -1)
-    assert np.allclose(np.sort(chunks, None), np.sort(np.broadcast_to(values, chunks.shape), None))
-    assert np.allclose(chunks.sum(axes), values.sum(axes))
-    together = {tuple(heads) for heads in values.reshape(2, 3, 20).swapaxes(1, 2).reshape(40, 3)}
-    moved = chunks.reshape(50, 2, 3, 20).swapaxes(2, 3).reshape(-1, 3)
-    assert {tuple(heads) for heads in moved} == together  # all vectors of a label by the same permutation
-    assert len(np.unique(chunks[:, 0, 0].reshape(50, -1), axis=0)) == 50  # and not always by the same one
-    values = np.arange(3, dtype=np.float32).reshape(1, 1, 1, 3)
-    found = np.concatenate(list(permutation.permuted(values, 6000, np.random.default_rng(0), within))).reshape(-1, 3)
-    _, counts = np.unique(found, axis=0, return_counts=True)  # each is equally likely
-    assert len(counts) == 6 and stats.chisquare(counts).pvalue > 0.01
-
-
 @pytest.mark.parametrize("case", range(4))
 def test_p_against_enumeration(case):
     generator = np.random.default_rng(case)
