@@ -4,7 +4,7 @@ Counts are of every sentence, and the scores follow from them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,14 @@ def write_run(
     if isinstance(tasks, Mapping):
         write_counts(folder, split, ids, {task: counts(task, skill, seed, len(ids)) for task, skill in tasks.items()})
     return folder
+
+
+def write_runs(
+    root: Path, sets: Sequence[Mapping[str, float]], seeds: Iterable[int] = (1,), **settings: Any
+) -> list[RunFolder]:
+    """Runs of tasks that are right so often, for each seed."""
+    made = [(skills, seed, root / f"{'-'.join(skills)}-{seed}") for seed in seeds for skills in sets]
+    return [write_run(path, skills, seed=seed, **settings) for skills, seed, path in made]
 
 
 def change_config(folder: RunFolder, **changes: Any) -> RunFolder:

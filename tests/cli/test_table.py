@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markup import markdown_rows
 from report_runs import write_study
-from run_folders import change_config, write_run
+from run_folders import change_config, write_run, write_runs
 
 import mtlprune as package
 from mtlprune.corpora.store import load_corpus
@@ -20,7 +21,7 @@ HEAVY = {"torch", "transformers", "datasets", "supar"}
 
 def test_a_run_beside_the_majority(mtlprune, trained, lab):
     answer = mtlprune("table", trained, "--majority", lab.corpus).done()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.out.splitlines() if line[:2] == "| "]
+    rows = markdown_rows(answer.out)
     assert rows[0] == ["task", "majority", "MTL-5"]
     assert [row[0].split()[0] for row in rows[1:]] == ["POS", "NER", "DEP", "CON", "SRL"]
     corpus = load_corpus(lab.corpus)
@@ -48,9 +49,7 @@ def test_version_and_defects(mtlprune, trained, monkeypatch):
 def compared(tmp_path: Path) -> list[Path]:
     """POS and NER alone and together, two seeds."""
     sets = [{"pos": 0.9}, {"ner": 0.6}, {"pos": 0.7, "ner": 0.6}]
-    return [
-        write_run(tmp_path / f"{'-'.join(skills)}-{seed}", skills, seed=seed).path for seed in (1, 2) for skills in sets
-    ]
+    return [run.path for run in write_runs(tmp_path, sets, (1, 2))]
 
 
 def test_overlap_needs_no_torch(apart, tmp_path):

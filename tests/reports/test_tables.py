@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import write_run
+from markup import markdown_rows
+from run_folders import write_run, write_runs
 
 from mtlprune.evaluation.scores import main_score
 from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
@@ -40,14 +41,8 @@ def against(folders: Sequence[RunFolder]) -> dict[str, str]:
     return {comparison.columns[one].title: comparison.columns[other].title for one, other in comparison.against.items()}
 
 
-def rows(text: str) -> list[list[str]]:
-    """The cells of a Markdown table, without its rule."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-
-
 def table(folders: list[RunFolder], extra: dict[str, dict[str, float]] | None = None) -> list[list[str]]:
-    return rows(markdown(compare(folders, "test", extra)))
+    return markdown_rows(markdown(compare(folders, "test", extra)))
 
 
 def test_stl_beside_mtl(make):
@@ -81,7 +76,7 @@ def test_corpora_have_rows_of_their_own(make):
             manifest = folder.read_manifest()
             folder.write_json("manifest.json", {**manifest, "data": {**manifest["data"], "name": corpus}})
     text = markdown(compare(folders, "test", by_corpus=True))
-    assert [[row[0].rpartition(", ")[2], row[1].split()[0], *row[2:]] for row in rows(text)[1:]] == [
+    assert [[row[0].rpartition(", ")[2], row[1].split()[0], *row[2:]] for row in markdown_rows(text)[1:]] == [
         ["ewt5", "POS", "90.00", "90.00", "+0.00"],
         ["ewt5", "NER", "50.00", "50.00", "+0.00"],
         ["gum", "POS", "95.00", "95.00", "+0.00"],
@@ -146,15 +141,10 @@ def test_refusals_are_sentences_and_the_same_run_twice_is_one(make):
 TASKS = ("pos", "dep", "srl")
 
 
-def study(tmp_path: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
+def study(root: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
     """Three tasks: alone, in all pairs, together."""
-    made = []
-    for size, seed in itertools.product((1, 2, 3), seeds):
-        for tasks in itertools.combinations(TASKS, size):
-            skills = dict.fromkeys(tasks, 0.9 - 0.05 * size)
-            path = tmp_path / f"{encoder}-{'-'.join(tasks)}-{seed}"
-            made.append(write_run(path, skills, seed=seed, encoder=encoder))
-    return made
+    sets = [dict.fromkeys(tasks, 0.9 - 0.05 * n) for n in (1, 2, 3) for tasks in itertools.combinations(TASKS, n)]
+    return write_runs(root / encoder, sets, seeds, encoder=encoder)
 
 
 def shown(folder: RunFolder, task: str) -> str:
@@ -170,7 +160,7 @@ def test_pairs_make_a_triangle(tmp_path):
     for row, task in zip(grid.rows, TASKS, strict=True):
         pairs = ["" if other == task else "-".join(t for t in TASKS if t in (task, other)) for other in TASKS]
         sets = [task, *pairs, "pos-dep-srl"]
-        assert list(map(str, row[1:])) == [shown(folders[f"minilm-{one}-1"], task) if one else "–" for one in sets]
+        assert list(map(str, row[1:])) == [shown(folders[f"{one}-1"], task) if one else "–" for one in sets]
 
 
 def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path):
