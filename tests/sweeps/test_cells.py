@@ -234,7 +234,7 @@ def test_a_time_is_that_of_done_cells_of_the_kind(specification):
     assert len(times) == 9
 
 
-def test_rough_figures_grow_with_what_is_computed(specification, tmp_path):
+def test_rough_figures_grow_with_what_is_computed(tmp_path):
     def seconds(*overrides: str) -> float:
         return rough_seconds(load_config("minilm-ewt5", ["data.path=nowhere/ewt5", *overrides]))
 

@@ -201,23 +201,28 @@ def write_over(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [write_over, Path.unlink])
-def test_a_damaged_study_is_one_sentence(study, tmp_path, mtlprune, damage):
+def with_entry(**entry: Any) -> Callable[[Path], object]:
+    """None: without it."""
+
+    def damage(path: Path) -> None:
+        tree = json.loads(path.read_text()) | entry
+        path.write_text(json.dumps({key: value for key, value in tree.items() if value is not None}))
+
+    return damage
+
+
+DAMAGE = [("runs-*", write_over), ("runs-*", Path.unlink)]
+DAMAGE += [("study.json", with_entry(**one)) for one in ({"version": 2}, {"format": "x"}, {"more": 1}, {"cells": None})]
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGE)
+def test_a_study_that_is_damaged_or_of_another_version_is_one_sentence(study, tmp_path, mtlprune, file, damage):
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
-    [path] = (tmp_path / "mine").glob("runs-*")
+    [path] = (tmp_path / "mine").glob(file)
     damage(path)
     answer = mtlprune("table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
     answer.refuses(str(path))
     assert answer.out == ""
-
-
-@pytest.mark.parametrize("change", [{"version": 2}, {"format": "another"}, {"cells": None}, {"more": 1}])
-def test_a_study_of_another_version_is_refused(study, tmp_path, change):
-    shutil.copytree(study[1] / "mine", tmp_path / "mine")
-    path = tmp_path / "mine/study.json"
-    path.write_text(json.dumps({k: v for k, v in (json.loads(path.read_text()) | change).items() if v is not None}))
-    with pytest.raises(RunError, match=re.escape(str(path))):
-        RunFolder(tmp_path / "mine/none-pos-1")
 
 
 def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path):
@@ -286,7 +291,7 @@ def test_results_are_made_again_from_a_study_alone(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_study_of_the_repository_makes_its_table(tmp_path, mtlprune, monkeypatch):
+def test_the_study_of_the_repository_makes_its_table(mtlprune, monkeypatch):
     """Without runs and corpus, to the byte."""
     monkeypatch.chdir(Path(__file__).parents[2])
     words = ("table", "results/ewt5-minilm/records:none-???-?,none-mtl5-?", "--split", "test", "--margin", "1.0")
