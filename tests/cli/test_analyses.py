@@ -13,14 +13,11 @@ from tiny import HEADS, LAYERS
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
-from mtlprune.analyses.analysis import Request, find, read
-from mtlprune.analyses.reading import Found, read_request, survey
+from mtlprune.analyses.analysis import find, read
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.pieces import EncoderError
 from mtlprune.figures.grid import Grid
-from mtlprune.io.block import Block
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
@@ -93,10 +90,11 @@ def test_smoothing(measured, encoder, claims):
     assert "rigorous bound holds everywhere" in text and "q <" in text
 
 
-def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
+def test_gradients(measured, mtlprune, lab, trained, single, encoder, tmp_path):
     """Halves make up the whole, the sum of losses is no more than its parts; an encoder alone is left out."""
     result, _ = measured("gradients", trained, single, encoder, tables=3)
     assert "without decoders" in result.about["notes"][0]
+    mtlprune("analyze", "gradients", encoder, "--corpus", lab.corpus, "--out", tmp_path / "none").refuses("decoders")
     heads = result.wide("heads").set_index(["name", "task", "mode", "layer", "head"])["importance"].sort_index()
     joint = heads.xs("MTL-5")
     parts = joint.xs("", level="mode")
@@ -175,15 +173,6 @@ def test_dissection_without_scores_and_with_gates(measured, train, encoder):
     left_out = ("subsets", "agreement", "losses")
     result, _ = measured("dissection", encoder, run, "tasks=none", without=left_out, tables=4)
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
-
-
-def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
-    request = Request([str(encoder), str(single)], lab.corpus, Block())
-    reading = read_request(request)
-    result = survey("any", reading, request, lambda subject: "too small" if subject.label == "POS" else Found({}))
-    assert result.names == ["pretrained"] and result.about["notes"] == [f"Left out: {single}: too small."]
-    with pytest.raises(EncoderError, match=r"too small; .*too small"):
-        survey("any", reading, request, lambda subject: "too small")
 
 
 def test_a_missing_result_is_told_with_its_command(tmp_path):

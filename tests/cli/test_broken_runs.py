@@ -1,6 +1,7 @@
 """Whatever is wrong with a file of a run, or hostile in names: one sentence, and nothing that steers or marks up."""
 
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -166,20 +167,36 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
     assert broken.call(*table) == before
 
 
-@pytest.mark.parametrize("what", ["half", "others"])
+TENSORS: dict[str, Callable[[bytes], bytes] | None] = {
+    "half": WHOLE["half"],
+    "changed": lambda content: content[: (k := len(content) // 2)] + bytes([content[k] ^ 1]) + content[k + 1 :],
+    "missing": None,
+}
+
+
+@pytest.mark.parametrize("what", TENSORS)
 @pytest.mark.parametrize(
     ("file", "command"), [("checkpoint", "train"), ("weights/*", "evaluate"), ("weights/*", "remove")]
 )
 def test_tensors_that_are_none(file, command, what, place, lab, mtlprune, tmp_path):
     source = place.stopped if command == "train" else place.finished
-    broken = Broken(source, place.begin, lab.corpus, tmp_path, mtlprune)
+    broken, change = Broken(source, place.begin, lab.corpus, tmp_path, mtlprune), TENSORS[what]
     (path,) = broken.run.glob(f"{file}.safetensors")
-    whole = path.read_bytes()
-    save_file({"others": torch.ones(2)}, path)
-    content = path.read_bytes() if what == "others" else whole[: len(whole) // 2]
-    name = str(path.relative_to(broken.run))
-    assert broken.check(name, content, command, what, path.name) == 2
-    assert broken.check(name, whole, command, "whole", "") == 0
+    content, name = path.read_bytes(), str(path.relative_to(broken.run))
+    expected = 0 if (file, what) == ("checkpoint", "missing") else 2  # then it begins anew
+    assert broken.check(name, change and change(content), command, what, path.name) == expected
+    assert broken.check(name, content, command, "whole", "") == 0
+
+
+def test_a_limit_of_file_sizes_leaves_nothing_half(broken):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        answer = broken.call(*broken.commands["remove"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    answer.refuses(str(broken.out / "pruned"))
+    assert "File too large" in answer.err and not list(broken.out.iterdir())
 
 
 def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mtlprune, tmp_path):

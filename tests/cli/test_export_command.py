@@ -218,11 +218,9 @@ APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[S
     ("family", "task"),
     [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")],
 )
-def test_the_cards_code_labels_words_as_the_run_does(
-    mtlprune, train, linear_gates, tiny_encoder, tmp_path, family, task
-):
+def test_the_cards_code_labels_words_as_the_run_does(mtlprune, train, own_gates, tiny_encoder, tmp_path, family, task):
     """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""
-    run = linear_gates
+    run = own_gates
     if family != "bert":
         own = (f"encoder.name={tiny_encoder(family)}", "encoder.pooling=first", "decoders.ner.type=bio")
         run = train(f"linear-{family}", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", *own)

@@ -54,7 +54,7 @@ class Panic(BaseException):
 def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkeypatch, number, advice, text):
     """However libraries put it, or what they wrap it in; a defect that follows from handling it stays one."""
     whole = OSError(number, os.strerror(number), "some/file")
-    for error in [whole] if text is None else [whole, RuntimeError(text), Panic(text)]:
+    for error in (whole, RuntimeError(text), Panic(text)):
         for wrapped in (error, KeyError("x")):
             wrapped.__cause__ = None if wrapped is error else error
 
@@ -243,10 +243,6 @@ def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, ti
     write_probes(root / "five", pretrained, {"dep": ("det",)}, (2, 5))
     write_probes(root / "tuned", (("DEP", 3),), {"dep": ("det",)}, (2, 4))
     write_probes(root / "probes", pretrained, {"ner": ("PERSON", "ORG")}, (2, 4))
-    write_probes(root / "sound", pretrained, {"ner": ("ORG",)}, (2, 4), ("sound",))
-    entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
-    (root / "pairs").mkdir()
-    (root / "pairs/a.jsonl").write_text(json.dumps(entry) + "\n")
     corpus = load_corpus(lab.corpus)
     content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}
     save_corpus(content, root / "bare", name="bare", licence="Apache-2.0", sources={})
