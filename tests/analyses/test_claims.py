@@ -112,14 +112,6 @@ def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs():
         group([])
 
 
-@pytest.mark.parametrize(("seeds", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_head_is_claimed_by_more_than_half_of_the_seeds(seeds, needed):
-    gates = np.array([[[float(seed < times) for times in range(seeds + 1)]] for seed in range(seeds)])
-    (found,) = group([claim("POS", seed, one) for seed, one in enumerate(gates)])
-    assert found.times.tolist() == [list(range(seeds + 1))]
-    assert found.claimed.tolist() == [[times >= needed for times in range(seeds + 1)]]
-
-
 def made(label: str = "POS", seed: int = 1, gates: np.ndarray = MASK, before: Any = None, **how: Any) -> Claim:
     history = [(10, gates if before is None else before), (20, gates)]
     return replace(claim(label, seed, gates), history=history, step=20, **how)
@@ -266,16 +258,6 @@ def test_joint_labels_are_compared_but_are_no_tasks():
     only = overlap(joint, permutations=100)
     assert only.frames.keys().isdisjoint({"groups", "numbers"}) and math.isnan(tasks_of(only).shared)
     assert "There is no single-task label, so tasks cannot be compared, and" in "\n".join(only.about["notes"])
-
-
-@pytest.mark.parametrize("gates", [np.zeros((2, 3)), np.ones((2, 3)), np.array([[1, 1, 1], [0, 0, 0]])])
-def test_labels_that_say_nothing(gates):
-    found = overlap([claim("POS", 1, gates), claim("DEP", 1, [[1, 0, 0], [0, 1, 0]])], permutations=20)
-    pair = found.frames["pairs"].iloc[0]
-    assert pair[["z", "p", "q"]].isna().all()
-    text = "\n".join(found.about["notes"])
-    assert "\nPOS: the heads of each layer are open equally often, so permuting" in text
-    assert ("\nPOS: all gates of a run are equal" in text) == (np.ptp(gates) == 0) == math.isnan(pair.pearson)
 
 
 def test_a_label_that_is_alone():

@@ -238,13 +238,6 @@ def test_seeds_alike_by_chance_are_not_taken_for_certainty():
     assert found.wide_high - found.wide_low > 0.97 * (found.high - found.low)
 
 
-def test_what_no_sentence_has_is_tested_like_any_other():
-    """Nothing in gold and nothing predicted: scores of 0 without an error, beside systems that have some."""
-    nothing = [replace(system, counts=0 * system.counts) for system in brackets(3, 40, 0.8, 0.4)]
-    found = significance.differences([*nothing, *brackets(3, 40, 0.8, 0.4)], [(0, 1), (2, 3)], 200)
-    assert (found[0].delta, found[0].p) == (0, 1) and found[0].unknown and not found[1].unknown
-
-
 @pytest.mark.parametrize("seeds", [(1, 2, 3), ()])
 @pytest.mark.parametrize("case", WITHOUT_ERROR)
 def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds):

@@ -188,13 +188,6 @@ def test_stored_results_are_shown_without_measuring(name, folder, words):
     assert words in "\n".join([markdown(record, result), *record.show.findings(result)])
 
 
-def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
-    words = ("--format", "pdf,svg", "--width", 16, "--out", tmp_path)
-    mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words).done()
-    drawn = {f"syntax-{figure}.{kind}" for figure in FIGURES["syntax"] for kind in ("pdf", "svg")}
-    assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
-
-
 def test_syntax(measured, lab, trained, tiny_encoder, tmp_path):
     """Of a tiny masked language model, beside a run: numbers are those of the functions."""
     masked, blimp = tmp_path / "masked", tmp_path / "blimp"

@@ -75,16 +75,6 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     }
 
 
-def test_the_same_command_again_keeps_everything(compared, own, encoder, mtlprune):
-    out, _ = compared
-    before = files_of(out)
-    again = mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out).done()
-    table = (out / "table.md").read_text()
-    assert table in again.out and "13 done already" in again.out
-    changed = {path.relative_to(out) for path, when in files_of(out).items() if before.get(path) != when}
-    assert changed <= {Path("sweep.yaml"), Path("runs/sweep.json")}
-
-
 def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
     out, _ = compared
     assert not list(out.rglob("epoch-*.safetensors")) and not list(out.rglob("checkpoint*"))

@@ -49,16 +49,6 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned, masked):
     assert not (pruned / "gates.jsonl").exists()
 
 
-def test_it_predicts_what_the_masked_run_predicts(mtlprune, pruned, masked):
-    for path in (pruned, masked):
-        mtlprune("evaluate", path, "--split", "test").done()
-    one, other = RunFolder(pruned), RunFolder(masked)
-    for split in ("dev", "test"):
-        assert one.read_predictions(split) == other.read_predictions(split)
-        assert one.read_scores(split) == other.read_scores(split)
-    assert one.read_best()["joint"]["score"] == other.read_best()["joint"]["score"]
-
-
 def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
     table = mtlprune("table", masked, pruned, "--split", "dev").done()
     assert "tiny-pruned" in table.out

@@ -13,7 +13,6 @@ from run_folders import forget_hashes
 from safetensors.torch import load_file, save_file
 
 import mtlprune as package
-from mtlprune.corpora.export import export
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.formats.jsonl import from_json
@@ -45,17 +44,6 @@ def test_text_becomes_json_lines_and_sentences_of_python(mtlprune, trained, text
     assert [replace(s, id="") for s in parsed] == [replace(s, id="") for s in sentences]
     assert all(s.validate().layers() == tuple(LAYERS) for s in parsed)
     assert list(package.load(str(trained), task="srl").tasks) == list(LAYERS)
-
-
-def test_conllu_in_and_out(mtlprune, lab, trained, tmp_path):
-    """The words of the test split give the predictions that evaluation stored; gold layers are not looked at."""
-    export(load_corpus(lab.corpus)["test"], "dep", tmp_path / "in.conllu")
-    out = tmp_path / "out.conllu"
-    answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--format", "conllu", "--out", out).done()
-    assert answer.out == f"{out}: 8 sentences\n"
-    stored = RunFolder(trained).read_predictions("test")
-    read = list(read_conllu(out))
-    assert [(s.id, s.words, s.pos, s.dep) for s in read] == [(s.id, s.words, s.pos, s.dep) for s in stored]
 
 
 WORN = """\

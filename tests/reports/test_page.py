@@ -161,18 +161,6 @@ def test_it_does_not_say_where_its_sources_lay(tmp_path, study):
     assert f"{folders[0].path.name}/log and …/log are missing." in page.sections["caveats"]
 
 
-def test_data_for_the_script_and_a_run_named_twice_is_one(whole, study, probes):
-    data = data_of(whole)
-    (one,) = data["gates"]["sets"]
-    gated = next(run for run in study if run.path.name == "gates-pos-2")
-    assert one["labels"][0]["label"] == "POS"
-    assert one["labels"][0]["z"][1] == gated.gates()["shared"].ravel().tolist()
-    assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
-    assert len(data["probes"]["subjects"][0]["cards"]) == 12
-    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
-    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
-
-
 def test_what_is_missing_is_said(tmp_path, study):
     runs = [run for run in study if run.path.name.endswith("-1") and run.path.name.startswith("none")]
     unscored = tmp_path / "unscored"

@@ -143,19 +143,6 @@ def test_a_difference_without_an_error_is_not_certain(seeds, tmp_path):
     assert "nan" not in shown + to_csv(comparison) + body
 
 
-def test_degrees_of_freedom_and_both_errors_stand_in_json(tmp_path):
-    comparison = with_tests(compare(study(tmp_path, 3), "test"), 300)
-    told = json.loads(to_json(comparison))
-    error = comparison.tests[MTL, "con"].difference.wide_error
-    cell = next(cell for cell in told["cells"] if cell["task"] == "con" and cell["delta"] is not None)
-    assert (cell["wide_free"], cell["wide_error_seeds"], cell["wide_error_noise"]) == (
-        [2],
-        [*error.seeds],
-        [*error.noise],
-    )
-    assert cell["wide_error_sentences"] == error.sentences and "ν = seeds − 1 (2)" in told["legend"][1]
-
-
 def test_equivalence_stands_in_the_table(tmp_path):
     comparison = with_tests(compare(study(tmp_path, 3), "test"), 2000, margin=15.0)
     tests = [comparison.tests[MTL, task] for task in ("pos", "con")]

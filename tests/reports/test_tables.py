@@ -283,19 +283,6 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(make):
     assert not any(record["best"] and record["more_training"] for record in records(comparison))
 
 
-def test_another_mixing_has_its_difference_among_pruned_runs(make):
-    """Several STL columns, none with the settings of the sampled run: its difference is to the unpruned one."""
-    keep, both = {"pruning.method": "random", "pruning.keep": 4}, {"pos": 5.0, "ner": 4.0}
-    folders = [make({"pos": 5.0}), make({"pos": 4.0}, **keep), make(both), make(both, **keep)]
-    folders.append(make(both, **{"train.mixing": "sampled"}))
-    assert against(folders) == {
-        "STL, 4 random heads": "STL",
-        "MTL-2 (train.mixing=joint)": "STL",
-        "MTL-2 (train.mixing=sampled)": "STL",
-        "MTL-2, 4 random heads": "STL, 4 random heads",
-    }
-
-
 def test_columns_are_compared_with_the_one_asked_for(tmp_path):
     """Two ways of pruning against each other, which no difference to STL says."""
     keep = {"pruning.keep": 4}
