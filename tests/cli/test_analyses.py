@@ -188,9 +188,9 @@ def test_stored_results_are_shown_without_measuring(name, folder, words):
     assert words in "\n".join([markdown(record, result), *record.show.findings(result)])
 
 
-def test_syntax(measured, lab, trained, tiny_encoder, tmp_path):
-    """Of a tiny masked language model, beside a run: numbers are those of the functions."""
-    masked, blimp = tmp_path / "masked", tmp_path / "blimp"
+def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
+    """Of a tiny masked language model, beside a run."""
+    masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
     torch.manual_seed(0)
     AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
     AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
@@ -199,7 +199,9 @@ def test_syntax(measured, lab, trained, tiny_encoder, tmp_path):
         entry = {"UID": name, "linguistics_term": f"t-{name}", "field": "syntax"}
         pairs = [entry | {"sentence_good": f"the dog {k}", "sentence_bad": f"a cat cat {k}"} for k in range(5)]
         (blimp / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    result, _ = measured("syntax", masked, trained, f"blimp={blimp}", "pairs=3", "--split", "train", tables=2)
+    given = [f"blimp={blimp}", "pairs=3", "--corpus", lab.corpus, "--split", "train", "--out", out]
+    mtlprune("analyze", "syntax", masked, trained, *given).done()
+    result = package.read_results(out)["syntax"]
     assert [one["encoder"] for one in result.about["encoders"]] == ["pretrained", "MTL-5"]
     counts = uas_of(Encoder.load(str(masked), attention="eager"), list(load_corpus(lab.corpus)["train"]))
     assert result.about["tokens"] == counts.size()
