@@ -11,10 +11,13 @@ from tiny import WORDS
 from torch import Tensor
 
 from mtlprune.analyses.reading import Found, Reading, Subject
+from mtlprune.config.config import build_config
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Sentence
+from mtlprune.tasks import TASKS
 
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
 """Of a tiny encoder; two heads are closed."""
@@ -28,6 +31,17 @@ def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
         for parameter in encoder.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
     return encoder.to(dtype)
+
+
+def model_of(folder: Path, sentences: Sequence[Sentence], tasks: Sequence[str]) -> MultiTaskModel:
+    """Untrained, on a tiny encoder, with small decoders whose weights are as large as those of trained ones."""
+    tree = {"data": {"path": "nowhere"}, "tasks": list(tasks), "encoder": {"name": str(folder)}}
+    config = build_config({**tree, "decoders": {"dep": {"arc_size": 8, "relation_size": 4}}}, "test")
+    model = MultiTaskModel.build(config, {task: TASKS[task].collect(sentences) for task in config.tasks}).eval()
+    torch.manual_seed(1)
+    for parameter in model.tasks.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.2)
+    return model
 
 
 def sentences_of(sizes: Sequence[int], seed: int = 0) -> list[Sentence]:

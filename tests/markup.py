@@ -1,4 +1,4 @@
-"""What a page or a table in HTML holds, for tests."""
+"""What a page, or a table in HTML or Markdown, holds, for tests."""
 
 from html.parser import HTMLParser
 
@@ -27,3 +27,9 @@ class Markup(HTMLParser):
         self.sections[self.inside] = self.sections.get(self.inside, "") + data
         if self.rows and self.rows[-1]:
             self.rows[-1][-1] += data
+
+
+def markdown_rows(text: str) -> list[list[str]]:
+    """The cells of a table in Markdown, without its rule."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[part.strip() for part in line.strip("|").split("|")] for line in lines]

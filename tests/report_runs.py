@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gated_runs import scattered
-from gated_runs import write_run as write_gated
+from run_folders import scattered, write_run
 
 from mtlprune.evaluation.scores import count, main_score, score
 from mtlprune.io.files import append_line
@@ -68,14 +67,11 @@ def write_study_run(
 ) -> RunFolder:
     """One of them, scored on test."""
     generator = np.random.default_rng([seed, len(tasks), TASKS.index(tasks[0]), pruned])
-    folder = write_gated(path, tasks, scattered(generator, (3, 2, 1), SHAPE[1]), seed=seed)
-    if not pruned:
-        folder.gates_path.unlink()
-    tree = folder.read_config()
-    tree["data"] |= {"train": "train", "dev": "dev", "train_sentences": 500}
-    tree["train"] |= {"epochs": 3}
-    tree["pruning"] = {"method": "gates", "keep": 6, "penalty": "exact"} if pruned else {"method": "none"}
-    folder.write_config(tree | {"decoders": {}})
+    gates = scattered(generator, (3, 2, 1), SHAPE[1])
+    settings = {"data.train": "train", "data.dev": "dev", "data.train_sentences": 500, "pruning.method": "none"}
+    if pruned:
+        settings |= {"pruning.method": "gates", "pruning.keep": 6, "pruning.penalty": "exact"}
+    folder = write_run(path, tasks, gates if pruned else None, seed=seed, **settings)
     manifest = folder.read_manifest()
     about = {"begun": "2026-01-01T00:00:00+00:00", "mtlprune": "0.1.0", "python": "3.11", "packages": {"torch": "2"}}
     finished = {"epoch": 3, "seconds": 61.0, "best": {"joint": {"epoch": 2, "score": 50.0}}}

@@ -59,8 +59,7 @@ def copied(folder: Path, page: str) -> Callable[..., str]:
     def run(program: str, *words: object) -> str:
         """``mtlprune ...`` or ``python ...``"""
         environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-        main = ["-c", "from mtlprune.cli import main; main()"] if program == "mtlprune" else []
-        command = [sys.executable, *main, *map(str, words)]
+        command = [sys.executable, *(["-m", "mtlprune"] if program == "mtlprune" else []), *map(str, words)]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -145,11 +145,6 @@ def test_paths_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("name", ["ewt5 table"])
-def test_places_of_tables_are_marked(name: str) -> None:
-    assert re.findall(f"<!-- (/?){name} -->", README) == ["", "/"]
-
-
 @pytest.mark.slow
 def test_gpl_packages_are_never_imported() -> None:
     code = (

@@ -8,31 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from found import model_of
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.cross import ALL_TASKS, CrossOptions
 from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, own_minus_others, parted
-from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.model import MultiTaskModel
-from mtlprune.tasks import TASKS
 from mtlprune.training.head_gradients import agreement, derivatives, owned
 
 SENTENCES = list(build_grammar(12, 1, 1, seed=9)["train"])
 
 
 def make(folder: Path) -> tuple[MultiTaskModel, list[Any], dict[str, list[Any]]]:
-    tree = {"data": {"path": "nowhere"}, "tasks": ["pos", "ner", "dep"], "encoder": {"name": str(folder)}}
-    config = build_config({**tree, "decoders": {"dep": {"arc_size": 8, "relation_size": 4}}}, "test")
-    model = MultiTaskModel.build(config, {t: TASKS[t].collect(SENTENCES) for t in config.tasks}).eval()
-    torch.manual_seed(1)
-    for parameter in model.tasks.parameters():
-        torch.nn.init.normal_(parameter, 0, 0.2)
+    model = model_of(folder, SENTENCES, ("pos", "ner", "dep"))
     pieces = model.encoder.tokenize_all([s.words for s in SENTENCES])
-    return model, pieces, {t: [model.tasks[t].target(s) for s in SENTENCES] for t in config.tasks}
+    return model, pieces, {name: [task.target(s) for s in SENTENCES] for name, task in model.tasks.items()}
 
 
 @pytest.fixture(scope="module", params=["bert", "modernbert"])

@@ -264,25 +264,6 @@ def test_seeds_alike_by_chance_are_not_taken_for_certainty():
     assert found.wide_high - found.wide_low > 0.97 * (found.high - found.low)
 
 
-@pytest.mark.parametrize("runs", [(2, 2), (3, 3), (5, 5), (3, 5)])
-@pytest.mark.parametrize("paired", [True, False])
-def test_the_main_interval_is_hardly_narrower_than_that_of_these_runs(runs, paired):
-    """However much seeds happen to agree: their noise on sentences is known."""
-    for seed in range(12):
-        systems = brackets(seed, 80, 0.6, 0.55, runs=runs)
-        if paired and runs[0] == runs[1]:
-            systems = [replace(system, seeds=tuple(range(runs[0]))) for system in systems]
-        found = one(*systems, 1000)
-        assert found.wide_high - found.wide_low > 0.95 * (found.high - found.low)
-
-
-def test_what_no_sentence_has_is_tested_like_any_other():
-    """Nothing in gold and nothing predicted: scores of 0 without an error, beside systems that have some."""
-    nothing = [replace(system, counts=0 * system.counts) for system in brackets(3, 40, 0.8, 0.4)]
-    found = significance.differences([*nothing, *brackets(3, 40, 0.8, 0.4)], [(0, 1), (2, 3)], 200)
-    assert (found[0].delta, found[0].p) == (0, 1) and found[0].unknown and not found[1].unknown
-
-
 @pytest.mark.parametrize("seeds", [(1, 2, 3), ()])
 @pytest.mark.parametrize("case", WITHOUT_ERROR)
 def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gated_runs import claim, scattered, write_run
+from run_folders import change_config, claim, scattered, write_run
 from scipy import stats
 
 from mtlprune import read_results
@@ -217,19 +217,6 @@ def test_what_shares_a_seed_is_left_out():
         assert tests.loc[mode, "shared"] == pytest.approx(np.mean(pairs))
 
 
-def test_phi_is_0_on_average_where_nothing_is_planted():
-    """Of independent draws; and of unequal seeds, where finished runs are all that is planted."""
-    generator = np.random.default_rng(15)
-    draws = {
-        False: lambda: claims_of("POS", drawn(generator, np.zeros((4, 10)), 20, 3)),
-        True: lambda: runs_of(generator, own=0, trained=2, tasks=1),
-    }
-    for unequal, draw in draws.items():
-        every = [stability.Runs.of(group(draw())) for _ in range(150)]
-        found = [stability.phi(runs, runs.strangers | (not unequal))[0, 0, 0] for runs in every]
-        assert abs(np.mean(found)) < 3 * stats.sem(found) < 0.1
-
-
 def shares(claims: Sequence[Claim], seed: int = 0) -> pd.DataFrame:
     found = stability.variance_split(group(claims), len({one.label for one in claims}), np.random.default_rng(seed))
     return found.set_index(["encoder", "term"])
@@ -280,10 +267,7 @@ def test_runs_of_one_selector_seed_are_said_to_share_its_noise():
 
 
 def started(path: Path, seed: int, gates: np.ndarray, **settings: dict[str, Any]) -> Path:
-    folder = write_run(path, ["pos"], gates, seed=seed)
-    tree = folder.read_config()
-    folder.write_config({**tree, **{block: {**tree.get(block, {}), **more} for block, more in settings.items()}})
-    return folder.path
+    return change_config(write_run(path, ["pos"], gates, seed=seed), **settings).path
 
 
 def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_path):
@@ -306,16 +290,6 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
     assert len({one.name for one in maps}) == len(maps) and [*maps[5].numbers] == [f"seed {one}" for one in names[:3]]
     with pytest.raises(ClaimError, match="are both runs of POS with seed 1"):
         group(load_claims([on_first, started(tmp_path / "again", 1, gates[2], train={"start": str(first)})]))
-
-
-def test_a_result_tells_runs_of_one_seed_apart(tmp_path):
-    claims = runs_of(np.random.default_rng(14), own=2, trained=1, tasks=2)
-    result = overlap([replace(one, run=f"runs/{one.label}-{one.start}-{one.seed}") for one in claims], 50)
-    write_result(tmp_path, result)
-    stored = read_results(tmp_path)["claims"]
-    assert markdown(ANALYSIS, stored) == markdown(ANALYSIS, result) and len(set(stored.names)) == 18
-    for entry, one in zip(stored.about["encoders"], [c for each in group(claims) for c in each.claims], strict=True):
-        assert (stored.grids(entry)["gate"] == one.gates).all() and entry["training"] == one.training
 
 
 def test_a_result_holds_the_frequencies_of_stable_claims_and_the_bound_on_false_ones(tmp_path):

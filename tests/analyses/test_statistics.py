@@ -1,4 +1,4 @@
-"""Permutations, rank tests, agreement, variance components and TwoNN: against enumeration, scipy and known truth."""
+"""Permutations, ranks, agreement, variance components, TwoNN, breaks: against enumeration, scipy and known truth."""
 
 import itertools
 import math
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import spatial, stats
 
-from mtlprune.analyses.claims.maths import spreads
 from mtlprune.statistics import agreement, permutation
+from mtlprune.statistics.curves import find_break
 from mtlprune.statistics.twonn import DimensionError, twonn
 
 
@@ -101,12 +101,6 @@ def test_benjamini_and_hochberg(p_values, holes):
     assert permutation.corrected([]).size == 0 and np.isnan(permutation.corrected([math.nan])).all()
 
 
-def test_no_p_is_zero_and_ties_count():
-    null = np.array([0.0, 1.0, 1.0 + 1e-12, 2.0])
-    assert permutation.tail(1.0, null) == 0.8 and permutation.tail(9.0, null) == 0.2
-    assert math.isnan(permutation.tail(1.0, null[:0]))
-
-
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
 
 
@@ -156,16 +150,6 @@ def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders
     depth = permutation.layered_rank_test(values, other, 999, (0, 1))
     assert depth.p > 0.05 and abs(depth.value) < 0.5
     assert np.isnan(permutation.layered_rank_test(values, np.ones((4, 12)), 99, (0,)).value)
-
-
-def test_correlations_and_spreads_and_where_they_are_not_defined():
-    one = np.array([0.0, 0.0, 1.0, 1.0])
-    assert agreement.pearson(one, one) == 1 and math.isnan(agreement.pearson(one, np.ones(4)))
-    a, b = np.random.default_rng(0).random((2, 144))
-    assert agreement.pearson(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
-    found = spreads(x=[1.0, math.nan, 2.0, 6.0], y=[2.0], z=[math.nan])
-    assert [found[f"x_{key}"] for key in ("mean", "sd", "least", "most", "number")] == [3, math.sqrt(7), 1, 6, 3]
-    assert found["y_mean"] == 2 and np.isnan([found["y_sd"], found["z_mean"]]).all() and found["z_number"] == 0
 
 
 def test_multiple_correlation_of_two_by_the_textbook_and_where_it_is_not_defined():
@@ -284,3 +268,30 @@ def test_copies_are_dropped_and_counted_exact_ones_and_those_float32_blurs():
 def test_points_without_a_dimension(points, words):
     with pytest.raises(DimensionError, match=words):
         twonn(points)
+
+
+STEPS = np.arange(101.0)
+KINK = np.maximum(0, STEPS - 40)
+
+
+def test_a_line_has_no_break_nor_has_one_that_flattens_out():
+    for slope in (0.0, 1 / 3, -1e-5, 1e6):
+        assert find_break(STEPS, 0.1 + slope * STEPS) is None
+    assert find_break([0, 1, 3, 8], [0.1, 0.2, 0.4, 0.9]) is None
+    assert find_break(STEPS, np.minimum(STEPS, 40)) is None
+
+
+def test_breaks_by_definition_of_a_logistic_by_hand_mirrored_and_with_uneven_steps():
+    logistic = 1 / (1 + np.exp(-(STEPS - 50) / 4))  # its second derivative is highest at 50 − 4 ln(2 + √3)
+    assert find_break(STEPS, logistic) == 45 == round(50 - 4 * math.log(2 + math.sqrt(3)))
+    assert find_break(STEPS, KINK) == 40
+    assert find_break(STEPS, 5 - KINK, falling=True) == 40
+    assert find_break(STEPS, 5 - KINK) is None
+    curve = np.random.default_rng(0).normal(size=30).cumsum()
+    bends = {t: curve[t + 1] - 2 * curve[t] + curve[t - 1] for t in range(1, 29)}
+    assert find_break(np.arange(30), curve) == max(bends, key=bends.__getitem__)
+    uneven = np.array([0, 10, 15, 40, 70, 71, 100])
+    assert find_break(uneven, np.maximum(0, uneven - 40)) == 40
+    powers = 2 ** np.arange(11)
+    late = np.maximum(0, np.log2(powers) - 6)
+    assert find_break(np.append(0, powers), np.append(0, late), axis="log") == 64

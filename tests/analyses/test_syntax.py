@@ -221,14 +221,11 @@ def test_ties_are_wrong_and_means_are_over_paradigms(masked):
     assert found.phenomena == {"a": 50, "b": 0} and found.overall == pytest.approx(100 / 3) and found.pairs == 41
 
 
-def test_an_encoder_or_a_run_does_not_judge(tiny_encoder, tmp_path):
+def test_an_encoder_or_a_run_does_not_judge_nor_a_model_texts_that_it_cannot_see(tiny_encoder, masked, tmp_path):
     with pytest.raises(EncoderError, match="an encoder without a head that predicts masked words"):
         MaskedLanguageModel.load(str(tiny_encoder("bert")))
     (tmp_path / "config.yaml").write_text("tasks: [pos]\n")
     with pytest.raises(EncoderError, match="is a run, which keeps its encoder without a head"):
         MaskedLanguageModel.load(str(tmp_path))
-
-
-def test_a_text_longer_than_the_model_sees_is_refused(masked):
     with pytest.raises(EncoderError, match="tokens, and the model sees 64 at once"):
         pseudo_log_likelihoods(masked, ["the " * 90])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from report_runs import TASKS, gold_sentences, write_study_run
+from run_folders import change_config
 
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.treatments import TreatmentsOptions
@@ -33,8 +34,7 @@ def write(
     """Joint runs, those of one seed with the same random numbers whatever their skill."""
     for seed in seeds:
         folder = write_study_run(root / f"{name}-mtl5-{seed}", TASKS, seed, False, skill, GOLD)
-        tree = folder.read_config() | {"name": f"{name}-mtl5"}
-        folder.write_config({**tree, **{key: {**tree.get(key, {}), **value} for key, value in changed.items()}})
+        change_config(folder, name=f"{name}-mtl5", **changed)
         manifest = folder.read_manifest()
         seconds = 175.0 if name == "long" else 154.0 if "clone" in name else 35.0
         ended = {"step": 60 if name == "long" else 12, "seconds": seconds}

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from forked import ForkedWorker
 from tiny import make_lab
 
 
@@ -53,6 +54,14 @@ def train(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempP
     return run
 
 
+@pytest.fixture(scope="package")
+def forked_workers() -> Iterator[None]:
+    """Start processes of sweeps that need not load torch; tests/sweeps starts them as a user's sweep does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mtlprune.sweeps.pool.Popen", ForkedWorker)
+        yield
+
+
 @pytest.fixture(scope="session")
 def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
     return tiny_encoder("bert")
@@ -79,8 +88,9 @@ def masked(train: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def own_gates(train: Callable[..., Path]) -> Path:
-    """Two tasks with a gate set each."""
-    return train("own", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", "train.epochs=1")
+    """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
+    linear = ("encoder.pooling=first", "decoders.ner.type=bio")
+    return train("own", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", *linear)
 
 
 @pytest.fixture(scope="session")
@@ -91,13 +101,6 @@ def pruned(mtlprune: Callable[..., Any], masked: Path, tmp_path_factory: pytest.
     assert "heads: 3 of 8 are kept; 0 gates below 1" in answer.out
     assert "parameters of encoder: 26,880 before" in answer.out
     return folder
-
-
-@pytest.fixture(scope="session")
-def linear_gates(train: Callable[..., Path]) -> Path:
-    """Two tasks with a gate set each, linear decoders, words by their first sub-word."""
-    heads = ("encoder.pooling=first", "decoders.ner.type=bio")
-    return train("linear", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", "pruning.rate=0.3", *heads)
 
 
 @pytest.fixture(scope="session")

@@ -8,21 +8,18 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from gated_runs import write_run
+from run_folders import write_run
 from tiny import HEADS, LAYERS
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
-from mtlprune.analyses.analysis import Request, find, read
-from mtlprune.analyses.reading import Found, read_request, survey
+from mtlprune.analyses.analysis import find, read
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import Closed
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.pieces import EncoderError
 from mtlprune.figures.grid import Grid
-from mtlprune.io.block import Block
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.runs.folder import RunError
@@ -99,10 +96,11 @@ def test_smoothing(measured, encoder, claims):
     assert "rigorous bound holds everywhere" in text and "q <" in text
 
 
-def test_gradients(measured, mtlprune, trained, single, encoder, tmp_path):
+def test_gradients(measured, mtlprune, lab, trained, single, encoder, tmp_path):
     """Halves make up the whole, the sum of losses is no more than its parts; an encoder alone is left out."""
     result, _ = measured("gradients", trained, single, encoder, tables=3)
     assert "without decoders" in result.about["notes"][0]
+    mtlprune("analyze", "gradients", encoder, "--corpus", lab.corpus, "--out", tmp_path / "none").refuses("decoders")
     heads = result.wide("heads").set_index(["name", "task", "mode", "layer", "head"])["importance"].sort_index()
     joint = heads.xs("MTL-5")
     parts = joint.xs("", level="mode")
@@ -236,15 +234,6 @@ def test_dissection_without_scores_and_with_gates(measured, train, encoder):
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
-def test_an_encoder_that_is_left_out_is_named(lab, single, encoder):
-    request = Request([str(encoder), str(single)], lab.corpus, Block())
-    reading = read_request(request)
-    result = survey("any", reading, request, lambda subject: "too small" if subject.label == "POS" else Found({}))
-    assert result.names == ["pretrained"] and result.about["notes"] == [f"Left out: {single}: too small."]
-    with pytest.raises(EncoderError, match=r"too small; .*too small"):
-        survey("any", reading, request, lambda subject: "too small")
-
-
 def test_a_missing_result_is_told_with_its_command(tmp_path):
     with pytest.raises(RunError, match="mtlprune analyze dissection"):
         read(tmp_path, "dissection")
@@ -256,13 +245,6 @@ def test_stored_results_are_shown_without_measuring(name, folder, words):
     drawn = FIGURES[name][:2] if folder == "dissection/gates" else FIGURES[name]
     assert tuple(figures(record, result)) == drawn
     assert words in "\n".join([markdown(record, result), *record.show.findings(result)])
-
-
-def test_a_stored_result_is_drawn_for_a_paper(mtlprune, tmp_path):
-    words = ("--format", "pdf,svg", "--width", 16, "--out", tmp_path)
-    mtlprune("analyze", "show", ROOT / "results/syntax/gates", *words).done()
-    drawn = {f"syntax-{figure}.{kind}" for figure in FIGURES["syntax"] for kind in ("pdf", "svg")}
-    assert {path.name for path in tmp_path.iterdir()} == drawn | {"syntax.md"}
 
 
 def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from report_runs import gold_sentences, write_study_run
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mtlprune.config.config import load_config
@@ -168,65 +167,25 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
     assert broken.call(*table) == before
 
 
-CHECKPOINTS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "epoch 99": lambda progress: progress.update(epoch=99),
-    "best of nothing": lambda progress: progress.update(best={"joint": {}}),
+TENSORS: dict[str, Callable[[bytes], bytes] | None] = {
+    "half": WHOLE["half"],
+    "changed": lambda content: content[: (k := len(content) // 2)] + bytes([content[k] ^ 1]) + content[k + 1 :],
+    "missing": None,
 }
 
 
-@pytest.mark.parametrize("what", [*CHECKPOINTS, "nan", "half", "no metadata"])
-def test_a_checkpoint_that_is_none(what, place, lab, mtlprune, tmp_path):
-    broken = Broken(place.stopped, place.begin, lab.corpus, tmp_path, mtlprune)
-    path = broken.run / "checkpoint.safetensors"
-    whole = path.read_bytes()
-    with safe_open(path, framework="pt") as file:
-        progress = json.loads(file.metadata()["progress"])
-    tensors = load_file(path)
-    CHECKPOINTS.get(what, lambda progress: None)(progress)
-    if what == "nan":
-        name = next(name for name in tensors if name.startswith("optimizer"))
-        tensors[name] = torch.full_like(tensors[name], float("nan"))
-    save_file(tensors, path, None if what == "no metadata" else {"progress": json.dumps(progress)})
-    content = whole[: len(whole) // 2] if what == "half" else path.read_bytes()
-    assert broken.check(path.name, content, "train", what, str(path)) == 2
-    assert broken.check(path.name, whole, "train", "whole", "") == 0
-
-
-@pytest.mark.parametrize("what", ["nan", "half", "others"])
-def test_weights_that_are_none(what, broken):
-    (path,) = (broken.run / "weights").glob("*.safetensors")
-    tensors = load_file(path)
-    name = next(iter(tensors))
-    tensors[name][..., 0] = float("nan")
-    save_file({"others": torch.ones(2)} if what == "others" else tensors, path)
-    content = path.read_bytes()
-    content = content[: len(content) // 2] if what == "half" else content
-    for command in ("evaluate", "remove"):
-        assert broken.check(f"weights/{path.name}", content, command, what, path.name) == 2
-
-
-def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mtlprune, tmp_path):
-    folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
-    path, sums, asked = (
-        folder / "model.safetensors",
-        folder / SUMS,
-        ("train", *place.begin, f"encoder.name={folder}", "--dry-run"),
-    )
-    write_sums(folder)
-    mtlprune(*asked).done()
-    tensors = load_file(path)
-    first = next(iter(tensors))
-    save_file(tensors | {first: tensors[first] + 1}, path, {"format": "pt"})
-    mtlprune(*asked).refuses(str(path))
-    sums.write_text("no sum\n")
-    mtlprune(*asked).refuses(f"{sums}, line 1")
-    sums.unlink()
-    mtlprune(*asked).done()
-    save_file(tensors | {first: torch.full_like(tensors[first], torch.inf)}, path, {"format": "pt"})
-    mtlprune(*asked).refuses("not finite")
-    tree = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
-    mtlprune(*asked).refuses("one layer or more")
+@pytest.mark.parametrize("what", TENSORS)
+@pytest.mark.parametrize(
+    ("file", "command"), [("checkpoint", "train"), ("weights/*", "evaluate"), ("weights/*", "remove")]
+)
+def test_tensors_that_are_none(file, command, what, place, lab, mtlprune, tmp_path):
+    source = place.stopped if command == "train" else place.finished
+    broken, change = Broken(source, place.begin, lab.corpus, tmp_path, mtlprune), TENSORS[what]
+    (path,) = broken.run.glob(f"{file}.safetensors")
+    content, name = path.read_bytes(), str(path.relative_to(broken.run))
+    expected = 0 if (file, what) == ("checkpoint", "missing") else 2  # then it begins anew
+    assert broken.check(name, change and change(content), command, what, path.name) == expected
+    assert broken.check(name, content, command, "whole", "") == 0
 
 
 def test_a_limit_of_file_sizes_leaves_nothing_half(broken):
@@ -238,6 +197,24 @@ def test_a_limit_of_file_sizes_leaves_nothing_half(broken):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     answer.refuses(str(broken.out / "pruned"))
     assert "File too large" in answer.err and not list(broken.out.iterdir())
+
+
+def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mtlprune, tmp_path):
+    folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "encoder")
+    path, sums = folder / "model.safetensors", folder / SUMS
+    asked = ("train", *place.begin, f"encoder.name={folder}", "--dry-run")
+    write_sums(folder)
+    mtlprune(*asked).done()
+    tensors = {name: torch.full_like(tensor, torch.inf) for name, tensor in load_file(path).items()}
+    save_file(tensors, path, {"format": "pt"})
+    mtlprune(*asked).refuses(str(path))
+    sums.write_text("no sum\n")
+    mtlprune(*asked).refuses(f"{sums}, line 1")
+    sums.unlink()
+    mtlprune(*asked).refuses("not finite")
+    tree = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
+    mtlprune(*asked).refuses("one layer or more")
 
 
 RED, TAG, BAR = "\x1b[31mred", "<script>alert(1)</script>", "a|b"

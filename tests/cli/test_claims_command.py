@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gated_runs import scattered, write_run, write_selection
+from run_folders import scattered, write_run, write_selection
 
 from mtlprune import read_results
 from mtlprune.runs.folder import RunFolder

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import ForkedWorker
+from markup import markdown_rows
 from tiny import HEADS, LAYERS
 
 from mtlprune.corpora.grammar import build_grammar
@@ -17,16 +17,9 @@ from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import found_runs
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
 Call = Callable[..., Any]
 FAST = ["train.epochs=1", "train.precision=fp32", "train.device=cpu", "train.threads=1", "--jobs", 1]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forked_workers() -> Iterator[None]:
-    """Start processes that need not load torch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mtlprune.sweeps.pool.Popen", ForkedWorker)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +53,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert first.startswith("comparing pos, first of ")
     assert "1 of 13" in answer.out and "13 of 13: " in answer.out
     table = (out / "table.md").read_text()
-    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[:4]]
+    header, *rows = markdown_rows(table)[:3]
     assert header[:5] == ["task", "majority", "no encoder", "STL", "MTL-2"] and table in answer.out
     assert not {"", "–"} & {cell for row in rows for cell in row[:5]}
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -81,16 +74,6 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
         "table.md",
         "report.html",
     }
-
-
-def test_the_same_command_again_keeps_everything(compared, own, encoder, mtlprune):
-    out, _ = compared
-    before = files_of(out)
-    again = mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out).done()
-    table = (out / "table.md").read_text()
-    assert table in again.out and "13 done already" in again.out
-    changed = {path.relative_to(out) for path, when in files_of(out).items() if before.get(path) != when}
-    assert changed <= {Path("sweep.yaml"), Path("runs/sweep.json")}
 
 
 def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
@@ -153,7 +136,7 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     names = sorted(path.name for path in (out / "runs").iterdir() if (path / "config.yaml").is_file())
     assert len(names) == 13 and len(load_corpus(out / "corpus")["test"]) == 6
     page, table = ((out / name).read_bytes() for name in ("report.html", "table.md"))
-    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.decode().splitlines()[:7]]
+    header, *rows = markdown_rows(table.decode())[:6]
     assert header == ["task", "majority", "no encoder", "STL", "MTL-5", "Δ"]
     assert not {"", "–"} & {cell for row in rows for cell in row} and table.decode() in first.out
 

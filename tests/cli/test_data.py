@@ -129,36 +129,22 @@ OF_FORMAT = {
 }
 
 
-@pytest.mark.parametrize("name", OF_FORMAT)
-def test_a_format_is_guessed_from_its_first_lines(tmp_path, name):
+GUESSED = [(name.partition(",")[0], good) for name, (good, *_) in OF_FORMAT.items()]
+GUESSED += [  # what could be taken for another format
+    ("brackets", "( (S (NP-SBJ (-NONE- *-1))\n   (VP (VB go))))\n"),
+    ("columns", "( -LRB- O\na X O\n) -RRB- O\n"),
+    ("conllu", "# newdoc\n1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\t_\t_\t_\t_\t0\troot\t_\t_\n\n# end\n"),
+    ("conllu", "# global.columns = ID FORM UPOS\n1\tde\tX\n"),
+    ("columns", "1 She PRP\n"),
+    ("columns", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), GUESSED)
+def test_a_format_is_guessed_from_the_first_lines_of_a_file_or_folder(tmp_path, name, text):
     file = tmp_path / ("few.jsonl" if name in ("jsonl", "hf") else "few.txt")
-    file.write_text(OF_FORMAT[name][0])
-    assert guess_format(file) == name.partition(",")[0]
-    (tmp_path / "folder").mkdir()
-    file.rename(tmp_path / "folder" / file.name)
-    assert guess_format(tmp_path / "folder") == name.partition(",")[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "format_"),
-    [
-        ("( (S (NP-SBJ (-NONE- *-1))\n   (VP (VB go))))\n", "brackets"),
-        ("( -LRB- O\na X O\n) -RRB- O\n", "columns"),
-        ("# newdoc\n1-2\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\t_\t_\t_\t_\t0\troot\t_\t_\n\n# end\n", "conllu"),
-        ("# global.columns = ID FORM UPOS\n1\tde\tX\n", "conllu"),
-        ("1 She PRP\n", "columns"),
-        ("", "columns"),
-    ],
-)
-def test_what_could_be_taken_for_another_format(tmp_path, text, format_):
-    (tmp_path / "few.txt").write_text(text)
-    assert guess_format(tmp_path / "few.txt") == format_
-
-
-def test_a_file_without_sentences_is_told(tmp_path):
-    (tmp_path / "empty.conllu").write_text("\n")
-    with pytest.raises(CorpusError, match=r"empty\.conllu: expected sentences, found none; check the file"):
-        guess_columns(tmp_path / "empty.conllu")
+    file.write_text(text)
+    assert guess_format(file) == guess_format(tmp_path) == name
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gated_runs import forget_hashes
 from huggingface_hub import ModelCard
+from run_folders import change_config, forget_hashes
 from tiny import HEADS
 from transformers import AutoModel
 
@@ -47,16 +47,6 @@ def test_the_run_is_whole_and_says_where_it_came_from(pruned, masked):
     assert manifest["parameters"] == after
     assert folder.read_config()["pruning"]["method"] == "none"
     assert not (pruned / "gates.jsonl").exists()
-
-
-def test_it_predicts_what_the_masked_run_predicts(mtlprune, pruned, masked):
-    for path in (pruned, masked):
-        mtlprune("evaluate", path, "--split", "test").done()
-    one, other = RunFolder(pruned), RunFolder(masked)
-    for split in ("dev", "test"):
-        assert one.read_predictions(split) == other.read_predictions(split)
-        assert one.read_scores(split) == other.read_scores(split)
-    assert one.read_best()["joint"]["score"] == other.read_best()["joint"]["score"]
 
 
 def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
@@ -171,10 +161,10 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
     evil = "x | [y](https://z.org) <b>`*&lt;\n---\nlicense: mine"
     run = RunFolder(shutil.copytree(single, tmp_path / "run"))
     forget_hashes(run.path)
-    run.write_config(run.read_config() | {"name": evil})
+    change_config(run, name=evil)
     run.write_json("manifest.json", (manifest := run.read_manifest()) | {"data": manifest["data"] | {"name": evil}})
     mtlprune("export", run.path, "--out", tmp_path / "out", "--licence", evil).refuses("name: expected")
-    run.write_config(run.read_config() | {"name": "a [b](c) | d"})
+    change_config(run, name="a [b](c) | d")
     card = ModelCard.load(exported(mtlprune, tmp_path / "out", run.path, "--licence", evil) / "README.md")
     shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
     assert card.data.license == evil and "# a \\[b\\](c) \\| d\n" in card.text
@@ -184,7 +174,7 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
 def test_gates_are_in_the_weights(mtlprune, masked, tmp_path):
     begun = RunFolder(shutil.copytree(masked, tmp_path / "begun"))
     forget_hashes(begun.path)
-    begun.write_config({**(tree := begun.read_config()), "train": {**tree["train"], "start": "runs/finished"}})
+    change_config(begun, train={"start": "runs/finished"})
     out = exported(mtlprune, tmp_path / "mask", begun.path)
     compare(as_the_card_says(out), states(masked, SHARED))
     card = (out / "README.md").read_text(encoding="utf-8")
@@ -218,11 +208,9 @@ APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[S
     ("family", "task"),
     [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")],
 )
-def test_the_cards_code_labels_words_as_the_run_does(
-    mtlprune, train, linear_gates, tiny_encoder, tmp_path, family, task
-):
+def test_the_cards_code_labels_words_as_the_run_does(mtlprune, train, own_gates, tiny_encoder, tmp_path, family, task):
     """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""
-    run = linear_gates
+    run = own_gates
     if family != "bert":
         own = (f"encoder.name={tiny_encoder(family)}", "encoder.pooling=first", "decoders.ner.type=bio")
         run = train(f"linear-{family}", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", *own)

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
 import yaml
-from gated_runs import write_run
 from probe_results import write_probes
+from run_folders import write_run
 
 from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
@@ -55,7 +54,7 @@ class Panic(BaseException):
 def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkeypatch, number, advice, text):
     """However libraries put it, or what they wrap it in; a defect that follows from handling it stays one."""
     whole = OSError(number, os.strerror(number), "some/file")
-    for error in [whole] if text is None else [whole, RuntimeError(text), Panic(text)]:
+    for error in (whole, RuntimeError(text), Panic(text)):
         for wrapped in (error, KeyError("x")):
             wrapped.__cause__ = None if wrapped is error else error
 
@@ -242,17 +241,11 @@ def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, ti
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     (root / "sweep.yaml").write_text(f"base: {lab.config}\ngrid: {{seed: [1]}}\n")
-    gates, whole = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]), np.ones((2, 4))
-    write_run(root / "gates", ["pos"], gates)
-    write_run(root / "plain", ["pos"], whole, encoder=str(tiny_encoder("bert"))).gates_path.unlink()
+    write_run(root / "gates", ["pos"], [[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]])
     pretrained = (("pretrained", 0),)
     write_probes(root / "five", pretrained, {"dep": ("det",)}, (2, 5))
     write_probes(root / "tuned", (("DEP", 3),), {"dep": ("det",)}, (2, 4))
     write_probes(root / "probes", pretrained, {"ner": ("PERSON", "ORG")}, (2, 4))
-    write_probes(root / "sound", pretrained, {"ner": ("ORG",)}, (2, 4), ("sound",))
-    entry = {"UID": "a", "linguistics_term": "t", "field": "syntax", "sentence_good": "a", "sentence_bad": "b"}
-    (root / "pairs").mkdir()
-    (root / "pairs/a.jsonl").write_text(json.dumps(entry) + "\n")
     corpus = load_corpus(lab.corpus)
     content = {name: [sentence.bare() for sentence in corpus[name]] for name in ("train", "dev", "test")}
     save_corpus(content, root / "bare", name="bare", licence="Apache-2.0", sources={})

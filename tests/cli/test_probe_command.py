@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gated_runs import write_run
 from probe_results import row, write_probes, write_rows
+from run_folders import write_run
 from tiny import HEADS, LAYERS
 
 from mtlprune.analyses.analysis import Request, find

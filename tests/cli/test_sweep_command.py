@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from counted_runs import write_run
-from forked import ForkedWorker
 from scipy import stats
 
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps import found_runs
 from mtlprune.sweeps.folder import expanded
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
 Call = Callable[..., Any]
 CELLS = """
 grid:
@@ -35,14 +35,6 @@ class Swept(NamedTuple):
     file: Path
     out: Path
     answer: Any
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forked_workers() -> Iterator[None]:
-    """Start processes that need not load torch; tests/sweeps starts them as a user's sweep does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mtlprune.sweeps.pool.Popen", ForkedWorker)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -159,17 +151,6 @@ def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune, swept, tmp
     finally:
         (offered / homes["none"].name).rename(homes["none"])
         (offered / "static").rename(homes["static"])
-
-
-def test_an_adopted_cell_is_scored_though_it_names_its_start_otherwise(mtlprune, swept, tmp_path):
-    for cell in ("none-pos-1", "static-pos-1"):
-        shutil.copytree(run_of(swept, cell).path, tmp_path / "runs" / run_of(swept, cell).path.name)
-    (tmp_path / "mine.yaml").write_text(swept.file.read_text().replace("evaluate: [test]", "evaluate: [train]"))
-    options = ("--out", tmp_path / "o", "--adopt", tmp_path / "runs", "--only", "static-*")
-    mtlprune("sweep", tmp_path / "mine.yaml", *options).done()
-    runs = [RunFolder(path) for path in found_runs(tmp_path / "o")]
-    assert len(runs) == 2 and all("train" in run.splits() for run in runs)
-    assert runs[1].read_config()["train"]["start"] == str(run_of(swept, "none-pos-1").path)  # not the adopted one
 
 
 def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):

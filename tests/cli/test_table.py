@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gated_runs
 import numpy as np
 import pytest
-from counted_runs import write_run
+from markup import markdown_rows
 from report_runs import write_study
+from run_folders import change_config, write_run, write_runs
 
 import mtlprune as package
 from mtlprune.corpora.store import load_corpus
@@ -21,7 +21,7 @@ HEAVY = {"torch", "transformers", "datasets", "supar"}
 
 def test_a_run_beside_the_majority(mtlprune, trained, lab):
     answer = mtlprune("table", trained, "--majority", lab.corpus).done()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer.out.splitlines() if line[:2] == "| "]
+    rows = markdown_rows(answer.out)
     assert rows[0] == ["task", "majority", "MTL-5"]
     assert [row[0].split()[0] for row in rows[1:]] == ["POS", "NER", "DEP", "CON", "SRL"]
     corpus = load_corpus(lab.corpus)
@@ -49,13 +49,11 @@ def test_version_and_defects(mtlprune, trained, monkeypatch):
 def compared(tmp_path: Path) -> list[Path]:
     """POS and NER alone and together, two seeds."""
     sets = [{"pos": 0.9}, {"ner": 0.6}, {"pos": 0.7, "ner": 0.6}]
-    return [
-        write_run(tmp_path / f"{'-'.join(skills)}-{seed}", skills, seed=seed).path for seed in (1, 2) for skills in sets
-    ]
+    return [run.path for run in write_runs(tmp_path, sets, (1, 2))]
 
 
 def test_overlap_needs_no_torch(apart, tmp_path):
-    run = gated_runs.write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
+    run = write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
     _, text, _, loaded = apart("claims", run.path, "--permutations", 10)
     assert "| POS only             | 1-1, 1-3, 2-2 |" in text and not HEAVY & loaded
 
@@ -109,9 +107,8 @@ def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_p
     monkeypatch.chdir(tmp_path)
     runs = [run.path for run in write_study(tmp_path / "mine", seeds=(1, 2))]
     for run in map(RunFolder, runs):
-        tree = run.read_config()
         cache = {"distil": {"teachers": {"pos": str(tmp_path / "pos")}}}
-        run.write_config(tree | {"encoder": tree["encoder"] | {"name": str(tmp_path / "encoder")}, "treatment": cache})
+        change_config(run, encoder={"name": str(tmp_path / "encoder")}, treatment=cache)
     gated = [run for run in runs if run.name.startswith("gates")]
     (runs[0] / "counts/test.json").write_text("{}")  # why there is no test of it
     shown = mtlprune("claims", *gated, "--permutations", 10, "--out", "claims").done().out

@@ -1,6 +1,6 @@
-"""mtlprune train: what it leaves, resuming, interruption, pruning, several seeds, one sentence for each mistake."""
+"""mtlprune train: what it leaves, resuming, interruption, pruning, several seeds, pretraining and its figure."""
 
-import os
+import json
 import shlex
 import shutil
 import signal
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gated_runs import forget_hashes
 from rich.console import Console
+from run_folders import forget_hashes
 from safetensors.torch import load_file, save_file
 
 import mtlprune as library
@@ -20,21 +20,9 @@ from mtlprune.cli.display import interruption
 from mtlprune.corpora.formats.jsonl import read_jsonl
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.statistics.curves import find_break
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_a_run_holds_everything(trained):
-    files = {path.relative_to(trained).as_posix() for path in trained.rglob("*") if path.is_file()}
-    tops = {"config.yaml", "manifest.json", "vocabulary.json", "metrics.jsonl", "best.json", "encoder/config.json"}
-    assert tops | {"scores/dev.json", "counts/dev.json", "predictions/dev.jsonl"} <= files
-    assert not {file for file in files if file.endswith((".pt", ".bin", ".pkl", ".part"))}
-    assert "checkpoint.safetensors" not in files  # nothing is left to go on with
-    run = RunFolder(trained)
-    assert run.read_manifest()["finished"]["step"] == 6 and run.read_manifest()["peak_memory"] > 0
-    first, second = run.read_metrics()
-    assert (first["epoch"], second["epoch"]) == (1, 2)
-    assert set(first["loss"]) == set(first["dev"]) == {"pos", "ner", "dep", "con", "srl"}
 
 
 def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_path, monkeypatch):
@@ -66,12 +54,8 @@ def test_tasks_are_the_layers_that_the_corpus_has(mtlprune, lab, tmp_path):
 def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_path):
     """A real process, Ctrl-C after its first epoch; then the same command again."""
     command = ["train", str(lab.config), "--out", str(tmp_path / "run")]
-    code = "import sys; sys.argv[0] = 'mtlprune'; from mtlprune.cli import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-c", code, *command],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    words = [sys.executable, "-u", "-m", "mtlprune", *command]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert process.stdout is not None
     output = ""
     for line in process.stdout:
@@ -208,3 +192,33 @@ def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path, single):
         library.read_runs(out / "notes*")
     with pytest.raises(RunError, match="expected the gates of epoch 1"):
         RunFolder(single).gates()
+
+
+@pytest.fixture(scope="module")
+def pretrained(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [folder / "base", folder / "minus"]
+    answer = mtlprune("train", pretraining, "--out", runs[0]).done()
+    assert "update 8/8: loss" in answer.out and "finished: 8 updates" in answer.out
+    penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus")
+    answer = mtlprune("train", pretraining, *penalised, "--out", runs[1]).done()
+    assert "syntax λ 2 (max, mean) until update 4" in answer.out
+    answer = mtlprune("train", pretraining, "--out", runs[0]).done()
+    assert "was finished already" in answer.out
+    return runs
+
+
+def test_a_figure_of_all_runs_with_their_breaks(mtlprune, pretrained, tmp_path):
+    mtlprune("report", *pretrained, "--out", tmp_path / "p").done()
+    words = (tmp_path / "p" / "pretraining.svg").read_text()
+    assert "Loss on dev" in words and "minus: λ 2 until update 4" in words and "BLiMP" not in words
+    assert (tmp_path / "p" / "pretraining.png").is_file()
+    summary = json.loads((tmp_path / "p" / "pretraining.json").read_text())
+    lines = [json.loads(line) for line in (pretrained[0] / "curves.jsonl").read_text().splitlines()]
+    later = [line for line in lines if line["step"]]
+    expected = find_break([x["step"] for x in later], [x["loss"] for x in later], falling=True, axis="log")
+    assert summary["runs"][0]["loss"] == {"last": lines[-1]["loss"], "break": expected}
+    assert [entry["name"] for entry in summary["runs"]] == ["small", "minus"]
+    assert "| minus | 2 until 4 |       8 |" in (tmp_path / "p" / "pretraining.md").read_text()
+    mtlprune("report", pretrained[0], pretrained[0], "--out", tmp_path / "twice").refuses("named twice")
+    assert not (tmp_path / "twice").exists()

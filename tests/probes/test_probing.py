@@ -123,17 +123,6 @@ def test_chance_by_all_ways_to_choose(sentences):
             assert found[label] == pytest.approx(np.mean(values))
 
 
-def test_the_direction_counts_not_the_length():
-    made = maths.Centroids(3, 1, 2)
-    made.add(torch.tensor([[[1.0, 0.0]], [[0.0, 9.0]]]), torch.tensor([0, 1]))
-    made.add(torch.tensor([[[3.0, 0.2]]]), torch.tensor([0]))
-    assert made.counts.tolist() == [2, 1, 0] and made.known.tolist() == [True, True, False]
-    units = torch.tensor([[[0.5, 0.4]], [[100.0, 120.0]], [[-1.0, -1.0]], [[0.0, 0.0]], [[1.0, 0.0]]])
-    found = maths.nearest_found(units, torch.tensor([0, 1, 0, 0, 2]), made.directions(), made.known)[:, 0]
-    # far from all, the nearest is still one; nothing said is nothing found; a label without centroid is never found
-    assert found.tolist() == [True, True, False, False, False]
-
-
 def test_of_equally_good_heads_the_lowest_is_chosen():
     dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
     assert maths.chosen(dev).tolist() == [1, 1, -1]
@@ -238,17 +227,6 @@ def test_centroid_probes_by_double_loops(bert, data, found, mode, labelling):
             choices = [nearest(centroids, vector) for vector in units(items, vectors["test"], layer, head)]
             expected = accuracies(np.array(choices) == test, test, len(items.labels))
             assert found.test[mode, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
-
-
-def test_one_batch_or_many(bert, data, found, monkeypatch):
-    monkeypatch.setattr("mtlprune.encoder.observe.SENTENCES", 1)
-    batches: list[int] = []
-    single = ProbeSurvey(bert, on_batch=batches.append).run(data)
-    for one, other in ((single.dev, found.dev), (single.test, found.test)):
-        assert one.keys() == other.keys()
-        for key, grid in one.items():
-            np.testing.assert_allclose(grid, other[key], err_msg=str(key))
-    assert len(batches) == sum(map(len, data.sentences.values())) + len(data.sentences["test"])
 
 
 def test_items_of_the_chosen_head_are_those_counted(data, found):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gated_runs import claim, scattered
 from probe_results import write_probes
+from run_folders import claim, scattered
 
 from mtlprune import read_results
 from mtlprune.analyses.analysis import HeadColumn, find

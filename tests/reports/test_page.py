@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
+from run_folders import change_config
 
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
@@ -148,8 +149,7 @@ def test_it_does_not_say_where_its_sources_lay(tmp_path, study):
     for home in (root, tmp_path / "another home"):
         for run in study[:1] + study[15:16]:
             copy = RunFolder(Path(shutil.copytree(run.path, home / runs / run.path.name)))
-            tree = copy.read_config()
-            copy.write_config(tree | {"data": tree["data"] | {"train": str(tmp_path / "own" / "train.jsonl")}})
+            change_config(copy, data={"train": str(tmp_path / "own" / "train.jsonl")})
         folders = [RunFolder(folder) for folder in sorted((home / runs).iterdir())]
         (folders[0].path / "metrics.jsonl").unlink()
         sources = Sources(folders, notes=[f"{folders[0].path / 'log'} and {tmp_path / 'x' / 'log'} are missing."])
@@ -159,18 +159,6 @@ def test_it_does_not_say_where_its_sources_lay(tmp_path, study):
     page = Markup(pages[0])
     assert f"{folders[0].path.name} has no metrics.jsonl" in page.sections["caveats"]
     assert f"{folders[0].path.name}/log and …/log are missing." in page.sections["caveats"]
-
-
-def test_data_for_the_script_and_a_run_named_twice_is_one(whole, study, probes):
-    data = data_of(whole)
-    (one,) = data["gates"]["sets"]
-    gated = next(run for run in study if run.path.name == "gates-pos-2")
-    assert one["labels"][0]["label"] == "POS"
-    assert one["labels"][0]["z"][1] == gated.gates()["shared"].ravel().tolist()
-    assert all(0 < p <= 1 for label in one["labels"] for p in (*label["p"], *label["q"]))
-    assert len(data["probes"]["subjects"][0]["cards"]) == 12
-    twice = report(Sources([*study[:2], *study[:2]], probes=[probes]), Choices(resamples=100), gold)
-    assert twice == report(Sources(study[:2], probes=[probes]), Choices(resamples=100), gold)
 
 
 def test_what_is_missing_is_said(tmp_path, study):
@@ -189,8 +177,7 @@ def test_what_is_missing_is_said(tmp_path, study):
 def test_runs_pruned_in_different_ways_are_never_mixed(tmp_path, study):
     other = RunFolder(tmp_path / "longer")
     shutil.copytree(next(run.path for run in study if run.path.name == "gates-pos-1"), other.path)
-    tree = other.read_config()
-    other.write_config(tree | {"train": tree["train"] | {"epochs": 30}})
+    change_config(other, train={"epochs": 30})
     gated = [run for run in study if run.path.name.startswith("gates-pos")]
     text = report(Sources([*gated, other]), Choices(resamples=0, permutations=0), gold)
     sets = data_of(text)["gates"]["sets"]
@@ -219,10 +206,7 @@ def test_sections_of_analyses(tmp_path, study):
 
 def test_a_page_of_selections_alone_asks_for_no_seeds(tmp_path):
     run = write_study_run(tmp_path / "fisher-pos-1", ["pos"], 1, True, 0.9, gold_sentences())
-    tree = run.read_config()
-    run.write_config(
-        tree | {"train": tree["train"] | {"start": "elsewhere/none-pos-1", "freeze": ["encoder", "decoders"]}}
-    )
+    change_config(run, train={"start": "elsewhere/none-pos-1", "freeze": ["encoder", "decoders"]})
     page = Markup(report(Sources([run]), QUICK, gold))
     assert "seed cannot" not in page.sections[""] and "claims" in page.sections
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counted_runs import write_run
-from gated_runs import append_gates
+from markup import markdown_rows
+from run_folders import write_run, write_runs
 
 from mtlprune.evaluation.scores import main_score
 from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
@@ -26,8 +26,8 @@ def make(tmp_path):
     """Write a run with these scores: ``make({"pos": 90.0}, **{"train.seed": 2})``."""
 
     def run(scores, data="f" * 64, name="base", **settings):
-        folder = write_run(tmp_path / str(len(list(tmp_path.iterdir()))) / name, dict.fromkeys(scores, 0.5), **settings)
-        folder.write_json("manifest.json", {"data": {"fingerprint": data}, "finished": {"epoch": 3}})
+        place = tmp_path / str(len(list(tmp_path.iterdir()))) / name
+        folder = write_run(place, dict.fromkeys(scores, 0.5), data=data, **settings)
         table = {task: {main_score(task, {}): value, "other": 1.0} for task, value in scores.items()}
         folder.write_json("scores/test.json", table)
         return folder
@@ -41,14 +41,8 @@ def against(folders: Sequence[RunFolder]) -> dict[str, str]:
     return {comparison.columns[one].title: comparison.columns[other].title for one, other in comparison.against.items()}
 
 
-def rows(text: str) -> list[list[str]]:
-    """The cells of a Markdown table, without its rule."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-
-
 def table(folders: list[RunFolder], extra: dict[str, dict[str, float]] | None = None) -> list[list[str]]:
-    return rows(markdown(compare(folders, "test", extra)))
+    return markdown_rows(markdown(compare(folders, "test", extra)))
 
 
 def test_stl_beside_mtl(make):
@@ -82,7 +76,7 @@ def test_corpora_have_rows_of_their_own(make):
             manifest = folder.read_manifest()
             folder.write_json("manifest.json", {**manifest, "data": {**manifest["data"], "name": corpus}})
     text = markdown(compare(folders, "test", by_corpus=True))
-    assert [[row[0].rpartition(", ")[2], row[1].split()[0], *row[2:]] for row in rows(text)[1:]] == [
+    assert [[row[0].rpartition(", ")[2], row[1].split()[0], *row[2:]] for row in markdown_rows(text)[1:]] == [
         ["ewt5", "POS", "90.00", "90.00", "+0.00"],
         ["ewt5", "NER", "50.00", "50.00", "+0.00"],
         ["gum", "POS", "95.00", "95.00", "+0.00"],
@@ -147,15 +141,10 @@ def test_refusals_are_sentences_and_the_same_run_twice_is_one(make):
 TASKS = ("pos", "dep", "srl")
 
 
-def study(tmp_path: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
+def study(root: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
     """Three tasks: alone, in all pairs, together."""
-    made = []
-    for size, seed in itertools.product((1, 2, 3), seeds):
-        for tasks in itertools.combinations(TASKS, size):
-            skills = dict.fromkeys(tasks, 0.9 - 0.05 * size)
-            path = tmp_path / f"{encoder}-{'-'.join(tasks)}-{seed}"
-            made.append(write_run(path, skills, seed=seed, encoder=encoder))
-    return made
+    sets = [dict.fromkeys(tasks, 0.9 - 0.05 * n) for n in (1, 2, 3) for tasks in itertools.combinations(TASKS, n)]
+    return write_runs(root / encoder, sets, seeds, encoder=encoder)
 
 
 def shown(folder: RunFolder, task: str) -> str:
@@ -171,7 +160,7 @@ def test_pairs_make_a_triangle(tmp_path):
     for row, task in zip(grid.rows, TASKS, strict=True):
         pairs = ["" if other == task else "-".join(t for t in TASKS if t in (task, other)) for other in TASKS]
         sets = [task, *pairs, "pos-dep-srl"]
-        assert list(map(str, row[1:])) == [shown(folders[f"minilm-{one}-1"], task) if one else "–" for one in sets]
+        assert list(map(str, row[1:])) == [shown(folders[f"{one}-1"], task) if one else "–" for one in sets]
 
 
 def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path):
@@ -198,21 +187,13 @@ def test_encoders_are_blocks_of_rows(tmp_path):
     assert len(comparison.tests) == 18
 
 
-def gated(folder: RunFolder, heads: np.ndarray) -> RunFolder:
-    """Give a run the gates that it ended with."""
-    append_gates(folder, 1, {"shared": np.ones_like(heads)})
-    append_gates(folder, 2, {"shared": heads})
-    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
-    return folder
-
-
 def test_heads_stand_beside_pruned_scores(tmp_path):
     gates = {"pruning.method": "gates", "pruning.penalty": "lambda", "pruning.strength": 0.05}
     folders = [write_run(tmp_path / f"pos-{seed}", {"pos": 0.9}, seed=seed) for seed in (1, 2)]
     for seed, closed in ((1, 2), (2, 5)):
         heads = np.ones((2, 4))
         heads.flat[:closed] = 0
-        folders.append(gated(write_run(tmp_path / f"gates-{seed}", {"pos": 0.6}, seed=seed, **gates), heads))
+        folders.append(write_run(tmp_path / f"gates-{seed}", {"pos": 0.6}, heads, seed=seed, **gates))
     comparison = with_tests(compare(folders, "test"), 500)
     (grid,) = grids(comparison)
     assert grid.header == ["task", "STL", "STL, heads by gates, λ 0.05", "heads", "Δ"]
@@ -224,9 +205,8 @@ def test_heads_stand_beside_pruned_scores(tmp_path):
 def test_heads_of_gate_sets_and_of_removed_heads(tmp_path):
     """Tasks with gates of their own have heads of their own; a run of `export --remove` says which heads are left."""
     own = {"pruning.method": "gates", "pruning.sets": "per_task", "pruning.keep": 3, "pruning.penalty": "exact"}
-    folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, **own)
-    append_gates(folder, 2, {"pos": np.eye(3), "dep": np.ones((3, 3))})
-    folder.write_json("best.json", {"joint": {"epoch": 2, "score": 1.0}})
+    sets = {"pos": np.eye(3), "dep": np.ones((3, 3))}
+    folder = write_run(tmp_path / "own", {"pos": 0.6, "dep": 0.6}, sets, **own)
     (grid,) = grids(compare([folder], "test"))
     assert [row[2] for row in grid.rows] == ["3/9", "9/9"]
     record = {"most_open": None, "config": folder.read_config()}
@@ -301,19 +281,6 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(make):
     assert sum("‡" in text for text in deltas.rows[0]) == 3
     assert [name for name, text in cells.items() if isinstance(text, Strong)] == ["STL"]
     assert not any(record["best"] and record["more_training"] for record in records(comparison))
-
-
-def test_another_mixing_has_its_difference_among_pruned_runs(make):
-    """Several STL columns, none with the settings of the sampled run: its difference is to the unpruned one."""
-    keep, both = {"pruning.method": "random", "pruning.keep": 4}, {"pos": 5.0, "ner": 4.0}
-    folders = [make({"pos": 5.0}), make({"pos": 4.0}, **keep), make(both), make(both, **keep)]
-    folders.append(make(both, **{"train.mixing": "sampled"}))
-    assert against(folders) == {
-        "STL, 4 random heads": "STL",
-        "MTL-2 (train.mixing=joint)": "STL",
-        "MTL-2 (train.mixing=sampled)": "STL",
-        "MTL-2, 4 random heads": "STL, 4 random heads",
-    }
 
 
 def test_columns_are_compared_with_the_one_asked_for(tmp_path):

@@ -12,7 +12,6 @@ import mtlprune
 from mtlprune.io.files import RunError
 from mtlprune.runs.results import Result, ResultError, head_rows, read_result, write_result
 
-COMMITTED = Path(__file__).parents[2] / "results/smoothing"
 GRIDS = {
     ("pretrained", 0): {"gate": np.ones((2, 3)), "mixing": np.array([[1 / 3, 2, 3], [4, np.nan, 6]])},
     ("POS", 1): {"gate": np.eye(2, 3), "mixing": np.arange(6.0).reshape(2, 3)},

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from mtlprune.config.config import ConfigError, build_config, load_config
+from mtlprune.config.config import ConfigError, load_config
 from mtlprune.corpora.grammar import build_grammar
-from mtlprune.corpora.store import read_info, save_corpus
+from mtlprune.corpora.store import save_corpus
 from mtlprune.sweeps import cells
-from mtlprune.sweeps.cells import LETTERS, WITHOUT_EFFECT, Sweep, digest, narrowed, resolve
+from mtlprune.sweeps.cells import WITHOUT_EFFECT, Sweep, digest, resolve
 from mtlprune.sweeps.folder import State
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
 from mtlprune.sweeps.times import data_missing, expected_times, kind_of, rough_seconds
@@ -163,14 +163,6 @@ def test_a_mistake_is_a_sentence(base, tmp_path, text, said):
     assert said in str(caught.value)
 
 
-def test_narrowing_keeps_what_is_needed(specification):
-    sweep = cells_of(specification(GRID))
-    assert list(narrowed(sweep, ["random-pos-1"])) == ["none-pos-1", "static-pos-1", "random-pos-1"]
-    assert set(narrowed(sweep, ["none-*-2"])) == {"none-pos-2", "none-dep-2"} and narrowed(sweep, []) == sweep.cells
-    with pytest.raises(SweepError, match=r"--only: .* has no cell nine-\*"):
-        narrowed(sweep, ["none-*", "nine-*"])
-
-
 def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
     path = specification("cells: {before: {}}\n")
     [cell] = resolve(read_specification(path), tmp_path).cells.values()
@@ -178,30 +170,6 @@ def test_the_folder_of_a_cell_is_found_by_its_digest(specification, tmp_path):
     path.write_text(path.read_text().replace("before", "after"))
     [renamed] = resolve(read_specification(path), tmp_path).cells.values()
     assert renamed.name == "after" and renamed.place == cell.place
-
-
-def test_every_cell_has_the_settings_of_its_values(specification):
-    """Overrides win, and touch no other cell."""
-    more = """  train.epochs: [2, 3]
-  loss: {added: {}, mean: {train: {balance: running_mean, balance_window: 3}}, one: {train: {mixing: sampled, tau: 1}}}
-  other: {none: {}, syntax: {syntax: {strength: 1}}, two: {encoder: {pooling: first}, decoders: {dep: {arc_size: 8}}}}
-settings: {train: {clip: 2}, decoders: {dep: {arc_size: 20}}}
-"""
-    axes = GRID.replace("{tasks}-{seed}", "{tasks}-{seed}-{train.epochs}-{loss}-{other}") + more
-    sweep = cells_of(specification(axes), "train.warmup=0.2", "name=all")
-    assert len({cell.digest for cell in sweep.cells.values()}) == len(sweep.cells) == 12 * 2 * 9
-    folders = {str(cell.place.run.path): other for other, cell in sweep.cells.items()}
-    for name, cell in sweep.cells.items():
-        regime, task, rest = name.split("-", 2)
-        train, layers_like = cell.config.train, cell.config.pruning.layers_like
-        settings = train.seed, train.epochs, train.clip, train.warmup, cell.config.name, cell.config.tasks
-        assert settings == (int(rest[0]), int(rest[2]), 2.0, 0.2, "all", (task,))
-        assert folders.get(train.start) == (f"none-{task}-{rest}" if regime == "static" else None)
-        assert cell.config == build_config(cell.config.model_dump(mode="json"))
-        named = {"train.start": train.start, "pruning.layers_like": layers_like}
-        others = {setting: sweep.cells[folders[path]].digest for setting, path in named.items() if path}
-        whole = digest(cell.config, read_info(Path(cell.config.data.path))["fingerprint"], others)
-        assert cell.digest == whole[:LETTERS]
 
 
 def test_equal_letters(specification, monkeypatch):
@@ -234,7 +202,7 @@ def test_a_time_is_that_of_done_cells_of_the_kind(specification):
     assert len(times) == 9
 
 
-def test_rough_figures_grow_with_what_is_computed(specification, tmp_path):
+def test_rough_figures_grow_with_what_is_computed(tmp_path):
     def seconds(*overrides: str) -> float:
         return rough_seconds(load_config("minilm-ewt5", ["data.path=nowhere/ewt5", *overrides]))
 

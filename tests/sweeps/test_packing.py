@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counted_runs import write_run as write_counted
-from gated_runs import scattered
-from gated_runs import write_run as write_gated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_sentences import LABELS, sentences
 from report_runs import TASKS, gold_sentences, write_study
+from run_folders import scattered, write_run
 from safetensors.numpy import save_file
 
 from mtlprune.corpora.store import load_corpus, save_corpus
@@ -62,8 +60,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     runs = write_study(here / "mine", seeds=(1, 2), gold=gold)
     generator = np.random.default_rng(5)
     sets = {task: scattered(generator, (3, 2, 1), 4) for task in TASKS}
-    runs.append(write_gated(here / "mine/sets-1", TASKS, sets))
-    runs[-1].write_config(runs[-1].read_config() | {"pruning": {"method": "gates", "sets": "per_task"}})
+    own = {"pruning.method": "gates", "pruning.sets": "per_task"}
+    runs.append(write_run(here / "mine/sets-1", TASKS, sets, **own))
     shutil.copytree(here / "mine/none-pos-1", here / "mine/removed-pos-1")
     runs.append(RunFolder(here / "mine/removed-pos-1"))
     runs[-1].write_json("encoder/heads.json", {"kept": [[0], [1, 2], []], "heads": 4})
@@ -77,7 +75,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         for best in run.read_best().values():  # a cell without its weights is not done
             run.weights_path(best["epoch"]).parent.mkdir(exist_ok=True)
             save_file({"x": np.zeros(1)}, run.weights_path(best["epoch"]))
-    write_gated(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
+    write_run(here / "mine/late-1", ["pos"], sets["pos"], finished=False)
     cells = {path.name: {"folder": path.name} for path in sorted((here / "mine").iterdir())}
     write_index(here / "mine", "mine", Path("mine.yaml"), cells)
     pack([here / "mine"], there / "mine", gold_of(here / "data/x"))
@@ -190,7 +188,7 @@ def test_nothing_of_the_corpus_or_the_machine_is_in_it(study):
 
 def test_counts_on_another_corpus_are_kept(tmp_path):
     """Labels are not: its gold is not at hand."""
-    run, split = write_counted(tmp_path / "a", {"pos": 0.9}, split="test.on-other-12345678"), "test.on-other-12345678"
+    run, split = write_run(tmp_path / "a", {"pos": 0.9}, split="test.on-other-12345678"), "test.on-other-12345678"
     pack([run.path], tmp_path / "study", gold_of(tmp_path / "nowhere"))
     kept = RunFolder.existing(tmp_path / "study/a")
     assert kept.splits() == run.splits() == [split] and kept.read_scores(split) == run.read_scores(split)
@@ -203,23 +201,28 @@ def write_over(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [write_over, Path.unlink])
-def test_a_damaged_study_is_one_sentence(study, tmp_path, mtlprune, damage):
+def with_entry(**entry: Any) -> Callable[[Path], object]:
+    """None: without it."""
+
+    def damage(path: Path) -> None:
+        tree = json.loads(path.read_text()) | entry
+        path.write_text(json.dumps({key: value for key, value in tree.items() if value is not None}))
+
+    return damage
+
+
+DAMAGE = [("runs-*", write_over), ("runs-*", Path.unlink)]
+DAMAGE += [("study.json", with_entry(**one)) for one in ({"version": 2}, {"format": "x"}, {"more": 1}, {"cells": None})]
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGE)
+def test_a_study_that_is_damaged_or_of_another_version_is_one_sentence(study, tmp_path, mtlprune, file, damage):
     shutil.copytree(study[1] / "mine", tmp_path / "mine")
-    [path] = (tmp_path / "mine").glob("runs-*")
+    [path] = (tmp_path / "mine").glob(file)
     damage(path)
     answer = mtlprune("table", tmp_path / "mine/none-pos-1", tmp_path / "mine/none-mtl5-1")
     answer.refuses(str(path))
     assert answer.out == ""
-
-
-@pytest.mark.parametrize("change", [{"version": 2}, {"format": "another"}, {"cells": None}, {"more": 1}])
-def test_a_study_of_another_version_is_refused(study, tmp_path, change):
-    shutil.copytree(study[1] / "mine", tmp_path / "mine")
-    path = tmp_path / "mine/study.json"
-    path.write_text(json.dumps({k: v for k, v in (json.loads(path.read_text()) | change).items() if v is not None}))
-    with pytest.raises(RunError, match=re.escape(str(path))):
-        RunFolder(tmp_path / "mine/none-pos-1")
 
 
 def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path):
@@ -288,7 +291,7 @@ def test_results_are_made_again_from_a_study_alone(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_study_of_the_repository_makes_its_table(tmp_path, mtlprune, monkeypatch):
+def test_the_study_of_the_repository_makes_its_table(mtlprune, monkeypatch):
     """Without runs and corpus, to the byte."""
     monkeypatch.chdir(Path(__file__).parents[2])
     words = ("table", "results/ewt5-minilm/records:none-???-?,none-mtl5-?", "--split", "test", "--margin", "1.0")

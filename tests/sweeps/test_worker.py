@@ -179,7 +179,7 @@ def test_levels_and_options(specification):
         parse_options(["gpu"])
 
 
-def test_a_job_that_has_to_go_ends_its_process_first(tmp_path):
+def test_a_job_that_has_to_go_ends_its_process_first():
     submitit = pytest.importorskip("submitit", reason="needs the extra slurm")
     job = CellJob(["sleep", "60"])
     job.process = subprocess.Popen(job.command)
