@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from counted_runs import write_run
+from run_folders import write_run
 from scipy import stats
 
 from mtlprune.runs.folder import RunFolder
