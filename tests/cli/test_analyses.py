@@ -13,7 +13,7 @@ from tiny import HEADS, LAYERS
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
-from mtlprune.analyses.analysis import find, read
+from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.gates import Gates
