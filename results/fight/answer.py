@@ -1,0 +1,135 @@
+"""Is there a fight over heads? The table of results/fight/README.md, by the rules of PLAN.md.
+
+    python results/fight/answer.py results/fight
+
+Verdicts: *for* and *against* a fight by each experiment's rule, else *not shown*; *not run* without a Result. p of primaries are corrected by Holm over
+those that were run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from mtlprune.analyses.analysis import read
+from mtlprune.figures.grid import number, probability
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import detectable
+
+WIDENS, HEADS, GAIN, TWICE, CARRIERS = -1.0, 3.0, 0.3, 2.0, 3
+
+
+class Row(NamedTuple):
+    """One row of the table; ``p`` of its primary."""
+
+    name: str
+    predicts: str
+    seen: str
+    verdict: str
+    p: float = math.nan
+    least: str = "–"
+
+
+def interval(low: float, high: float) -> str:
+    return f"[{number(low)}, {number(high)}]"
+
+
+def of_seeds(values: np.ndarray) -> tuple[float, float, float, float, float]:
+    """Mean, 95 % interval, two-sided p and minimum detectable effect by t over seeds."""
+    mean, error, free = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1
+    half = float(stats.t.isf(0.025, free)) * error
+    p = 2 * float(stats.t.sf(abs(mean) / error, free)) if error else math.nan
+    return mean, mean - half, mean + half, p, float(detectable(error, free))
+
+
+def scarcity(result: Result) -> Row:
+    changes = result.frames["changes"].query("task == 'mean'").set_index("term")
+    row = changes.loc["18 heads"]
+    verdict = "not shown"
+    if row["high"] < 0 and row["delta"] <= WIDENS:
+        verdict = "for"
+    elif row["low"] > WIDENS:
+        verdict = "against"
+    gaps = result.frames["levels"].query("task == 'mean'").set_index("term")["delta"]
+    seen = (
+        f"MTL-5 − STL is {number(gaps['18 heads'])} with 18 heads, {number(gaps['72 heads'])} with 72: a change of "
+        f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds"
+    )
+    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(row['detectable'])} points")
+
+
+def roles(result: Result) -> Row:
+    conflicts = result.frames["conflicts"].query("encoder != 'single tasks'")
+    more, low, high, p, least = of_seeds((conflicts["conflict"] - conflicts["expected"]).to_numpy(float))
+    gains = result.frames["gains"]
+    gain = gains[gains["task"] == "mean"].iloc[0]
+    verdict = "not shown"
+    if low > 0 and more >= HEADS and gain["low"] > 0 and gain["delta"] >= GAIN:
+        verdict = "for"
+    elif gain["high"] < GAIN:
+        verdict = "against"
+    seen = (
+        f"{', '.join(f'{count:.0f}' for count in conflicts['conflict'])} conflict heads, {number(more)} "
+        f"{interval(low, high)} beyond chance; closing them gains {number(gain['delta'])} "
+        f"{interval(gain['low'], gain['high'])} points beyond random heads of their layers"
+    )
+    both = max(p, float(gain["p"]))  # both must hold
+    return Row(
+        "E2 roles",
+        "3 heads or more beyond chance, and 0.3 points or more",
+        seen,
+        verdict,
+        both,
+        f"{number(least)} heads, {number(gain['detectable'])} points",
+    )
+
+
+def exchange(result: Result) -> Row:
+    terms = result.frames["contrasts"].set_index("term")
+    own, others, apart = (terms.loc[name] for name in ("own", "others", "own minus others"))
+    stems = result.frames["stems"]["carried"] >= CARRIERS
+    verdict = (
+        "for (precondition)" if stems.mean() > 0.5 else "against (precondition)" if not stems.any() else "not shown"
+    )
+    seen = (
+        f"beyond random heads, {number(own['delta'])} of a task's change passes through its own claims, "
+        f"{number(others['delta'])} through other tasks': {number(apart['delta'])} "
+        f"{interval(apart['low'], apart['high'])} more; stem heads carry three tasks or more in {int(stems.sum())} of "
+        f"{len(stems)} runs"
+    )
+    predicts = f"own claims carry {TWICE:g} times as much; stem heads carry a tenth of three tasks in most runs"
+    return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(apart['detectable'])} of a change")
+
+
+EXPERIMENTS = {
+    "scarcity": ("E1 scarcity", scarcity),
+    "roles": ("E2 roles", roles),
+    "exchange": ("E3 exchange", exchange),
+}
+NOT_RUN = (
+    Row("E4 replication", "Φ of a task across corpora 0.2 or more above that of two tasks", "–", "not run"),
+    Row("E5 pretraining seeds", "Φ 0 by index, 0.3 or more matched", "–", "not run: needs a hub"),
+)
+
+
+def main(folder: Path) -> None:
+    """Print the table."""
+    rows = []
+    for name, (title, make) in EXPERIMENTS.items():
+        there = (folder / name / f"{name}.json").is_file()
+        rows.append(make(read(folder / name, name)) if there else Row(title, "–", "–", "not run"))
+    corrected = holm(np.array([row.p for row in rows]))
+    print("| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |\n|:--|:--|:--|--:|:--|:--|")
+    for row, p in zip((*rows, *NOT_RUN), (*corrected, math.nan, math.nan), strict=True):
+        shown = "–" if math.isnan(p) else probability(p)
+        print(f"| {row.name} | {row.predicts} | {row.seen} | {shown} | {row.least} | **{row.verdict}** |")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
