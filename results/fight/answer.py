@@ -2,8 +2,8 @@
 
     python results/fight/answer.py results/fight
 
-Verdicts: *for* and *against* a fight by each experiment's rule, else *not shown*; *not run* without a Result. p of primaries are corrected by Holm over
-those that were run.
+Verdicts: *for* and *against* a fight by each experiment's rule, else *not shown*; *not run* without a Result. p of
+primaries are corrected by Holm over those that were run.
 """
 
 from __future__ import annotations
