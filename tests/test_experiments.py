@@ -24,8 +24,13 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
-SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), FOLDER / "treatments/full.yaml"})
-SELECTIONS = {"claims": {11, 12, 13, 21, 22, 23, 31, 32, 33}, "claims-updates": {11, 21, 31}}
+NAMED = ("treatments/full.yaml", "fight/longer.yaml", "fight/masc.yaml")
+SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), *(FOLDER / name for name in NAMED)})
+SELECTIONS = {
+    "fight/sweep": {4, 5},
+    "claims/sweep": {11, 12, 13, 21, 22, 23, 31, 32, 33},
+    "claims-updates/sweep": {11, 21, 31},
+}
 SHIPPED = [*sorted(PRESETS.glob("*.yaml")), *EXPERIMENTS]
 TRAININGS = [shlex.split(line)[2:] for line in README.splitlines() if line.startswith("mtlprune train ")]
 
@@ -84,7 +89,9 @@ def test_a_sweep_has_the_cells_that_its_readme_says(path: Path, ontonotes: Path,
     name = path.name if path.parent.name == "he-choi-2021" else f"{path.parent.name}/{path.name}"
     row = next(line for line in README.splitlines() if name in line and re.search(r"\d+ cells|\| [\d, ]+ \|", line))
     assert str(len(cells)) in re.findall(r"\d+", row)
-    assert {config.train.seed for config in cells.values()} == {1, 2, 3} | SELECTIONS.get(path.parent.name, set())
+    assert {config.train.seed for config in cells.values()} == {1, 2, 3} | SELECTIONS.get(
+        f"{path.parent.name}/{path.stem}", set()
+    )
     if "scores" in path.stem or path.parent.name == "ewt5-minilm":
         sizes = Counter(map(len, {frozenset(config.tasks) for config in cells.values()}))
         assert sizes == {1: 5, 2: 10, 5: 1}  # all tasks, all pairs, all five

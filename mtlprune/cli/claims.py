@@ -3,7 +3,6 @@ words, tables, figures and maps."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -73,8 +72,7 @@ def claims(
     for note in notes:
         say(note)
     if out is not None:
-        given = shlex.join(word for run in runs for word in ("--claims", run))
-        say(f"whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR {given}")
+        say("whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
 
 
 def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequence[str], style: Style) -> list[str]:

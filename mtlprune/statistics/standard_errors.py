@@ -68,7 +68,7 @@ class StandardError:
             booted: (C, S) of each group, on the same resampled sentences.
         """
         means = np.sum([group.mean(1) for group in booted], 0)
-        if np.ptp(means) <= NOTHING:
+        if not np.ptp(means) > NOTHING:  # also where a resample has no value
             return cls((), (), (), math.nan, CONSTANT)
         groups = [(values, drawn) for values, drawn in zip(observed, booted, strict=True) if len(values) > 1]
         free = [len(values) - 1 for values, _ in groups]
