@@ -1,10 +1,12 @@
-"""MASC: the real files, counted as data_scripts/README.md says; parts on small text."""
+"""MASC and GUM: the real files counted twice, as the tables of data_scripts/README.md say; parts on small text."""
 
 import re
+import tarfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from masc_by_hand import COLUMNS, counts
 from shared_corpora import CORPORA, needs
 
 from mtlprune.corpora import CorpusError
@@ -15,24 +17,48 @@ from mtlprune.sentence import Predicate, Sentence, Span
 README = (Path(__file__).parents[2] / "data_scripts" / "README.md").read_text(encoding="utf-8")
 
 
+def table(heading: str) -> dict[str, list[int]]:
+    """Rows of the table of counts in a section: first cell → numbers."""
+    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([\w-]+) \| ([\d,]+(?: \| [\d,]+)+) \|$", section, re.MULTILINE)
+    return {name: [int(cell.replace(",", "")) for cell in cells.split(" | ")] for name, cells in rows}
+
+
 @needs("masc")
-def test_the_real_files_are_joined_as_counted() -> None:
-    """In the table of data_scripts/README.md, whose numbers a second join found too: of trees as nested lists, rows by
-    split(), and names by the nearest equal letters."""
+def test_masc_is_what_another_join_finds() -> None:
     lines: list[str] = []
     splits, _, left_out = build_masc(CORPORA / "masc", lines.append)
-    built = {genre: Counter({"documents": n}) for genre, n in Counter(d.genre for d in corpus.documents()).items()}
+    built: dict[str, Counter[str]] = {genre: Counter() for genre in table("MASC")}
     for sentence in (sentence for split in splits.values() for sentence in split):
         parts = {"sentences": 1, "words": len(sentence), "with NER": sentence.ner is not None}
         parts |= {"constituents": len(sentence.con or ()), "predicates": len(sentence.srl or ())}
         built[sentence.id.split("/")[0]].update(parts | {"names": len(sentence.ner or ())})
-    columns = ("documents", "sentences", "words", "constituents", "predicates", "with NER", "names")
-    rows = [f"| {genre} | {' | '.join(f'{row[column]:,}' for column in columns)} |" for genre, row in built.items()]
-    assert set(rows) == set(re.findall(r"^\| [\w-]+(?: \| [\d,]+){7} \|$", README, re.MULTILINE))
+    for document in corpus.documents():
+        built[document.genre]["documents"] += 1
+    expected = table("MASC")
+    assert {genre: [row[column] for column in COLUMNS] for genre, row in built.items()} == expected
+    by_hand = counts(CORPORA / "masc")
+    assert {genre: [row[column] for column in COLUMNS] for genre, row in by_hand.items()} == expected
     numbers = [sum(map(len, left_out["unaligned"].values())), left_out["of"]]
     assert f"{numbers[0]} of {numbers[1]:,} names" in README
     assert sum("CON and SRL are unknown" in line for line in lines) == 2
 
+
+@needs("gum")
+def test_gum_is_what_its_lines_say() -> None:
+    listed = (CORPORA / "gum" / "splits.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    split_of = {name: part.split()[0] for part in listed for name in re.findall(r"\* (\w+)", part)}
+    read: dict[str, Counter[int]] = {split: Counter() for split in table("GUM and GENTLE")}
+    with tarfile.open(CORPORA / "gum" / "gum_dep.tar.xz") as archive:
+        for member in (member for member in archive if member.name.endswith(".conllu")):
+            text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            read[split_of[Path(member.name).stem]].update(
+                {0: 1, 1: text.count("# sent_id"), 2: len(re.findall(r"(?m)^\d+\t", text))}
+            )
+    assert {split: [row[k] for k in range(3)] for split, row in read.items()} == table("GUM and GENTLE")
+
+
+# -- small text --------------------------------------------------------------------------------------------------------
 
 TEXT = "\n  “I'd call Mr. Smith of U.S. Steel,” said\n Ann Lee. Not (ever).\n"
 WORDS = [['"', "I", "'d", "call", "Mr.", "Smith", "of", "U.S.", "Steel", ",", '"', "said", "Ann", "Lee", "."]]
