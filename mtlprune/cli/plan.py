@@ -4,6 +4,7 @@ fail, and what a run will cost."""
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import console, named_runs, new_table, seen_from_here
+from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_here
 from mtlprune.corpora.store import load_corpus
 from mtlprune.figures.grid import number
+from mtlprune.runs.settings import flat, is_aside
 from mtlprune.sweeps.folder import default_folder
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
 
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
     from mtlprune.training.inspection import Inspection
 
 SD, SENTENCES = 0.3, 0.2
-"""Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences, by
-``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``. Tasks vary by 0.1 to 1.3 points, a mean of
-five then by 0.29; between these three seeds it varied by 0.11, which may be chance."""
+"""Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences.
+Tasks vary by 0.14 to 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``); the mean
+of five independent ones then by 0.29. That mean itself varied by 0.11 between those seeds, which may be chance."""
 MOST_SEEDS = 200
 SHOWN = 8  # unseen labels named by name
 
@@ -48,45 +50,62 @@ def plan(
     show one point; at two-sided 5 %, paired by seed, not corrected (docs/significance.md)."""
     from mtlprune.statistics.standard_errors import StandardError
 
-    settings = _joint_settings(read_specification(sweep))
     given = runs or [f"sd={SD}"]
-    if len(given) == 1 and given[0].startswith("sd="):
-        errors = {"mean": StandardError((_points(given[0]),), (0,), (0.0,), SENTENCES)}  # one seed's
-    else:
-        errors = _measured(given)
-    table = new_table(f"MTL − STL that {sweep} could show, points", "", *(f">{n.upper()}" for n in errors), "settings")
+    by_hand = any("=" in word and not Path(word).exists() for word in given)
+    if by_hand and (len(given) > 1 or not given[0].startswith("sd=")):
+        raise SweepError(f"{' '.join(given)}: expected sd=POINTS alone, or finished runs")
+    errors = {"mean": StandardError((_points(given[0]),), (0,), (0.0,), SENTENCES)} if by_hand else {}  # one seed's
+    tasks, settings = _joint_settings(read_specification(sweep))
+    errors = errors or _measured(given)
+    title = f"MTL − STL of {', '.join(map(str.upper, tasks))} that {sweep} could show, points"
+    table = new_table(title, "", *(f">{n.upper()}" for n in errors), "settings")
     between = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
     table.add_row("standard deviation between seeds", *between, "")
     table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
-        shown = (number(error.of_seeds(seeds).detectable()) for error in errors.values())
-        table.add_row(f"detectable with {seeds} seeds", *shown, ", ".join(names))
+        shown = (number(error.of_seeds(seeds).detectable()) if seeds > 1 else "–" for error in errors.values())
+        table.add_row(f"detectable with {seeds} seed{'s' * (seeds > 1)}", *shown, ", ".join(names))
     table.add_row("seeds for 1 point", *(_seeds_for(1.0, error) for error in errors.values()), "")
     console().print(table)
+    if not runs:
+        say(
+            f"Assumed: {SD:g} points between seeds and {SENTENCES:g} by sentences, as of a mean of five tasks of MiniLM "
+            "on 2,000 sentences; name finished runs or sd=POINTS for others. One task varies by more."
+        )
 
 
-def _joint_settings(specification: SweepSpecification) -> dict[int, list[str]]:
-    """Number of seeds, two or more → the joint settings that have so many in common with single-task runs of all their
-    tasks. Raises SweepError where there are none."""
+def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], dict[int, list[str]]]:
+    """The tasks of the joint runs with the most, and number of seeds → settings of such runs that have so many in
+    common with single-task runs of the same settings (of any, where there are none).
+
+    Raises:
+        SweepError: no setting has two.
+    """
     from mtlprune.sweeps.cells import resolve
 
     cells = resolve(specification, default_folder(specification), planned=True).cells
-    alone, joint = defaultdict[str, set[int]](set), dict[str, tuple[Sequence[str], set[int]]]()
+    alone, joint = defaultdict[tuple[str, str], set[int]](set), dict[str, tuple[str, set[int]]]()
+    tasks = max((cell.config.tasks for cell in cells.values()), key=len)
     for recipe in specification.recipes():
         config = cells[recipe.name].config
+        settings = flat(config.model_dump(mode="json"))
+        key = json.dumps([(path, value) for path, value in settings if not is_aside(path)], sort_keys=True)
         if len(config.tasks) == 1:
-            alone[config.tasks[0]].add(config.train.seed)
-        else:
-            joint.setdefault(recipe.title or recipe.name, (config.tasks, set()))[1].add(config.train.seed)
-    settings = defaultdict[int, list[str]](list)
-    for title, (tasks, seeds) in joint.items():
-        settings[len(seeds.intersection(*(alone[task] for task in tasks)))].append(title)
-    if max(settings, default=0) < 2:
+            alone[config.tasks[0], key].add(config.train.seed)
+        elif config.tasks == tasks:
+            joint.setdefault(key, (recipe.title or recipe.name, set()))[1].add(config.train.seed)
+    counted = defaultdict[int, list[str]](list)
+    for key, (title, seeds) in joint.items():
+        for task in tasks:
+            any_of = set().union(*(own for (name, _), own in alone.items() if name == task))
+            seeds &= alone.get((task, key), any_of)
+        counted[len(seeds)].append(title)
+    if max(counted, default=0) < 2:
         raise SweepError(
             f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
             "none; add them to the grid"
         )
-    return {seeds: titles for seeds, titles in settings.items() if seeds > 1}
+    return tasks, {seeds: titles for seeds, titles in counted.items() if seeds}
 
 
 def _points(text: str) -> float:
