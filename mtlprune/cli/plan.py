@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 SD, SENTENCES = 0.3, 0.2
 """Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences.
-Tasks vary by 0.14 to 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``); the mean
-of five independent ones then by 0.29. That mean itself varied by 0.11 between those seeds, which may be chance."""
+Tasks vary by 0.14 to 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``); the
+mean of five independent ones by 0.29. That mean itself varied by 0.11 between those seeds, which may be chance."""
 MOST_SEEDS = 200
 SHOWN = 8  # unseen labels named by name
 
@@ -69,8 +69,8 @@ def plan(
     console().print(table)
     if not runs:
         say(
-            f"Assumed: {SD:g} points between seeds and {SENTENCES:g} by sentences, as of a mean of five tasks of MiniLM "
-            "on 2,000 sentences; name finished runs or sd=POINTS for others. One task varies by more."
+            f"Assumed: {SD:g} points between seeds and {SENTENCES:g} by sentences, as of a mean of five tasks of "
+            "MiniLM on 2,000 sentences; name finished runs or sd=POINTS for others. One task varies by more."
         )
 
 

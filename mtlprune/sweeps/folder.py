@@ -199,9 +199,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
         some = _some(missing)
-        notes.append(
-            f"{path}: {len(missing)} of {len(chosen)} cells are not finished, or not packed, and left out: {some}"
-        )
+        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells are not finished and left out: {some}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:
