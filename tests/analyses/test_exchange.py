@@ -12,8 +12,8 @@ from found import model_of
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.exchange import STEM, ExchangeOptions
 from mtlprune.analyses.exchange.measure import (
+    Change,
     _cells,
-    _Changes,
     _contrasts,
     _Margins,
     _shares,
@@ -67,16 +67,15 @@ def test_sets_are_those_of_labels_and_what_three_claim() -> None:
         claimed_sets({"POS": np.zeros((2, 3), bool)})
 
 
-def planted(through: dict[str, float], generator: np.random.Generator) -> _Changes:
+def planted(through: dict[str, float], generator: np.random.Generator) -> dict[int, Change]:
     """Three runs, of whose change each set carries so much and random heads a tenth, with noise over pairs."""
-    change = _Changes()
+    runs = {}
     for seed in (1, 2, 3):
-        change.whole[seed], change.decided[seed] = generator.uniform(1, 3, 100), 1.0
-        for name, share in through.items():
-            noise = generator.normal(0, 0.05, (2, 100))
-            change.through.setdefault((name, ""), {})[seed] = (share * change.whole[seed] + noise[0])[None]
-            change.through.setdefault((name, "random"), {})[seed] = (0.1 * change.whole[seed] + noise[1])[None]
-    return change
+        whole = generator.uniform(1, 3, 100)
+        shares = {name: np.array([[share], [0.1]]) for name, share in through.items()}
+        noisy = {name: share * whole + generator.normal(0, 0.05, (2, 100)) for name, share in shares.items()}
+        runs[seed] = Change(whole, 1.0, noisy)
+    return runs
 
 
 def test_planted_shares_are_found() -> None:

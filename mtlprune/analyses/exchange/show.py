@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.exchange import STEM
 from mtlprune.figures.charts import Chart, Spec, cells, figure, head_map
-from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -33,17 +33,16 @@ def findings(result: Result) -> list[str]:
     if own.any() and (~own).any():
         sentences.append(
             "Of the change of a task's decision, means of cells, "
-            f"{_percent(claimed[own]['share'].mean())} passes through the heads that the task itself claims "
-            f"({_percent(claimed[own]['random'].mean())} through random ones of the same layers), "
-            f"{_percent(claimed[~own]['share'].mean())} through those that another task claims "
-            f"({_percent(claimed[~own]['random'].mean())})."
+            f"{percent(claimed[own]['share'].mean())} passes through the heads that the task itself claims "
+            f"({percent(claimed[own]['random'].mean())} through random ones of the same layers), "
+            f"{percent(claimed[~own]['share'].mean())} through those that another task claims "
+            f"({percent(claimed[~own]['random'].mean())})."
         )
     if "contrasts" in result.frames:
         for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():
             sentences.append(
-                f"{row.encoder}: beyond random heads a task's own claims carry {number(row.delta)} "
-                f"[{number(row.low)}, {number(row.high)}] more of its change than those of other tasks "
-                f"(p {probability(row.p)}, {row.n} runs)."
+                f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
+                f"than those of other tasks (p {probability(row.p)}, {row.n} runs)."
             )
     shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
     seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
@@ -51,7 +50,7 @@ def findings(result: Result) -> list[str]:
         f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
     )
     if len(stem := rows[rows["other"] == STEM]):
-        words = ", ".join(f"{one.task.upper()} {_percent(one.share)}" for one in stem.itertuples())
+        words = ", ".join(f"{one.task.upper()} {percent(one.share)}" for one in stem.itertuples())
         carriers = result.frames["stems"]
         sentences.append(
             f"Heads that three tasks or more claim carry: {words}; a tenth or more of the change of three tasks or "
@@ -60,27 +59,14 @@ def findings(result: Result) -> list[str]:
     return sentences
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _table(result: Result) -> Grid:
     rows = only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
-    columns: dict[str, Any] = {
-        "run": "encoder",
-        "changed": "task",
-        "heads of": "other",
-        "pairs": ("pairs", 0),
-        "decided": ("decided", 2),
-        "runs": ("n", 0),
-    }
-    columns |= {"share": ("share", 2), "random": ("random", 2), "difference": ("delta", 2), "low": ("low", 2)}
-    columns |= {"high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
-    columns |= {"detectable": ("detectable", 2)}
+    columns: dict[str, Any] = {"run": "encoder", "changed": "task", "heads of": "other", "pairs": ("pairs", 0)}
+    columns |= {"decided": ("decided", 2), "runs": ("n", 0), "share": ("share", 2), "random": ("random", 2)}
     return Grid.of(
         "Share of a change that passes through claimed heads",
         rows,
-        columns,
+        {**columns, **difference("difference", "Holm", "detectable")},
         "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
         "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
         f"minus random heads of the same layers, with 95 % interval. {DETECTABLE}",

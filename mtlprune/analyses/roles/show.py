@@ -9,7 +9,7 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, figure, head_map
-from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -96,12 +96,12 @@ def _agreed(result: Result) -> pd.DataFrame:
 
 
 def _counts(result: Result) -> Grid:
-    counts = result.named("roles").assign(task=lambda frame: frame["task"].str.upper())
-    wide = counts.pivot_table(index=["name", "task"], columns="mode", values="value", sort=False, observed=True)
+    rows = _agreed(result).assign(task=lambda frame: frame["task"].str.upper())
+    wide = rows.pivot_table("agreed", ["encoder", "seed", "task"], "measure", aggfunc="sum", sort=False, observed=True)
     return Grid.of(
         "How many heads have each role",
         wide.reset_index(),
-        {"run": "name", "task": "task", **{role: (role, 0) for role in ROLES}},
+        {"run": "encoder", "task": "task", "seed": ("seed", 0), **{role: (role, 0) for role in ROLES}},
         "Heads with the role in every selection.",
         texts=2,
     )
@@ -110,16 +110,12 @@ def _counts(result: Result) -> Grid:
 def _conflicts(result: Result) -> Grid | None:
     if "conflicts" not in result.frames:
         return None
-    columns: dict[str, Any] = {
-        "run": "encoder",
-        "seed": ("seed", 0),
-        "tasks": ("n", 0),
-        "conflict heads": ("conflict", 0),
-    }
+    columns: dict[str, Any] = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0)}
+    columns |= {"conflict heads": ("conflict", 0), "by chance": ("expected", 1), "p": ("p", probability)}
     return Grid.of(
         "Heads that facilitate one task and interfere with another",
         result.frames["conflicts"],
-        {**columns, "by chance": ("expected", 1), "p": ("p", probability)},
+        columns,
         "By chance: mean with the heads of each task permuted within layers; p of so many or more. Single tasks: the "
         "runs of one seed together.",
     )
@@ -129,18 +125,11 @@ def _gains(result: Result) -> Grid | None:
     if "gains" not in result.frames:
         return None
     gains = _only_not_shown(result.frames["gains"])
-    columns: dict[str, Any] = {
-        "run": "encoder",
-        "task": "task",
-        "runs": ("n", 0),
-        "all open": ("open", 2),
-        "closed": ("closed", 2),
-    }
-    columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
+    scores: dict[str, Any] = {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
     return Grid.of(
         "What closing conflict heads gains the task they interfere with",
         gains.assign(task=[task if task == MEAN else task.upper() for task in gains["task"]]),
-        {**columns, "p": ("p", probability), "Holm": ("holm", probability), "detectable": ("detectable", 2)},
+        {"run": "encoder", "task": "task", "runs": ("n", 0), **scores, **difference("gain", "Holm", "detectable")},
         "Main score with the conflict heads closed that interfere with the task, for this task alone; gain: beyond as "
         f"many random heads of the same layers, with 95 % interval over seeds and sentences. {DETECTABLE} A fight "
         "predicts gains.",
