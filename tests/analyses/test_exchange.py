@@ -18,12 +18,11 @@ from mtlprune.analyses.exchange.measure import (
     _Margins,
     _shares,
     _stems,
-    claimed_sets,
     usable_pairs,
+    with_stem,
 )
 from mtlprune.corpora.grammar import build_grammar, draw_pairs
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.claims import ClaimError
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +59,9 @@ def test_sets_are_those_of_labels_and_what_three_claim() -> None:
     heads[0, 1] = True
     other = np.zeros((2, 3), bool)
     other[1, 2] = True
-    sets = claimed_sets({"POS": heads, "NER": heads | other, "DEP": heads, "MTL-3": other})
+    sets = with_stem({"POS": heads, "NER": heads | other, "DEP": heads, "MTL-3": other})
     assert set(sets) == {"POS", "NER", "DEP", "MTL-3", STEM} and (sets[STEM] == heads).all()
-    assert STEM not in claimed_sets({"POS": heads, "NER": heads})
-    with pytest.raises(ClaimError, match="POS claims no head"):
-        claimed_sets({"POS": np.zeros((2, 3), bool)})
+    assert STEM not in with_stem({"POS": heads, "NER": heads})
 
 
 def planted(through: dict[str, float], generator: np.random.Generator) -> dict[int, Change]:

@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import groups_of
+from mtlprune.analyses.claims.groups import claimed_heads
 from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
-from mtlprune.runs.claims import ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.significance import Floats, differences, holm, over_seeds, resampled_scores
@@ -48,15 +47,7 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
     """
     reading = read_request(request)
-    if groups_of(request.claims, reading) is None:
-        raise ClaimError("which heads are to be closed? name runs with gates or with stable claims (--claims)")
-    closed = {one.label: one.claimed for one in group(load_claims(request.claims))}
-    for label, heads in closed.items():
-        if heads.all() or not heads.any():
-            raise ClaimError(
-                f"{label} claims {'all heads' if heads.any() else 'no head'}, so there are no others to compare with; "
-                "name other runs"
-            )
+    closed = claimed_heads(request.claims, reading)
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
@@ -167,8 +158,7 @@ def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     rows = []
     for part, term, label in np.ndindex(observed.shape[:3]):
         keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
-        figure = over_seeds(observed[part, term, label], booted[part, term, label])
-        rows.append({**keys, **{name: figure[name] for name in ("delta", "low", "high", "p")}})
+        rows.append({**keys, **over_seeds(observed[part, term, label], booted[part, term, label])})
     return corrected_over_labels(pd.DataFrame(rows))
 
 

@@ -6,6 +6,7 @@ Letters for shapes: L layers, A heads a layer, G numbers of open heads.
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from mtlprune.evaluation.head_masks import Mask, random_sets
@@ -97,7 +98,7 @@ def examine(score: Score, members: Mask, draws: int, generator: np.random.Genera
     random_alone, random_without = np.array([[score(heads), score(~heads)] for heads in sets]).T
     alone, without = score(members), score(~members)
 
-    def changed(places: Floats) -> Floats:
+    def changed(places: NDArray[np.int64]) -> Floats:
         """Scores with the head in each of some places (n, 2) closed, where it is a member, or added."""
         layer, head = np.indices(members.shape)
         return np.array([score(members ^ ((layer == one) & (head == other))) for one, other in places])

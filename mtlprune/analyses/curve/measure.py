@@ -31,7 +31,7 @@ from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.pruning.selectors import BATCH, fisher_mask, importance
 
 Order = tuple[str, str, int]
-"""What ranks heads ("" for nothing), "" or one of reverse, layers and random, and the number of the draw, from 1."""
+"""What ranks heads, "" or one of reverse and random, and the number of the draw, from 1."""
 
 
 @dataclass(eq=False)
@@ -109,8 +109,8 @@ class _Curves:
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. Frames, an order told by what ranks heads (``mode``: a selector, gates, or "" for
-    random orders) and ``control`` ("", reverse, layers for heads permuted within layers, random):
+    """All runs on the same sentences. Frames, an order told by what ranks heads (``mode``: a selector or gates) and
+    ``control`` ("", reverse, random for heads permuted within layers):
 
     - ``curve``, wide: the ``score`` of each run's task with so many ``heads`` open, by order and draw (``step``).
     - ``areas``, wide: mean ``cpr`` and ``cmd`` over ``n`` runs and draws; ``enough``, the mean of the least number of
@@ -170,11 +170,9 @@ def _orders(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int
     for name, ranking in named.items():
         orders[name, "", 0] = ranking
         orders[name, "reverse", 0] = lambda keep, best=ranking: ~best(nothing.size - keep)  # type: ignore[misc]
-    for draw in range(1, request.options.draws + 1):
-        orders["", "random", draw] = ranked(np.zeros(size), np.random.default_rng([request.seed, 19, draw]))
-        for name, ranking in named.items():
+        for draw in range(1, request.options.draws + 1):
             generator = np.random.default_rng([request.seed, 21, draw])
-            orders[name, "layers", draw] = within_layers(ranking, size, generator)
+            orders[name, "random", draw] = within_layers(ranking, size, generator)
     return orders
 
 
@@ -242,11 +240,10 @@ def _rows(table: Mapping[tuple[Order, int], ClosedCounts], request: Request) -> 
     drawn = areas(booted, opened)[0]  # (O, C, S)
     least = np.array(opened)[(observed >= observed[..., -1:] - request.options.margin).argmax(-1)]  # (O, S)
     for mode, control in dict.fromkeys(order[:2] for order in orders):
-        own, null = ([order[:2] == (mode, kind) for order in orders] for kind in (control, "layers"))
+        own, null = ([order[:2] == (mode, kind) for order in orders] for kind in (control, "random"))
         row = {"mode": mode, "control": control, "n": len(seeds), "p": np.nan}
         row |= {"cpr": performance[own].mean(), "cmd": distance[own].mean(), "enough": least[own].mean()}
         if not control:
             mean, of_null = (Resampled(performance[some].mean(0), drawn[some].mean(0)) for some in (own, null))
-            figure = over_seeds(*(mean - of_null), one_run=True)
-            row |= {name: figure[name] for name in ("delta", "low", "high", "p")}
+            row |= over_seeds(*(mean - of_null), one_run=True)
         yield row

@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import groups_of
+from mtlprune.analyses.claims.groups import claimed_heads
 from mtlprune.analyses.closing import whole_run
 from mtlprune.analyses.exchange import STEM
 from mtlprune.analyses.reading import Found, Subject, read_request, survey
@@ -30,7 +30,6 @@ from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.interventions import exchange, head_outputs
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.claims import ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.significance import Floats, Resampled, holm, over_seeds, weighted
@@ -79,9 +78,7 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
     """
     reading = read_request(request)
-    if groups_of(request.claims, reading) is None:
-        raise ClaimError("whose heads are to be exchanged? name runs with gates or with stable claims (--claims)")
-    sets = claimed_sets({one.label: one.claimed for one in group(load_claims(request.claims))})
+    sets = with_stem(claimed_heads(request.claims, reading))
     generator = np.random.default_rng([request.seed, 16])
     masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
     changes: Changes = {}
@@ -93,15 +90,8 @@ def measure(request: Request) -> Result:
     return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
 
-def claimed_sets(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
-    """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some.
-
-    Raises:
-        ClaimError: a label claims no head.
-    """
-    for label, heads in claimed.items():
-        if not heads.any():
-            raise ClaimError(f"{label} claims no head, so there is nothing to exchange; name other runs")
+def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
+    """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some."""
     single = [heads for label, heads in claimed.items() if not is_joint(label)]
     stem = np.sum(single, axis=0) >= 3 if single else np.zeros(1, bool)
     return {**claimed, **({STEM: stem} if stem.any() else {})}
@@ -232,11 +222,11 @@ def _shares(changes: Changes, request: Request) -> Shares:
 def _cells(shares: Shares, changes: Changes) -> Iterator[dict[str, object]]:
     """Rows of the frame ``cells``."""
     for (label, task, other), share in shares.items():
-        figure, runs = over_seeds(*share.beyond, one_run=True), changes[label, task]
+        runs = changes[label, task]
         row = {"encoder": label, "task": task, "other": other, "n": len(runs), "share": share.own.mean()}
         row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].whole)}
         row |= {"decided": np.mean([run.decided for run in runs.values()])}
-        yield row | {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
+        yield row | over_seeds(*share.beyond, one_run=True)
 
 
 def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:

@@ -17,10 +17,9 @@ def about(result: Result) -> str:
     settings = result.about["settings"]
     return (
         f"Up to {settings['pairs']} pairs of generated sentences for each layer, which differ in its gold only; seed "
-        f"{result.about['seed']}. Outputs of heads of the second sentence of a pair are put into the first. "
-        "Share: of the change of the task's loss margin between the two golds that passes through them; 0: they "
-        "carry nothing, 1: they alone make the first sentence decide as the second. Beside it "
-        f"{settings['draws']} draws of as many random heads of the same layers; intervals and p over seeds and pairs."
+        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
+        "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
+        f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers."
     )
 
 
@@ -31,12 +30,13 @@ def findings(result: Result) -> list[str]:
     own = claimed["other"].str.upper() == claimed["task"].str.upper()
     sentences = []
     if own.any() and (~own).any():
+        (mine, of_mine), (theirs, of_theirs) = (
+            (percent(some["share"].mean()), percent(some["random"].mean())) for some in (claimed[own], claimed[~own])
+        )
         sentences.append(
-            "Of the change of a task's decision, means of cells, "
-            f"{percent(claimed[own]['share'].mean())} passes through the heads that the task itself claims "
-            f"({percent(claimed[own]['random'].mean())} through random ones of the same layers), "
-            f"{percent(claimed[~own]['share'].mean())} through those that another task claims "
-            f"({percent(claimed[~own]['random'].mean())})."
+            f"Of the change of a task's decision, means of cells, {mine} passes through the heads that the task itself "
+            f"claims ({of_mine} through random ones of the same layers), {theirs} through those that another task "
+            f"claims ({of_theirs})."
         )
     if "contrasts" in result.frames:
         for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():

@@ -170,21 +170,11 @@ def _gains(study: _Study) -> pd.DataFrame:
         three = dict(zip(("open", "closed", "random"), scores[3 * place : 3 * place + 3], strict=True))
         gain = three["closed"] - three["random"]
         means = {kind: float(one.observed.mean()) for kind, one in three.items()}
-        rows.append({**_row(label, task, gain), **means})
+        rows.append({"encoder": label, "task": task, "n": len(seeds[place]), **over_seeds(*gain), **means})
         for run, seed in enumerate(seeds[place]):
             runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
-    frame = pd.DataFrame(rows)
-    return (
-        pd.concat([frame.assign(holm=holm(frame["p"])), pd.DataFrame(_mean_gains(runs))], ignore_index=True)
-        if rows
-        else frame
-    )
-
-
-def _row(label: str, task: str, gain: Resampled) -> dict[str, Any]:
-    figure = over_seeds(*gain)
-    keys = {"encoder": label, "task": task, "n": len(gain.observed)}
-    return keys | {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
+    each = pd.DataFrame(rows, columns=None if rows else ["p"])
+    return pd.concat([each.assign(holm=holm(each["p"])), pd.DataFrame(_mean_gains(runs))], ignore_index=True)
 
 
 def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[dict[str, Any]]:
@@ -193,4 +183,4 @@ def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[dict[s
         means = [weighted(gains) for (one, _), gains in runs.items() if one == label]
         if len(means) > 1:
             observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))
-            yield _row(label, MEAN, Resampled(observed, booted))
+            yield {"encoder": label, "task": MEAN, "n": len(means), **over_seeds(observed, booted)}
