@@ -117,7 +117,7 @@ def _cells(tables: Tables, request: Request) -> pd.DataFrame:
         interval = {"low": difference.low, "high": difference.high, "p": difference.p}
         if difference.has_seeds:
             interval = {"low": difference.wide_low, "high": difference.wide_high, "p": difference.wide_p}
-        row = {"encoder": label, "task": task, "other": other, "mode": mode}
+        row: dict[str, object] = {"encoder": label, "task": task, "other": other, "mode": mode}
         row |= {"open": open_, "closed": closed, "random": random, "delta": difference.delta, **interval}
         row |= {"n": difference.seeds[0], "equal": difference.equivalence_p(request.options.margin)}
         rows.append(row | {"detectable": difference.detectable})

@@ -147,9 +147,9 @@ def _conflicts(study: _Study) -> Iterator[dict[str, Any]]:
             sets.setdefault((STL, seed), {}).update(roles)
     for (label, seed), roles in sets.items():
         if len(roles) > 1:
-            both = (np.stack([roles[name][role] for name in roles]) for role in ("facilitating", "interfering"))
+            helps, hinders = (np.stack([one[role] for one in roles.values()]) for role in ROLES[:2])
             generator = np.random.default_rng([study.request.seed, 15])
-            count, expected, p = conflicts(*both, study.request.options.permutations, generator)
+            count, expected, p = conflicts(helps, hinders, study.request.options.permutations, generator)
             row = {"encoder": label, "seed": seed, "conflict": count, "expected": expected}
             yield {**row, "p": p, "n": len(roles)}
 
