@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mtlprune.runs.columns import Columns, ScoreColumn
+from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import short_names
 from mtlprune.statistics.paired import PairedCounts, RunCounts
-from mtlprune.statistics.significance import Floats, System, resampled_sums
+from mtlprune.statistics.significance import Resampled, System, resampled_scores, weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,16 +25,16 @@ class Setting:
     Attributes:
         place: of ``column`` in its table.
         systems: one for each task, of the same sentences and seeds.
-        booted: (C, tasks, S), scores on resampled sentences, the same for all settings.
+        scores: of each task, on resampled sentences that are the same for all settings.
+        kind: the place that an analysis gives it.
     """
 
     label: str
     place: int
     column: ScoreColumn
     systems: Sequence[System]
-    booted: Floats
+    scores: Sequence[Resampled]
     kind: str = ""
-    """The place that an analysis gives it."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -42,18 +42,30 @@ class Setting:
         return self.systems[0].seeds
 
     @property
+    def runs(self) -> list[ScoredRun]:
+        """Of these seeds."""
+        return [run for run in self.column.runs if run.seed in self.seeds]
+
+    @property
+    def updates(self) -> int:
+        """Of each run."""
+        return self.column.runs[0].updates
+
+    @property
     def alone(self) -> bool:
         """Runs of single tasks."""
         return len(self.column.runs[0].tasks) == 1
 
-    def each(self) -> Floats:
-        """(tasks, S) scores."""
-        return np.stack([system.scores(system.totals) for system in self.systems])
-
-    def of_seeds(self, seeds: Sequence[int], tasks: Sequence[int] | slice = slice(None)) -> tuple[Floats, Floats]:
-        """The mean score of some tasks, by their places, for some of the seeds: (S,) observed, (C, S) resampled."""
+    def of_seeds(self, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
+        """The mean score of some tasks, by their places, for some of the seeds."""
         own = [self.seeds.index(seed) for seed in seeds]
-        return self.each()[tasks].mean(0)[own], self.booted[:, tasks].mean(1)[:, own]
+        mean = weighted(self.scores[tasks] if isinstance(tasks, slice) else [self.scores[task] for task in tasks])
+        return Resampled(mean.observed[own], mean.booted[:, own])
+
+
+def gap(first: Setting, second: Setting, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
+    """The mean score of some tasks of the first minus that of the second, seed by seed."""
+    return first.of_seeds(seeds, tasks) - second.of_seeds(seeds, tasks)
 
 
 def read_settings(
@@ -92,15 +104,10 @@ def read_settings(
         rows = np.zeros((len(runs), len(ids), len(counts.names(task))), np.int64)  # 0 where a sentence lacks the layer
         rows[:, [row_of[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
         systems[place, task] = counts.system(list(rows), task, shared[place])
-    parts: dict[int, list[Floats]] = {place: [] for place in order}
-    for sums in resampled_sums(list(systems.values()), resamples, seed):
-        scores = {key: systems[key].scores(part) for key, part in zip(systems, sums, strict=True)}
-        for place in order:
-            parts[place].append(np.stack([scores[place, task] for task in tasks], 1))
-        on_chunk()
+    scores = dict(zip(systems, resampled_scores(list(systems.values()), resamples, seed, on_chunk), strict=True))
     labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])
     return [
-        Setting(label, place, columns[place], [systems[place, task] for task in tasks], np.concatenate(parts[place]))
+        Setting(label, place, columns[place], [systems[place, t] for t in tasks], [scores[place, t] for t in tasks])
         for place, label in zip(order, labels, strict=True)
     ]
 

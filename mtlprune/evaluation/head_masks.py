@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Mask = NDArray[np.bool_]
+"""(L, A), True for the heads of a set."""
 OPEN_ABOVE = 1e-3
 """A head is open where its gate exceeds this, else closed (He and Choi 2021, the released code)."""
 
@@ -15,7 +17,7 @@ def head_names(mask: NDArray[Any]) -> list[str]:
     return [f"{layer + 1}-{head + 1}" for layer, head in np.argwhere(mask)]
 
 
-def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generator) -> NDArray[np.bool_]:
+def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generator) -> Mask:
     """(L, heads): so many heads of each layer, drawn without replacement."""
     mask = np.zeros((len(counts), heads), bool)
     for layer, count in enumerate(counts):
@@ -23,7 +25,12 @@ def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generat
     return mask
 
 
-def nested_heads(counts: Sequence[int], heads: int, seed: int) -> NDArray[np.bool_]:
+def random_sets(heads: Mask, draws: int, generator: np.random.Generator) -> list[Mask]:
+    """So many draws (L, A) of as many random heads of each layer, whether they are among ``heads`` or not."""
+    return [random_heads(heads.sum(1).tolist(), heads.shape[1], generator) for _ in range(draws)]
+
+
+def nested_heads(counts: Sequence[int], heads: int, seed: int) -> Mask:
     """(L, heads): the first so many heads of each layer in a random order that hangs on the seed alone, so that draws
     of one seed lie inside each other."""
     generator = np.random.default_rng(seed)

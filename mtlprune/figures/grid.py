@@ -202,6 +202,18 @@ def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> s
     return f"{before}a difference of {ends} {unit} or more would have been seen in four of five studies"
 
 
+def with_interval(row: Any, digits: int = 2) -> str:
+    """The difference of a row with its interval."""
+    return f"{number(row.delta, digits)} [{number(row.low, digits)}, {number(row.high, digits)}]"
+
+
+def difference(name: str, *more: str, digits: int = 2) -> dict[str, Any]:
+    """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``more``: also Holm, detectable."""
+    numbers = {name: ("delta", digits), "low": ("low", digits), "high": ("high", digits), "p": ("p", probability)}
+    others = {"Holm": ("holm", probability), "detectable": ("detectable", digits)}
+    return {**numbers, **{one: others[one] for one in more}}
+
+
 def mean_sd(values: Sequence[float]) -> str:
     """The mean; with two values or more ± the sample standard deviation."""
     if len(values) < 2:

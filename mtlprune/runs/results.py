@@ -123,14 +123,15 @@ class Result:
         return frame.assign(closed=frame["name"].isin(closed))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
-        """Measure → (L, A) of one of ``about["encoders"]``, NaN where nothing is known of a head."""
+        """Measure → (L, A) of one of ``about["encoders"]``, mean of tasks; NaN where nothing is known of a head."""
         held = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
         keys = [key for key in ("encoder", "run", "seed") if key in held]
         mine = held[(held[keys] == [encoder[key] for key in keys]).all(axis=1)]
         grids = {}
         for measure, rows in mine.groupby("measure", sort=False) if len(mine) else ():
             grids[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)
-            grid[rows["layer"].to_numpy() - 1, rows["head"].to_numpy() - 1] = rows["value"]
+            means = rows.groupby(["layer", "head"], as_index=False)["value"].mean()
+            grid[means["layer"] - 1, means["head"] - 1] = means["value"]
         return grids
 
 

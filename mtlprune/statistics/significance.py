@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,7 @@ from scipy import optimize
 from mtlprune.evaluation.scores import SCORES, argument_places, brackets, fenceposts
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.permutation import corrected, tail
 from mtlprune.statistics.standard_errors import CONSTANT, LEVEL, NOTHING, Floats, StandardError
 
 CHUNK = 4_000_000  # weights drawn at a time
@@ -293,7 +293,41 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
         yield [np.moveaxis(part, -1, 0) for part in _split(systems, tall @ _times(generator, rows, sentences).T)]
 
 
-def over_seeds(observed: Floats, booted: Floats) -> dict[str, float]:
+class Resampled(NamedTuple):
+    """A figure of each of several runs: (S,) on all sentences, (C, S) on resampled ones."""
+
+    observed: Floats
+    booted: Floats
+
+    def __sub__(self, other: "Resampled") -> "Resampled":
+        return weighted([self, other], [1, -1])
+
+
+def weighted(figures: Sequence[Resampled], weights: Sequence[float] | Floats | None = None) -> Resampled:
+    """The weighted sum of figures of the same runs; their mean without weights."""
+    each = np.full(len(figures), 1 / len(figures)) if weights is None else weights
+    observed, booted = (
+        sum(w * part for w, part in zip(each, parts, strict=True)) for parts in zip(*figures, strict=True)
+    )
+    return Resampled(np.asarray(observed), np.asarray(booted))
+
+
+def resampled_scores(
+    systems: Sequence[System], resamples: int, seed: int, on_chunk: Callable[[], None] = lambda: None
+) -> list[Resampled]:
+    """The scores of every system, on all sentences and on resampled ones, the same for all; ``on_chunk`` is called
+    after each chunk of resamples."""
+    booted: list[list[Floats]] = [[] for _ in systems]
+    for sums in resampled_sums(systems, resamples, seed) if systems else ():
+        for parts, system, part in zip(booted, systems, sums, strict=True):
+            parts.append(system.scores(part))
+        on_chunk()
+    return [
+        Resampled(one.scores(one.totals), np.concatenate(parts)) for one, parts in zip(systems, booted, strict=True)
+    ]
+
+
+def over_seeds(observed: Floats, booted: Floats, one_run: bool = False) -> dict[str, float]:
     """Any figure of several runs, its mean, interval, two-sided p and minimum detectable effect over seeds and
     sentences, as of a Difference, and ``free``, the degrees of freedom of seeds; over sentences alone where there is
     one run. NaN where no error can be estimated.
@@ -301,13 +335,15 @@ def over_seeds(observed: Floats, booted: Floats) -> dict[str, float]:
     Args:
         observed: (S,), of each run on all sentences.
         booted: (C, S), of each run on resampled sentences.
+        one_run: also one run has a p, by the share of resamples on the other side of 0.
     """
     delta, runs = float(observed.mean()), len(observed)
     error = StandardError.of([observed], [booted])
     least = error.detectable()
     if runs < 2:
         low, high = _percentiles(booted[:, 0])
-        return {"delta": delta, "low": low, "high": high, "p": math.nan, "free": math.nan, "detectable": least}
+        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if one_run else math.nan
+        return {"delta": delta, "low": low, "high": high, "p": p, "free": math.nan, "detectable": least}
     wide, p = error.half_width(), error.two_sided(delta)
     return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p, "free": runs - 1, "detectable": least}
 

@@ -67,17 +67,16 @@ def test_the_curve_of_planted_heads_reaches_the_whole_at_their_number() -> None:
 
 
 def test_a_planted_set_is_sufficient_needed_and_minimal() -> None:
-    tests, costs = examine(score(FIRST), FIRST, 39, np.random.default_rng(0))
+    tests = examine(score(FIRST), FIRST, 39, np.random.default_rng(0))
     assert tests["without"] == 40 and tests["random_without"] > 80
     assert tests["needed_p"] <= 0.05 and tests["sufficient_p"] <= 0.05 and tests["superfluous"] == 0
-    assert costs[FIRST] == pytest.approx(20) and np.isnan(costs[~FIRST]).all()
 
 
 def test_a_head_too_many_can_go_and_a_copy_is_not_needed() -> None:
     more = FIRST | planted((0, 7))
-    tests, costs = examine(score(FIRST), more, 39, np.random.default_rng(0))
-    assert tests["superfluous"] == 1 and costs[0, 7] == 0
-    tests, _ = examine(score(FIRST, SECOND), FIRST, 39, np.random.default_rng(0))
+    tests = examine(score(FIRST), more, 39, np.random.default_rng(0))
+    assert tests["superfluous"] == 1
+    tests = examine(score(FIRST, SECOND), FIRST, 39, np.random.default_rng(0))
     assert tests["without"] == 100 and tests["needed_p"] == 1
 
 
@@ -119,7 +118,7 @@ def test_selectors_open_the_heads_with_an_effect_first(judge: Judge, selector: s
     expected[0, 1] = expected[1, 2] = True
     best = judge.rank(selector, np.zeros((2, 4), bool), 0)
     assert (best(2) == expected).all()
-    assert (judge.counts(best(2)) == judge.counts(np.ones((2, 4), bool))).all()
+    assert (judge.counts(best(2)).counts == judge.counts(np.ones((2, 4), bool)).counts).all()
     assert not judge.rank(selector, expected, 0)(6)[expected].any()
 
 

@@ -12,18 +12,17 @@ from found import model_of
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.exchange import STEM, ExchangeOptions
 from mtlprune.analyses.exchange.measure import (
+    Change,
     _cells,
-    _Changes,
     _contrasts,
     _Margins,
     _shares,
     _stems,
-    claimed_sets,
     usable_pairs,
+    with_stem,
 )
 from mtlprune.corpora.grammar import build_grammar, draw_pairs
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.claims import ClaimError
 
 
 @pytest.fixture(scope="module")
@@ -60,23 +59,20 @@ def test_sets_are_those_of_labels_and_what_three_claim() -> None:
     heads[0, 1] = True
     other = np.zeros((2, 3), bool)
     other[1, 2] = True
-    sets = claimed_sets({"POS": heads, "NER": heads | other, "DEP": heads, "MTL-3": other})
+    sets = with_stem({"POS": heads, "NER": heads | other, "DEP": heads, "MTL-3": other})
     assert set(sets) == {"POS", "NER", "DEP", "MTL-3", STEM} and (sets[STEM] == heads).all()
-    assert STEM not in claimed_sets({"POS": heads, "NER": heads})
-    with pytest.raises(ClaimError, match="POS claims no head"):
-        claimed_sets({"POS": np.zeros((2, 3), bool)})
+    assert STEM not in with_stem({"POS": heads, "NER": heads})
 
 
-def planted(through: dict[str, float], generator: np.random.Generator) -> _Changes:
+def planted(through: dict[str, float], generator: np.random.Generator) -> dict[int, Change]:
     """Three runs, of whose change each set carries so much and random heads a tenth, with noise over pairs."""
-    change = _Changes()
+    runs = {}
     for seed in (1, 2, 3):
-        change.whole[seed], change.decided[seed] = generator.uniform(1, 3, 100), 1.0
-        for name, share in through.items():
-            noise = generator.normal(0, 0.05, (2, 100))
-            change.through.setdefault((name, ""), {})[seed] = (share * change.whole[seed] + noise[0])[None]
-            change.through.setdefault((name, "random"), {})[seed] = (0.1 * change.whole[seed] + noise[1])[None]
-    return change
+        whole = generator.uniform(1, 3, 100)
+        shares = {name: np.array([[share], [0.1]]) for name, share in through.items()}
+        noisy = {name: share * whole + generator.normal(0, 0.05, (2, 100)) for name, share in shares.items()}
+        runs[seed] = Change(whole, 1.0, noisy)
+    return runs
 
 
 def test_planted_shares_are_found() -> None:

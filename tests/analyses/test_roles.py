@@ -9,6 +9,7 @@ import torch
 from mtlprune.analyses.roles import MEAN
 from mtlprune.analyses.roles.maths import START, conflict_heads, conflicts, fit_gates, role_scores, two_sided
 from mtlprune.analyses.roles.measure import _mean_gains
+from mtlprune.statistics.significance import Resampled
 
 
 def test_one_gate_without_a_push_ends_where_a_line_search_ends():
@@ -60,7 +61,11 @@ def test_a_planted_conflict_is_above_chance():
 def test_mean_gains_are_over_the_tasks_of_each_run() -> None:
     """A run's gain is the mean of its tasks, however many have conflict heads."""
     noise = np.random.default_rng(0).normal(0, 0.1, (3, 2000))
-    runs = {("MTL-2", 1): [(1.0, 1 + noise[0]), (3.0, 3 + noise[1])], ("MTL-2", 2): [(2.4, 2.4 + noise[2])]}
-    [row] = _mean_gains({**runs, ("MTL-3", 1): [(1.0, 1 + noise[0])]}).to_dict("records")
+
+    def gain(value: float, draws: np.ndarray) -> Resampled:
+        return Resampled(np.array([value]), value + draws[:, None])
+
+    runs = {("MTL-2", 1): [gain(1, noise[0]), gain(3, noise[1])], ("MTL-2", 2): [gain(2.4, noise[2])]}
+    [row] = _mean_gains({**runs, ("MTL-3", 1): [gain(1, noise[0])]})
     assert (row["encoder"], row["task"], row["n"]) == ("MTL-2", MEAN, 2)
     assert row["delta"] == pytest.approx(2.2) and row["high"] - row["low"] > 2 * 12.7 * 0.2 * 0.99

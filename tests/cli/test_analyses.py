@@ -118,9 +118,12 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out. What
     only CON claims, and what it shares, is closed apart."""
     both = write_run(tmp_path / "con", ["con"], [[0, 1, 0, 1], [0, 0, 0, 0]], encoder=str(encoder)).path
-    claims += ["--claims", str(both)]
     words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", tmp_path / "pruned")
     mtlprune("train", lab.config, *words).done()
+    none = write_run(tmp_path / "none", ["con"], np.zeros((LAYERS, HEADS)), encoder=str(encoder)).path
+    words = ("--corpus", lab.corpus, "--out", tmp_path / "refused", *claims, "--claims", none)
+    mtlprune("analyze", "cross", single, *words).refuses("claims no head")
+    claims += ["--claims", str(both)]
     result, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, tables=1)
     assert "closed already" in result.about["notes"][0]
     keys = ["encoder", "task", "other", "mode"]
@@ -150,7 +153,7 @@ def test_curve(measured, single, trained, claims, encoder):
     area = result.frames["areas"].set_index(["encoder", "task", "mode", "control"]).loc["POS", "pos", "fisher", ""]
     expected = (3 * (none + 2 * three + six) + 2 * (six + whole)) / 16 - none
     assert area["cpr"] * (whole - none) == pytest.approx(expected, abs=1e-3) and area["n"] == 1
-    assert set(curve.query("encoder == 'POS'")["mode"]) == {"fisher", "importance", "gates", ""}
+    assert set(curve.query("encoder == 'POS'")["mode"]) == {"fisher", "importance", "gates"}
     sets = result.frames["sets"].set_index(["encoder", "task", "step"])
     member = result.frames["heads"].query("measure == 'set' and value > 0").groupby(["encoder", "task", "value"]).size()
     assert member.tolist() == sets["heads"].sort_index().tolist()

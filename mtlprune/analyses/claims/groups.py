@@ -99,6 +99,22 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     return groups
 
 
+def claimed_heads(claims: Sequence[str | Path], reading: Reading) -> dict[str, NDArray[np.bool_]]:
+    """Label of runs → the heads (L, A) that they claim.
+
+    Raises:
+        ClaimError: as `groups_of`; no claims, or a label that claims no head or all.
+    """
+    if groups_of(claims, reading) is None:
+        raise ClaimError("whose heads are meant? name runs with gates or with stable claims (--claims)")
+    claimed = {one.label: one.claimed for one in group(load_claims(claims))}
+    for label, heads in claimed.items():
+        if heads.all() or not heads.any():
+            number = "all heads" if heads.any() else "no head"
+            raise ClaimError(f"{label} claims {number}, so there are no others to compare with; name other runs")
+    return claimed
+
+
 def compared(
     result: Result,
     groups: Groups | None,

@@ -3,53 +3,23 @@
 Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import groups_of
+from mtlprune.analyses.claims.groups import claimed_heads
+from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
 from mtlprune.corpora.store import load_corpus
-from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import CONSTANT
-from mtlprune.evaluation import scores
-from mtlprune.evaluation.head_masks import random_heads
-from mtlprune.model import SHARED
-from mtlprune.runs.claims import ClaimError, group, load_claims
-from mtlprune.runs.folder import RunFolder
+from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.significance import Floats, Score, System, differences, holm, over_seeds, resampled_sums
-from mtlprune.training import hardware
-from mtlprune.training.ablation import close_with
-from mtlprune.training.evaluation import evaluate
-
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class ClosedCounts:
-    """Counts of one label's runs on one task with the same heads closed.
-
-    Attributes:
-        names: the K counts of ``score``.
-        runs: seed → (N, K), summed over draws; 0 where the sentence lacks the layer.
-    """
-
-    names: tuple[str, ...]
-    score: Score
-    runs: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-
-    def system(self, seeds: tuple[int, ...], times: int = 1) -> System:
-        """``times``: the counts as often, which changes no score."""
-        return System(times * np.stack([self.runs[seed] for seed in seeds]), self.names, self.score, seeds)
-
+from mtlprune.statistics.significance import Floats, differences, holm, over_seeds, resampled_scores
 
 Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
@@ -77,18 +47,10 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
     """
     reading = read_request(request)
-    if groups_of(request.claims, reading) is None:
-        raise ClaimError("which heads are to be closed? name runs with gates or with stable claims (--claims)")
-    closed = {one.label: one.claimed for one in group(load_claims(request.claims))}
-    for label, heads in closed.items():
-        if heads.all() or not heads.any():
-            raise ClaimError(
-                f"{label} claims {'all heads' if heads.any() else 'no head'}, so there are no others to compare with; "
-                "name other runs"
-            )
+    closed = claimed_heads(request.claims, reading)
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
-    masks = {key: [heads, *_random(heads, request.options.draws, generator)] for key, heads in parts.items()}
+    masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
     tables: Tables = {}
     result = survey("cross", reading, request, lambda subject: _scored(reading, subject, request, masks, tables))
     claimed = pd.concat(
@@ -110,48 +72,29 @@ def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
     return parts
 
 
-def _random(heads: Mask, draws: int, generator: np.random.Generator) -> list[Mask]:
-    """Draws (L, A) of as many random heads of each layer, whether they are given or not."""
-    return [random_heads(heads.sum(1).tolist(), heads.shape[1], generator) for _ in range(draws)]
-
-
 def _scored(
     reading: Reading, subject: Subject, request: Request, masks: Mapping[tuple[str, str], list[Mask]], tables: Tables
 ) -> Found | str:
-    folder = RunFolder(subject.name)
-    if not folder.config_path.is_file():
-        return "an encoder without decoders has no task to score; name a run"
-    model = subject.model(request.device)
-    places = model.encoder.places
-    if model.gates or min(map(len, places.kept)) < places.heads:
-        return "some of its heads are closed already; name a run whose heads are all open"
-    precision = hardware.dtype(folder.read_config()["train"]["precision"])
-    model.gates[SHARED] = gates = Gates(places.layers, places.heads).to(model.device)
-    train, corpus = folder.read_config()["data"]["train"], load_corpus(request.corpus)
-    if request.options.closed in CONSTANT and train not in corpus.splits:
+    run, corpus = whole_run(subject, request.device), load_corpus(request.corpus)
+    if isinstance(run, str):
+        return run
+    fitted = request.options.closed in CONSTANT
+    if fitted and run.train not in corpus.splits:
         return (
-            f"{request.corpus} has no split {train}, on whose sentences --closed {request.options.closed} is measured"
+            f"{request.corpus} has no split {run.train}, on whose sentences --closed {request.options.closed} is "
+            "measured"
         )
-    tested = [torch.from_numpy(~heads).float().to(model.device) for several in masks.values() for heads in several]
-    sentences = list(corpus[train]) if request.options.closed in CONSTANT else []
-    close_with(model, request.options.closed, sentences, tested, request.seed)
+    tested = [heads for several in masks.values() for heads in several]
+    substitute(run.model, request.options.closed, list(corpus[run.train]) if fitted else [], tested, request.seed)
     rows = []
-    nothing = np.zeros((places.layers, places.heads), bool)
     drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
-    for mode, other, draw, heads in [("", "", 0, nothing), *drawn]:
+    for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:
         control = "random" if draw else ""
-        gates.fix(torch.from_numpy(~heads).float().to(model.device))
-        evaluation = evaluate(model, reading.sentences, precision)
-        request.on_batch()
-        for task, score in evaluation.main().items():
+        for task, counted in count_closed(run.model, heads, reading.sentences, run.precision).items():
             place = {"task": task, "other": other, "mode": mode, "control": control, "step": draw}
-            rows.append({**place, "measure": "score", "value": score})
-            kind, name = model.tasks[task].kind, evaluation.names[task]
-            names = scores.count_names(kind, name)  # type: ignore[arg-type]
-            counts = np.array([[row[key] if row else 0 for key in names] for row in evaluation.counts[task]])
-            key = subject.label, task, mode, other, control
-            cell = tables.setdefault(key, ClosedCounts(names, scores.SCORES[kind][name]))  # type: ignore[index]
-            cell.runs[subject.seed] = cell.runs.get(subject.seed, 0) + counts
+            rows.append({**place, "measure": "score", "value": counted.scores(counted.totals)[0]})
+            add_counts(tables, (subject.label, task, mode, other, control), subject.seed, counted)
+        request.on_batch()
     return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
 
 
@@ -168,25 +111,16 @@ def _cells(tables: Tables, request: Request) -> pd.DataFrame:
         systems.append(tables[label, task, "", "", ""].system(seeds))
     pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
     tested = differences(systems, pairs, request.options.resamples, request.seed)
+    means = np.reshape([system.scores(system.totals).mean() for system in systems], (-1, 3))
     rows = []
-    for place, (key, difference) in enumerate(zip(keys, tested, strict=True)):
-        over_sentences = difference.low, difference.high, difference.p
-        both = difference.wide_low, difference.wide_high, difference.wide_p
-        interval = both if difference.has_seeds else over_sentences
-        closed, random, open_ = (
-            float(system.scores(system.totals).mean()) for system in systems[3 * place : 3 * place + 3]
-        )
-        rows.append(
-            {"encoder": key[0], "task": key[1], "other": key[3], "mode": key[2]}
-            | {"open": open_, "closed": closed, "random": random}
-            | {
-                "delta": difference.delta,
-                "n": difference.seeds[0],
-                "equal": difference.equivalence_p(request.options.margin),
-                "detectable": difference.detectable,
-            }
-            | dict(zip(("low", "high", "p"), interval, strict=True))
-        )
+    for (label, task, mode, other, _), difference, (closed, random, open_) in zip(keys, tested, means, strict=True):
+        interval = {"low": difference.low, "high": difference.high, "p": difference.p}
+        if difference.has_seeds:
+            interval = {"low": difference.wide_low, "high": difference.wide_high, "p": difference.wide_p}
+        row: dict[str, object] = {"encoder": label, "task": task, "other": other, "mode": mode}
+        row |= {"open": open_, "closed": closed, "random": random, "delta": difference.delta, **interval}
+        row |= {"n": difference.seeds[0], "equal": difference.equivalence_p(request.options.margin)}
+        rows.append(row | {"detectable": difference.detectable})
     frame = pd.DataFrame(rows).sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
     apart = frame[frame["encoder"] != frame["other"]]
     return frame.assign(holm=apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy())))
@@ -213,20 +147,18 @@ def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
         for control in ("", "random")
     ]
 
-    def contrasts(sums: list[Floats]) -> Floats:
-        """Sums (C, S, K) of each system → (parts, 2, labels + 1, C, S)."""
-        scores_of = np.stack([system.scores(part) for system, part in zip(systems, sums, strict=True)])
-        delta = scores_of.reshape(len(parts), len(labels), len(labels), 2, *scores_of.shape[1:])
+    each = resampled_scores(systems, request.options.resamples, request.seed)
+
+    def contrasts(scores: Sequence[Floats]) -> Floats:
+        """Scores (..., S) of each system → (parts, 2, labels + 1, ..., S)."""
+        delta = np.reshape(scores, (len(parts), len(labels), len(labels), 2, *scores[0].shape))
         return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
 
-    observed = contrasts([system.totals[None] for system in systems])[..., 0, :]
-    resampled = resampled_sums(systems, request.options.resamples, request.seed)
-    booted = np.concatenate([contrasts(sums) for sums in resampled], axis=3)
+    observed, booted = map(contrasts, zip(*each, strict=True))
     rows = []
     for part, term, label in np.ndindex(observed.shape[:3]):
-        keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
-        figure = over_seeds(observed[part, term, label], booted[part, term, label])
-        rows.append({**keys, "n": len(seeds), **{name: figure[name] for name in ("delta", "low", "high", "p")}})
+        keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
+        rows.append({**keys, **over_seeds(observed[part, term, label], booted[part, term, label])})
     return corrected_over_labels(pd.DataFrame(rows))
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, cells, figure
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, holm
 
@@ -43,8 +43,7 @@ def findings(result: Result) -> list[str]:
     for row in () if len(apart) else all_cells.itertuples():
         sentences.append(
             f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
-            f"changes the score of {row.scored} by {number(row.delta)} points, 95 % [{number(row.low)}, "
-            f"{number(row.high)}], p {probability(row.p)}."
+            f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
         )
     own = result.frames.get("own", pd.DataFrame(columns=["encoder", "mode", "term"]))
     for part, of in own.groupby("mode", sort=False):
@@ -52,9 +51,9 @@ def findings(result: Result) -> list[str]:
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
         sentences.append(
             f"In units of what its runs usually lose, a task loses {_more(mean)} by {PARTS[part]} than by those of "
-            f"other tasks, mean of tasks (95 % {_between(mean)}, p {probability(mean.p)}, {mean.n} seeds). By task, in "
-            f"points: {', '.join(f'{row.encoder} {_more(row)}' for row in tasks)}. Their mean ({number(points.delta)} "
-            f"{_between(points)}) adds points of scores that have no common scale."
+            f"other tasks, mean of tasks (95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
+            f"{mean.n} seeds). By task, in points: {', '.join(f'{row.encoder} {_more(row)}' for row in tasks)}. Their "
+            f"mean ({with_interval(points)}) adds points of scores that have no common scale."
         )
     return sentences
 
@@ -68,10 +67,6 @@ PARTS = {
 
 def _more(row: Any) -> str:
     return f"{number(abs(row.delta))} {'more' if row.delta < 0 else 'less'}"
-
-
-def _between(row: Any) -> str:
-    return f"[{number(row.low)}, {number(row.high)}]"
 
 
 def _cells(result: Result) -> pd.DataFrame:
@@ -90,14 +85,12 @@ def _cells(result: Result) -> pd.DataFrame:
 
 
 def _table(result: Result) -> Grid:
-    rows = _cells(result)
     columns: dict[str, Any] = {"heads of": "closed_for", "scored": "scored"}
     columns |= {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
-    columns |= {"difference": ("delta", 2), "low": ("low", 2), "high": ("high", 2), "p": ("p", probability)}
     return Grid.of(
         "Scores with the heads of one label closed",
-        rows,
-        {**columns, "Holm": ("holm", probability), "below margin: p": ("equal", probability)},
+        _cells(result),
+        {**columns, **difference("difference", "Holm"), "below margin: p": ("equal", probability)},
         "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
         "heads those that no other single task claims; shared: those that another one claims, too.",
         texts=2,
@@ -107,13 +100,11 @@ def _table(result: Result) -> Grid:
 def _own(result: Result) -> Grid | None:
     if "own" not in result.frames:
         return None
-    own = result.frames["own"]
-    columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term", "own minus others": ("delta", 2)}
-    columns |= {"low": ("low", 2), "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
+    columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term"}
     return Grid.of(
         "Own heads and those of others, by the task that is scored",
-        own,
-        columns,
+        result.frames["own"],
+        {**columns, **difference("own minus others", "Holm")},
         "What a task's runs lose by its own heads minus the mean of what they lose by those of each other single task, "
         "both beside random heads; below 0: its own cost it more. Units: of the root mean square of all these "
         "differences in the task's runs, so that tasks with different scores can be averaged. Holm over tasks.",

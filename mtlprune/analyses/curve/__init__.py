@@ -20,7 +20,7 @@ class CurveOptions(Block):
         default="zero", description="What a closed head contributes; constants are those of training sentences."
     )
     margin: float = Field(default=1.0, gt=0, description="Points below the whole within which a set is sufficient.")
-    draws: int = Field(default=5, ge=1, description="Random orders, of all heads and within a ranking's layers.")
+    draws: int = Field(default=5, ge=1, description="Random orders within a ranking's layers.")
     tests: int = Field(
         default=19, ge=1, description="Random sets and heads beside a set and its members; 0.05 needs 19."
     )

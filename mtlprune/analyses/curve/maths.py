@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from mtlprune.evaluation.head_masks import random_heads
+from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.statistics.permutation import tail
 from mtlprune.statistics.significance import LEVEL, Floats, holm
 
-Mask = NDArray[np.bool_]
-"""(L, A), True for the heads of a set."""
 Score = Callable[[Mask], float]
 """The heads that are open → the score, in points."""
 Ranking = Callable[[int], Mask]
@@ -85,7 +83,7 @@ def sufficient_sets(
     return sets
 
 
-def examine(score: Score, members: Mask, draws: int, generator: np.random.Generator) -> tuple[dict[str, float], Floats]:
+def examine(score: Score, members: Mask, draws: int, generator: np.random.Generator) -> dict[str, float]:
     """Tests of one set of heads (after Shi et al. 2024, NeurIPS), beside random sets with as many heads in each layer,
     drawn from all heads, and random heads that are no members.
 
@@ -94,21 +92,20 @@ def examine(score: Score, members: Mask, draws: int, generator: np.random.Genera
         the set; ``without``, ``random_without`` and ``needed_p`` likewise, of scores as low with the sets closed
         (partial necessity), p by rank among the draws; ``superfluous``, members that can go: that closing one costs the
         set more than at least QUANTILE of random heads cost that are added and closed again is refuted (binomial test,
-        Holm over members). And the cost of each member, (L, A), NaN for others.
+        Holm over members).
     """
-    sets = [random_heads(members.sum(1).tolist(), members.shape[1], generator) for _ in range(draws)]
+    sets = random_sets(members, draws, generator)
     random_alone, random_without = np.array([[score(heads), score(~heads)] for heads in sets]).T
     alone, without = score(members), score(~members)
-    changed = {}  # place → the score with this head closed where it is a member, else added
-    for place in [*np.argwhere(members), *generator.permutation(np.argwhere(~members))[:draws]]:
-        other = members.copy()
-        other[tuple(place)] ^= True
-        changed[tuple(place)] = score(other)
-    costs = np.full(members.shape, np.nan)
-    for place in zip(*np.nonzero(members), strict=True):
-        costs[place] = alone - changed.pop(place)
-    added = np.array(list(changed.values())) - alone
-    larger = (costs[members][:, None] > added).sum(1)  # of the added heads, for each member
+
+    def changed(places: NDArray[np.int64]) -> Floats:
+        """Scores with the head in each of some places (n, 2) closed, where it is a member, or added."""
+        layer, head = np.indices(members.shape)
+        return np.array([score(members ^ ((layer == one) & (head == other))) for one, other in places])
+
+    closed = changed(np.argwhere(members))
+    added = changed(generator.permutation(np.argwhere(~members))[:draws])
+    larger = (alone - closed[:, None] > added - alone).sum(1)  # of the added heads, for each member
     tests = {
         "random_alone": random_alone.mean(),
         "sufficient_p": tail(alone, random_alone),
@@ -117,4 +114,4 @@ def examine(score: Score, members: Mask, draws: int, generator: np.random.Genera
         "needed_p": tail(-without, -random_without),
         "superfluous": (holm(stats.binom.cdf(larger, len(added), QUANTILE)) < LEVEL).sum(),
     }
-    return {name: float(value) for name, value in tests.items()}, costs
+    return {name: float(value) for name, value in tests.items()}

@@ -6,11 +6,11 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.figures.charts import Chart, Spec, band, colours, figure, lines, panels
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import Grid, difference, number, probability
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
 
-NAMES = {"": "{}", "reverse": "{}, reversed", "layers": "random in the layers of {}", "random": "random"}
+NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
 """Control → what an order is called, given what ranks heads."""
 
 
@@ -18,12 +18,11 @@ def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
     settings = result.about["settings"]
     return (
-        f"{result.origin} Finished runs, whose weights stay as they are, with only some heads open (a closed one "
-        f"contributes: {settings['closed']}), ranked on {settings['train_sentences']:,} training sentences by each "
-        f"task's own loss. Beside it {settings['draws']} random orders of all heads, and as many within the layers of "
-        "a ranking. Area (CPR): the mean share of the gap between no head and all heads that is closed, over all "
-        "numbers of open heads; CMD: the distance from the whole. A set is sufficient if its "
-        f"score is at most {settings['margin']:g} below the whole; it is tested beside {settings['tests']} random ones."
+        f"{result.origin} Finished runs with only some heads open (a closed one contributes: {settings['closed']}), "
+        f"ranked on {settings['train_sentences']:,} training sentences by each task's own loss; beside a ranking "
+        f"{settings['draws']} random orders within its layers. Area (CPR): the mean share of the gap between no head "
+        "and all heads that is closed, over all numbers of open heads; CMD: the distance from the whole. A set is "
+        f"sufficient if its score is at most {settings['margin']:g} below the whole."
     )
 
 
@@ -64,11 +63,11 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _areas(result: Result) -> Grid:
     columns: dict[str, Any] = {"scored": "scored", "order": "order", "runs": ("n", 0), "enough": ("enough", 1)}
-    columns |= {"CPR": ("cpr", 3), "CMD": ("cmd", 3), "gain": ("delta", 3), "low": ("low", 3), "high": ("high", 3)}
+    columns |= {"CPR": ("cpr", 3), "CMD": ("cmd", 3), **difference("gain", "Holm", digits=3)}
     return Grid.of(
         "Area under the curve",
         _named(result.frames["areas"]),
-        {**columns, "p": ("p", probability), "Holm": ("holm", probability)},
+        columns,
         "Means over runs and draws. Enough: the least number of open heads with a score within the margin of the "
         "whole. Gain: CPR minus that of random heads of the same layers, with 95 % interval over seeds and sentences "
         "(over sentences alone with one run).",
@@ -94,40 +93,28 @@ def _sets(result: Result) -> Grid | None:
     )
 
 
-def _scores(result: Result) -> Grid:
-    curve = _named(result.frames["curve"])
-    wide = curve.pivot_table("score", ["scored", "order"], "heads", sort=False).reset_index()
-    columns = {str(keep): (str(keep), 1) for keep in sorted(curve["heads"].unique())}
-    title, caption = "Scores by the number of open heads", "Points, means over runs and draws."
-    return Grid.of(title, wide.rename(columns=str), {"scored": "scored", "order": "order", **columns}, caption, texts=2)
-
-
-TABLES = (_areas, _sets, _scores)
+TABLES = (_areas, _sets)
 
 
 def _curves(result: Result) -> Spec:
     """Score over the number of open heads, a panel for each task and a line for each order; random orders as a band."""
-    curve, first = _named(result.frames["curve"]), result.frames["curve"]["mode"].iloc[0]
-    curve = curve[(curve["control"] != "layers") | (curve["mode"] == first)]
-    names, modes = (list(dict.fromkeys(curve[column])) for column in ("order", "mode"))
-    kinds = {  # an order and its reverse share a hue
-        row.order: 0 if row.control == "random" else modes.index(row.mode) + 1 + len(modes) * (row.control == "layers")
-        for row in curve.itertuples()
-    }
-    curve = curve.assign(name=pd.Categorical(curve["order"], names, ordered=True), dashed=curve["control"] == "reverse")
-    means = (
-        curve.groupby(["scored", "name", "heads", "dashed"], observed=True, sort=False)["score"].mean().reset_index()
-    )
-    look = colours(means, "dashed", kinds=kinds)
-    charts = []
-    for scored, some in means.groupby("scored", sort=False):
-        random = curve[(curve["scored"] == scored) & (curve["control"] == "random")]
+    curve = _named(result.frames["curve"])
+    means = curve[curve["control"] != "random"].groupby(["scored", "order", "mode", "control", "heads"], sort=False)
+    ranked = means["score"].mean().reset_index()
+    modes, names = list(dict.fromkeys(curve["mode"])), list(dict.fromkeys(ranked["order"]))
+    ranked["name"] = pd.Categorical(ranked["order"], names, ordered=True)
+    ranked["dashed"] = ranked["control"] == "reverse"
+    kinds = {row.order: modes.index(row.mode) for row in ranked.itertuples()}  # an order and its reverse share a hue
+    look, charts = colours(ranked, "dashed", kinds=kinds), []
+    for scored, some in ranked.groupby("scored", sort=False):
+        random = curve[(curve["scored"] == scored) & (curve["control"] == "random") & (curve["mode"] == modes[0])]
         ends = random.groupby("heads")["score"].agg(low="min", high="max").reset_index()
         drawn = lines(some, "heads", "score", title=str(scored), x_title="open heads", look=look)
         charts.append(alt.layer(band(ends, "heads", "low", "high", "score"), drawn))
-    title = "Scores with only some heads open"
-    band_is = "Means over runs and draws; the band is from the lowest to the highest random order of all heads."
-    return figure(panels(charts, 3), title, [band_is])
+    band_is = (
+        f"Means over runs; the band is from the lowest to the highest random order within the layers of {modes[0]}."
+    )
+    return figure(panels(charts, 3), "Scores with only some heads open", [band_is])
 
 
 FIGURES = {"curves": Chart.of(_curves)}

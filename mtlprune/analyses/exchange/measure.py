@@ -12,52 +12,54 @@ Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import cast
+from dataclasses import replace
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import groups_of
+from mtlprune.analyses.claims.groups import claimed_heads
+from mtlprune.analyses.closing import whole_run
 from mtlprune.analyses.exchange import STEM
-from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
+from mtlprune.analyses.reading import Found, Subject, read_request, survey
 from mtlprune.corpora.grammar import Pair, draw_pairs
+from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.interventions import exchange, head_outputs
-from mtlprune.evaluation.head_masks import random_heads
+from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.claims import ClaimError, group, load_claims
-from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.significance import Floats, holm, over_seeds
+from mtlprune.statistics.significance import Floats, Resampled, holm, over_seeds, weighted
 from mtlprune.tasks.base import Target, Task
+from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import alone
 
 BATCH = 50
 CARRIED = 0.1
 """A set carries a task's change from this share on."""
-Mask = NDArray[np.bool_]
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 """Layers of generated sentences."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Changes:
-    """Of one label's runs and one task: seed → what pairs change, and what they change by each set of heads.
+class Change(NamedTuple):
+    """What the pairs of one layer change in one run, and what of it passes through each set of heads.
 
     Attributes:
-        whole: seed → (P,) m(a) − m(b).
-        decided: seed → the part of pairs with m(a) > 0 > m(b).
-        through: label of a set → seed → (1 or draws, P) m(a) − m(a; S); the first row of "" is of nothing exchanged.
+        whole: (P,) m(a) − m(b).
+        decided: the part of pairs with m(a) > 0 > m(b).
+        through: label of a set → (2, P) m(a) − m(a; S), of the set and the mean of the random ones.
     """
 
-    whole: dict[int, Floats] = field(default_factory=dict)
-    decided: dict[int, float] = field(default_factory=dict)
-    through: dict[tuple[str, str], dict[int, Floats]] = field(default_factory=dict)
+    whole: Floats
+    decided: float
+    through: dict[str, Floats]
+
+
+Changes = dict[tuple[str, str], dict[int, Change]]
+"""Label of runs and task → seed → change."""
 
 
 def measure(request: Request) -> Result:
@@ -76,77 +78,49 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
     """
     reading = read_request(request)
-    if groups_of(request.claims, reading) is None:
-        raise ClaimError("whose heads are to be exchanged? name runs with gates or with stable claims (--claims)")
-    sets = claimed_sets({one.label: one.claimed for one in group(load_claims(request.claims))})
+    sets = with_stem(claimed_heads(request.claims, reading))
     generator = np.random.default_rng([request.seed, 16])
-    draws = {
-        name: [random_heads(heads.sum(1).tolist(), heads.shape[1], generator) for _ in range(request.options.draws)]
-        for name, heads in sets.items()
-    }
-    changes: dict[tuple[str, str], _Changes] = {}
-    result = survey(
-        "exchange", reading, request, lambda subject: _exchanged(reading, subject, request, sets, draws, changes)
-    )
+    masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
+    changes: Changes = {}
+    result = survey("exchange", reading, request, lambda subject: _exchanged(subject, request, masks, changes))
     shares = _shares(changes, request)
     cells = pd.DataFrame(_cells(shares, changes))
-    frames = {"cells": cells.assign(holm=holm(cells["p"].to_numpy()))}
+    frames = {"cells": cells.assign(holm=holm(cells["p"]))}
     frames |= {"contrasts": pd.DataFrame(_contrasts(shares)), "stems": pd.DataFrame(_stems(shares))}
     return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
 
-def claimed_sets(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
-    """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some.
-
-    Raises:
-        ClaimError: a label claims no head.
-    """
-    for label, heads in claimed.items():
-        if not heads.any():
-            raise ClaimError(f"{label} claims no head, so there is nothing to exchange; name other runs")
+def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
+    """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some."""
     single = [heads for label, heads in claimed.items() if not is_joint(label)]
     stem = np.sum(single, axis=0) >= 3 if single else np.zeros(1, bool)
     return {**claimed, **({STEM: stem} if stem.any() else {})}
 
 
 def _exchanged(
-    reading: Reading,
-    subject: Subject,
-    request: Request,
-    sets: Mapping[str, Mask],
-    draws: Mapping[str, list[Mask]],
-    changes: dict[tuple[str, str], _Changes],
+    subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]], changes: Changes
 ) -> Found | str:
-    folder = RunFolder(subject.name)
-    if not folder.config_path.is_file():
-        return "an encoder without decoders decides nothing; name a run"
-    model = subject.model(request.device)
-    places = model.encoder.places
-    if model.gates or min(map(len, places.kept)) < places.heads:
-        return "some of its heads are closed already; name a run whose heads are all open"
+    run = whole_run(subject, request.device)
+    if isinstance(run, str):
+        return run
     frames, notes = [], []
-    for name in (name for name in model.tasks if name in LAYERS):
-        pairs, targets = usable_pairs(model, name, request.options.pairs, request.seed)
+    for name in (name for name in run.model.tasks if name in LAYERS):
+        pairs, targets = usable_pairs(run.model, name, request.options.pairs, request.seed)
         if len(pairs) < 2:
             notes.append(f"{subject.label}: {len(pairs)} pairs of {name} have known labels and as many sub-words each.")
             continue
-        margins = _Margins(model, name, pairs, targets)
+        margins, through = _Margins(run.model, name, pairs, targets), {}
         first, second = margins.of("first"), margins.of("second")
-        change = changes.setdefault((subject.label, name), _Changes())
-        change.whole[subject.seed] = first - second
-        change.decided[subject.seed] = float(((first > 0) & (second < 0)).mean())
-        for label, heads in sets.items():
-            rows = np.stack([first - margins.exchanged(mask) for mask in (heads, *draws[label])])  # (1 + draws, P)
-            change.through.setdefault((label, ""), {})[subject.seed] = rows[:1]
-            change.through.setdefault((label, "random"), {})[subject.seed] = rows[1:]
+        for label, several in masks.items():
+            own, *random = (first - margins.exchanged(mask) for mask in several)
+            through[label] = np.stack([own, np.mean(random, axis=0)])
             request.on_batch()
-        grid = np.empty((places.layers, places.heads))
-        for layer, head in np.ndindex(grid.shape):
-            one = np.zeros(grid.shape, bool)
-            one[layer, head] = True
-            grid[layer, head] = (first - margins.exchanged(one)).sum() / (first - second).sum()
+        decided = float(((first > 0) & (second < 0)).mean())
+        changes.setdefault((subject.label, name), {})[subject.seed] = Change(first - second, decided, through)
+        each = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)  # a head alone
+        shares = [(first - margins.exchanged(one)).sum() / (first - second).sum() for one in each]
         request.on_batch()
-        frames.append(head_rows({"share": grid}).assign(task=name))
+        frames.append(head_rows({"share": np.reshape(shares, run.size)}).assign(task=name))
     if not frames:
         return "none of its tasks is a layer of generated sentences whose labels it knows"
     return Found({"heads": pd.concat(frames, ignore_index=True)}, {}, notes)
@@ -162,13 +136,10 @@ def usable_pairs(
     task, pairs, targets = cast(Task, model.tasks[name]), [], []
     for pair in drawn[:size]:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
-        try:
-            both = task.target(pair.first), task.target(pair.second)
-        except KeyError:  # of an index of labels
-            continue
-        if len(first.ids) == len(second.ids):
+        both = known_target(task, pair.first), known_target(task, pair.second)
+        if len(first.ids) == len(second.ids) and both[0] is not None and both[1] is not None:
             pairs.append(pair)
-            targets.append(both)
+            targets.append((both[0], both[1]))
     return pairs, targets
 
 
@@ -181,8 +152,7 @@ class _Margins:
         self.model, self.name, self.targets = model, name, targets
         encoder = model.encoder
         self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
-        for start in range(0, len(pairs), BATCH):
-            rows = list(range(start, min(start + BATCH, len(pairs))))
+        for rows in batched(range(len(pairs)), BATCH):
             both = {
                 side: encoder.collate(encoder.tokenize_all([getattr(pairs[row], side).words for row in rows]))
                 for side in ("first", "second")
@@ -218,80 +188,65 @@ class _Margins:
 # -- shares, over seeds and pairs ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Cell:
-    """Shares of one task's change that pass through one set of heads.
-
-    Attributes:
-        own, random: (S,) through the set, and through random heads of the same layers.
-        booted: (C, S), own − random on resampled pairs.
-    """
+class Share(NamedTuple):
+    """The shares of one task's change that pass through one set of heads: (S,) through the set and through random heads
+    of the same layers, and their difference, which pairs resample."""
 
     seeds: tuple[int, ...]
     own: Floats
     random: Floats
-    booted: Floats
+    beyond: Resampled
 
 
-def _shares(changes: Mapping[tuple[str, str], _Changes], request: Request) -> dict[tuple[str, str, str], _Cell]:
-    """Label of runs, task, label of a set → its shares; pairs are resampled alike for all sets, apart for each task."""
-    cells = {}
-    for (label, task), change in changes.items():
-        seeds = sorted(change.whole)
-        size = len(change.whole[seeds[0]])
+Shares = dict[tuple[str, str, str], Share]
+"""Label of runs, task, label of a set → shares."""
+
+
+def _shares(changes: Changes, request: Request) -> Shares:
+    """The shares of all sets; pairs are resampled alike for all sets, apart for each task."""
+    shares = {}
+    for (label, task), runs in changes.items():
+        seeds = tuple(sorted(runs))
+        whole = np.stack([runs[seed].whole for seed in seeds])  # (S, P)
+        size = whole.shape[1]
         generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
         weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
-        whole = np.stack([change.whole[seed] for seed in seeds])  # (S, P)
-        for other in dict.fromkeys(name for name, _ in change.through):
-            own, random = (
-                np.stack([change.through[other, control][seed].mean(0) for seed in seeds]) for control in ("", "random")
-            )
+        for other in runs[seeds[0]].through:
+            own, random = np.stack([runs[seed].through[other] for seed in seeds], 1)  # (S, P) each
             booted = ((own - random) @ weights.T / (whole @ weights.T)).T  # (C, S)
-            total = whole.sum(1)
-            cells[label, task, other] = _Cell(tuple(seeds), own.sum(1) / total, random.sum(1) / total, booted)
-    return cells
+            own, random = own.sum(1) / whole.sum(1), random.sum(1) / whole.sum(1)
+            shares[label, task, other] = Share(seeds, own, random, Resampled(own - random, booted))
+    return shares
 
 
-def _cells(
-    shares: Mapping[tuple[str, str, str], _Cell], changes: Mapping[tuple[str, str], _Changes]
-) -> Iterator[dict[str, object]]:
+def _cells(shares: Shares, changes: Changes) -> Iterator[dict[str, object]]:
     """Rows of the frame ``cells``."""
-    for (label, task, other), cell in shares.items():
-        figure = over_seeds(cell.own - cell.random, cell.booted)
-        if len(cell.seeds) < 2:
-            beyond = min((cell.booted <= 0).sum(), (cell.booted >= 0).sum())
-            figure["p"] = min(1.0, 2 * (1 + beyond) / (1 + len(cell.booted)))
-        change = changes[label, task]
-        keys = {"encoder": label, "task": task, "other": other, "share": cell.own.mean(), "random": cell.random.mean()}
-        keys |= {"pairs": len(change.whole[cell.seeds[0]]), "n": len(cell.seeds)}
-        keys |= {"decided": float(np.mean([change.decided[seed] for seed in cell.seeds]))}
-        yield {**keys, **{name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}}
+    for (label, task, other), share in shares.items():
+        runs = changes[label, task]
+        row = {"encoder": label, "task": task, "other": other, "n": len(runs), "share": share.own.mean()}
+        row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].whole)}
+        row |= {"decided": np.mean([run.decided for run in runs.values()])}
+        yield row | over_seeds(*share.beyond, one_run=True)
 
 
-def _contrasts(shares: Mapping[tuple[str, str, str], _Cell]) -> Iterator[dict[str, object]]:
+def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
     """Rows of the frame ``contrasts``, of labels all of whose tasks claim heads and have the same seeds."""
     for label in dict.fromkeys(label for label, *_ in shares):
-        cells = {(task, other): cell for (one, task, other), cell in shares.items() if one == label}
-        tasks = [task for task in LAYERS if (task, task.upper()) in cells]
-        if len(tasks) < 2 or len({cells[task, task.upper()].seeds for task in tasks}) > 1:
+        of = {(task, other): share for (one, task, other), share in shares.items() if one == label}
+        tasks = [task for task in LAYERS if (task, task.upper()) in of]
+        if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
             continue
-        means = {}
-        for name, alike in (("own", True), ("others", False)):
-            some = [
-                np.mean([part(cells[task, other.upper()]) for other in tasks if (other == task) == alike], axis=0)
-                for part in (lambda cell: cell.own - cell.random, lambda cell: cell.booted)
-                for task in tasks
-            ]
-            means[name] = [np.mean(some[: len(tasks)], axis=0), np.mean(some[len(tasks) :], axis=0)]
-        means["own minus others"] = [own - other for own, other in zip(means["own"], means["others"], strict=True)]
-        for name, (observed, booted) in means.items():
-            yield {"encoder": label, "term": name, "n": len(observed), **over_seeds(observed, booted)}
+        own = weighted([of[task, task.upper()].beyond for task in tasks])
+        others = weighted([of[task, other.upper()].beyond for task in tasks for other in tasks if task != other])
+        for name, figure in {"own": own, "others": others, "own minus others": own - others}.items():
+            yield {"encoder": label, "term": name, "n": len(figure.observed), **over_seeds(*figure)}
 
 
-def _stems(shares: Mapping[tuple[str, str, str], _Cell]) -> Iterator[dict[str, object]]:
+def _stems(shares: Shares) -> Iterator[dict[str, object]]:
     """Rows of the frame ``stems``."""
-    for label in dict.fromkeys(label for label, _, other in shares if other == STEM):
-        cells = [cell for (one, _, other), cell in shares.items() if (one, other) == (label, STEM)]
-        for seed in sorted({seed for cell in cells for seed in cell.seeds}):
-            carried = [cell.own[cell.seeds.index(seed)] >= CARRIED for cell in cells if seed in cell.seeds]
-            yield {"encoder": label, "seed": seed, "carried": int(sum(carried)), "of": len(carried)}
+    carried: dict[tuple[str, int], list[bool]] = {}
+    for (label, _, other), share in shares.items():
+        for seed, own in zip(share.seeds, share.own, strict=True) if other == STEM else ():
+            carried.setdefault((label, seed), []).append(own >= CARRIED)
+    for (label, seed), tasks in sorted(carried.items()):
+        yield {"encoder": label, "seed": seed, "carried": sum(tasks), "of": len(tasks)}

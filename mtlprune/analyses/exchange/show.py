@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.exchange import STEM
 from mtlprune.figures.charts import Chart, Spec, cells, figure, head_map
-from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -17,10 +17,9 @@ def about(result: Result) -> str:
     settings = result.about["settings"]
     return (
         f"Up to {settings['pairs']} pairs of generated sentences for each layer, which differ in its gold only; seed "
-        f"{result.about['seed']}. Outputs of heads of the second sentence of a pair are put into the first. "
-        "Share: of the change of the task's loss margin between the two golds that passes through them; 0: they "
-        "carry nothing, 1: they alone make the first sentence decide as the second. Beside it "
-        f"{settings['draws']} draws of as many random heads of the same layers; intervals and p over seeds and pairs."
+        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
+        "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
+        f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers."
     )
 
 
@@ -31,19 +30,19 @@ def findings(result: Result) -> list[str]:
     own = claimed["other"].str.upper() == claimed["task"].str.upper()
     sentences = []
     if own.any() and (~own).any():
+        (mine, of_mine), (theirs, of_theirs) = (
+            (percent(some["share"].mean()), percent(some["random"].mean())) for some in (claimed[own], claimed[~own])
+        )
         sentences.append(
-            "Of the change of a task's decision, means of cells, "
-            f"{_percent(claimed[own]['share'].mean())} passes through the heads that the task itself claims "
-            f"({_percent(claimed[own]['random'].mean())} through random ones of the same layers), "
-            f"{_percent(claimed[~own]['share'].mean())} through those that another task claims "
-            f"({_percent(claimed[~own]['random'].mean())})."
+            f"Of the change of a task's decision, means of cells, {mine} passes through the heads that the task itself "
+            f"claims ({of_mine} through random ones of the same layers), {theirs} through those that another task "
+            f"claims ({of_theirs})."
         )
     if "contrasts" in result.frames:
         for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():
             sentences.append(
-                f"{row.encoder}: beyond random heads a task's own claims carry {number(row.delta)} "
-                f"[{number(row.low)}, {number(row.high)}] more of its change than those of other tasks "
-                f"(p {probability(row.p)}, {row.n} runs)."
+                f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
+                f"than those of other tasks (p {probability(row.p)}, {row.n} runs)."
             )
     shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
     seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
@@ -51,7 +50,7 @@ def findings(result: Result) -> list[str]:
         f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
     )
     if len(stem := rows[rows["other"] == STEM]):
-        words = ", ".join(f"{one.task.upper()} {_percent(one.share)}" for one in stem.itertuples())
+        words = ", ".join(f"{one.task.upper()} {percent(one.share)}" for one in stem.itertuples())
         carriers = result.frames["stems"]
         sentences.append(
             f"Heads that three tasks or more claim carry: {words}; a tenth or more of the change of three tasks or "
@@ -60,27 +59,14 @@ def findings(result: Result) -> list[str]:
     return sentences
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _table(result: Result) -> Grid:
     rows = only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
-    columns: dict[str, Any] = {
-        "run": "encoder",
-        "changed": "task",
-        "heads of": "other",
-        "pairs": ("pairs", 0),
-        "decided": ("decided", 2),
-        "runs": ("n", 0),
-    }
-    columns |= {"share": ("share", 2), "random": ("random", 2), "difference": ("delta", 2), "low": ("low", 2)}
-    columns |= {"high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
-    columns |= {"detectable": ("detectable", 2)}
+    columns: dict[str, Any] = {"run": "encoder", "changed": "task", "heads of": "other", "pairs": ("pairs", 0)}
+    columns |= {"decided": ("decided", 2), "runs": ("n", 0), "share": ("share", 2), "random": ("random", 2)}
     return Grid.of(
         "Share of a change that passes through claimed heads",
         rows,
-        columns,
+        {**columns, **difference("difference", "Holm", "detectable")},
         "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
         "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
         f"minus random heads of the same layers, with 95 % interval. {DETECTABLE}",

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.heads.closing import closing_costs
+from mtlprune.analyses.closing import closing_costs
 from mtlprune.analyses.probes import ATTENTION
 from mtlprune.analyses.probes.reading import known, modes, read_probes, shape
 from mtlprune.analyses.reading import Subject, entry, find_sources, remarks

@@ -15,7 +15,7 @@ import pandas as pd
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import HeadColumn, Request, find, read, usable
 from mtlprune.analyses.claims.maths import claim_columns
-from mtlprune.analyses.heads.closing import closing_columns
+from mtlprune.analyses.closing import closing_columns
 from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.files import RunError, reading
 from mtlprune.runs.claims import load_claims

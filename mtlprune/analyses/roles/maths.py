@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mtlprune.evaluation.head_masks import Mask
 from mtlprune.statistics.permutation import permuted, tail
 
 LIMIT, START = 4.0, 2.0
 """Logits beyond ± LIMIT are pushed no further (Nam et al. 2025); logits that the first fit starts from."""
-Mask = NDArray[np.bool_]
 
 
 def fit_gates(

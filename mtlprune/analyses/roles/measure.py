@@ -3,34 +3,36 @@
 Letters for shapes: V selections, T tasks, L layers, A heads a layer, N sentences, K counts a score is made of.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.cross.measure import ClosedCounts
+from mtlprune.analyses.closing import (
+    ClosedCounts,
+    WholeRun,
+    add_counts,
+    count_closed,
+    substitute,
+    whole_run,
+    with_task,
+)
 from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey, training_sentences
 from mtlprune.analyses.roles import MEAN, ROLES, STL
-from mtlprune.analyses.roles.maths import Mask, agreed, conflicts, role_scores, two_sided
-from mtlprune.encoder.gates import Gates
-from mtlprune.evaluation import scores
-from mtlprune.evaluation.head_masks import random_heads
-from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.folder import RunFolder
+from mtlprune.analyses.roles.maths import agreed, conflicts, role_scores, two_sided
+from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import holm, over_seeds, resampled_sums
+from mtlprune.statistics.significance import Resampled, holm, over_seeds, resampled_scores, weighted
 from mtlprune.tasks.base import Task
-from mtlprune.training import hardware
-from mtlprune.training.ablation import close_with, known_target
-from mtlprune.training.evaluation import evaluate
+from mtlprune.training.ablation import known_target
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
 """Label and seed of a run → task → role → (L, A)."""
@@ -42,9 +44,9 @@ class _Study:
 
     reading: Reading
     request: Request
-    train: Sequence[Sentence]
-    roles: Roles
-    closed: dict[tuple[str, str, str], ClosedCounts]
+    train: list[Sentence]
+    roles: Roles = field(default_factory=dict)
+    closed: dict[tuple[str, str, str], ClosedCounts] = field(default_factory=dict)
     """Label, task, one of "open", "closed", "random" → counts of its runs."""
 
 
@@ -54,7 +56,6 @@ def measure(request: Request) -> Result:
     - ``heads``: scores of the ROLES by ``task`` and ``step`` (selection, from 0); NaN where a head was removed.
     - ``conflicts``, wide: of each joint run, and of the single-task runs of a seed together (``encoder`` STL), the
       number of ``conflict`` heads, ``expected`` with heads permuted within layers, and p of so many.
-    - ``roles``: ``heads`` with a role in all selections, by ``task`` and role (``mode``).
     - ``gains``, wide: of each label and task with conflict heads that interfere with it: mean score with all heads
       ``open``, with these ``closed`` for this task alone and with as many ``random`` ones of their layers; ``delta`` =
       closed − random with interval and p over seeds and sentences, ``holm`` over all tasks, ``n`` runs; of several
@@ -64,25 +65,19 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
     """
     reading = read_request(request)
-    study = _Study(reading, request, training_sentences(reading, request, request.options.train_sentences), {}, {})
+    study = _Study(reading, request, training_sentences(reading, request, request.options.train_sentences))
     result = survey("roles", reading, request, lambda subject: _roles(study, subject))
-    frames = {"conflicts": _conflicts(study), "gains": _gains(study)}
+    frames = {"conflicts": pd.DataFrame(_conflicts(study)), "gains": _gains(study)}
     return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
 
 def _roles(study: _Study, subject: Subject) -> Found | str:
-    folder = RunFolder(subject.name)
-    if not folder.config_path.is_file():
-        return "an encoder without decoders has no task, so no loss; name a run"
-    if folder.read_manifest()["data"]["fingerprint"] != study.reading.fingerprint:
-        return f"it was trained on another corpus than {study.request.corpus}"
-    model = subject.model(study.request.device)
-    places = model.encoder.places
-    if model.gates or min(map(len, places.kept)) < places.heads:
-        return "some of its heads are closed already; name a run whose heads are all open"
+    run = whole_run(subject, study.request.device, study.reading.fingerprint)
+    if isinstance(run, str):
+        return run
     frames, roles = [], {}
-    for name in model.tasks if subject.task is None else [subject.task]:
-        selections = _fitted(study, model, name)  # role → (V, L, A)
+    for name in run.model.tasks if subject.task is None else [subject.task]:
+        selections = _fitted(study, run.model, name)  # role → (V, L, A)
         if selections is None:
             return f"none of the training sentences has its layer {name} with known labels"
         roles[name] = {role: agreed(values) for role, values in selections.items()}
@@ -91,13 +86,8 @@ def _roles(study: _Study, subject: Subject) -> Found | str:
             frames.append(rows.assign(task=name, step=step))
     study.roles[subject.label, subject.seed] = roles
     if len(roles) > 1:
-        _close(study, subject, model, roles, hardware.dtype(folder.read_config()["train"]["precision"]))
-    counted = [
-        {"task": name, "mode": role, "measure": "heads", "value": float(mask.sum())}
-        for name, masks in roles.items()
-        for role, mask in masks.items()
-    ]
-    return Found({"heads": pd.concat(frames, ignore_index=True), "roles": pd.DataFrame(counted)})
+        _close(study, subject, run, roles)
+    return Found({"heads": pd.concat(frames, ignore_index=True)})
 
 
 def _fitted(study: _Study, model: MultiTaskModel, name: str) -> dict[str, NDArray[np.float64]] | None:
@@ -131,99 +121,66 @@ def _fitted(study: _Study, model: MultiTaskModel, name: str) -> dict[str, NDArra
     return {role: np.stack([one[role] for one in found]) for role in ROLES}
 
 
-def _close(
-    study: _Study, subject: Subject, model: MultiTaskModel, roles: dict[str, dict[str, Mask]], precision: torch.dtype
-) -> None:
+def _close(study: _Study, subject: Subject, run: WholeRun, roles: dict[str, dict[str, Mask]]) -> None:
     """Score each task with the conflict heads closed that interfere with it, with random ones, and with none."""
-    places = model.encoder.places
-    generator = np.random.default_rng([study.request.seed, 14, subject.seed])
+    options, generator = study.request.options, np.random.default_rng([study.request.seed, 14, subject.seed])
     for name, own in roles.items():
         helped = np.any([masks["facilitating"] for other, masks in roles.items() if other != name], axis=0)
         heads = own["interfering"] & helped
         if not heads.any():
             continue
-        draws = [
-            random_heads(heads.sum(1).tolist(), places.heads, generator) for _ in range(study.request.options.draws)
-        ]
-        alone = MultiTaskModel(model.encoder, {name: cast(Task, model.tasks[name])})
-        gates = Gates(places.layers, places.heads).to(model.device)
-        alone.gates = nn.ModuleDict({SHARED: gates})
-        masks = [torch.from_numpy(~mask).float().to(model.device) for mask in (np.zeros_like(heads), heads, *draws)]
-        close_with(alone, study.request.options.closed, study.train, masks[1:], study.request.seed)
-        for kind, mask in zip(["open", "closed", *["random"] * len(draws)], masks, strict=True):
-            gates.fix(mask)
-            evaluation = evaluate(alone, study.reading.sentences, precision)
+        closed = [heads, *random_sets(heads, options.draws, generator)]
+        alone = with_task(run.model, name)
+        substitute(alone, options.closed, study.train, closed, study.request.seed)
+        kinds = ["open", "closed", *["random"] * options.draws]
+        for kind, mask in zip(kinds, [np.zeros_like(heads), *closed], strict=True):
+            counted = count_closed(alone, mask, study.reading.sentences, run.precision)
+            add_counts(study.closed, (subject.label, name, kind), subject.seed, counted[name])
             study.request.on_batch()
-            layer, score = alone.tasks[name].kind, evaluation.names[name]
-            names = scores.count_names(layer, score)  # type: ignore[arg-type]
-            counts = np.array([[row[key] if row else 0 for key in names] for row in evaluation.counts[name]])
-            cell = study.closed.setdefault(
-                (subject.label, name, kind),
-                ClosedCounts(names, scores.SCORES[layer][score]),  # type: ignore[index]
-            )
-            cell.runs[subject.seed] = cell.runs.get(subject.seed, 0) + counts
 
 
-def _conflicts(study: _Study) -> pd.DataFrame:
+def _conflicts(study: _Study) -> Iterator[dict[str, Any]]:
     """A row for each joint run, and for the single-task runs of each seed together."""
     sets = {key: roles for key, roles in study.roles.items() if len(roles) > 1}
     for (label, seed), roles in study.roles.items():
         if len(roles) == 1 and not is_joint(label):
             sets.setdefault((STL, seed), {}).update(roles)
-    rows = []
     for (label, seed), roles in sets.items():
-        if len(roles) < 2:
-            continue
-        helps, hinders = (np.stack([roles[name][role] for name in roles]) for role in ("facilitating", "interfering"))
-        generator = np.random.default_rng([study.request.seed, 15])
-        count, expected, p = conflicts(helps, hinders, study.request.options.permutations, generator)
-        rows.append({"encoder": label, "seed": seed, "conflict": count, "expected": expected, "p": p, "n": len(roles)})
-    return pd.DataFrame(rows)
+        if len(roles) > 1:
+            helps, hinders = (np.stack([one[role] for one in roles.values()]) for role in ROLES[:2])
+            generator = np.random.default_rng([study.request.seed, 15])
+            count, expected, p = conflicts(helps, hinders, study.request.options.permutations, generator)
+            row = {"encoder": label, "seed": seed, "conflict": count, "expected": expected}
+            yield {**row, "p": p, "n": len(roles)}
 
 
 def _gains(study: _Study) -> pd.DataFrame:
     """What closing its interfering conflict heads gains a task, beyond random heads of the same layers."""
-    keys = [(label, task) for label, task, kind in study.closed if kind == "closed"]
-    systems = []
-    for label, task in keys:
-        parts = [study.closed[label, task, kind] for kind in ("open", "closed", "random")]
-        seeds = tuple(sorted(parts[1].runs))
-        systems += [parts[0].system(seeds), parts[1].system(seeds, study.request.options.draws), parts[2].system(seeds)]
-    if not systems:
-        return pd.DataFrame()
-    observed = [system.scores(system.totals) for system in systems]
-    booted: list[list[Any]] = [[] for _ in systems]
-    for sums in resampled_sums(systems, study.request.options.resamples, study.request.seed):
-        for place, (system, part) in enumerate(zip(systems, sums, strict=True)):
-            booted[place].append(system.scores(part))
+    options, keys = study.request.options, [key[:2] for key in study.closed if key[2] == "closed"]
+    seeds = [tuple(sorted(study.closed[(*key, "closed")].runs)) for key in keys]
+    systems = [
+        study.closed[(*key, kind)].system(own, options.draws if kind == "closed" else 1)
+        for key, own in zip(keys, seeds, strict=True)
+        for kind in ("open", "closed", "random")
+    ]
+    scores = resampled_scores(systems, options.resamples, study.request.seed)
     rows = []
-    runs: dict[tuple[str, int], list[tuple[float, Any]]] = {}  # label, seed → gains of tasks, observed and resampled
+    runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks
     for place, (label, task) in enumerate(keys):
-        _, closed, random = (np.concatenate(booted[3 * place + part]) for part in range(3))
-        gain = observed[3 * place + 1] - observed[3 * place + 2]
-        figure = over_seeds(gain, closed - random)
-        means = {
-            name: float(observed[3 * place + part].mean()) for part, name in enumerate(("open", "closed", "random"))
-        }
-        row = {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
-        rows.append({"encoder": label, "task": task, "n": len(gain), **means, **row})
-        for seed, one, drawn in zip(systems[3 * place + 1].seeds, gain, (closed - random).T, strict=True):
-            runs.setdefault((label, seed), []).append((one, drawn))
-    frame = pd.DataFrame(rows)
-    return pd.concat([frame.assign(holm=holm(frame["p"].to_numpy())), _mean_gains(runs)], ignore_index=True)
+        three = dict(zip(("open", "closed", "random"), scores[3 * place : 3 * place + 3], strict=True))
+        gain = three["closed"] - three["random"]
+        means = {kind: float(one.observed.mean()) for kind, one in three.items()}
+        rows.append({"encoder": label, "task": task, "n": len(seeds[place]), **over_seeds(*gain), **means})
+        for run, seed in enumerate(seeds[place]):
+            runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
+    each = pd.DataFrame(rows, columns=None if rows else ["p"])
+    return pd.concat([each.assign(holm=holm(each["p"])), pd.DataFrame(_mean_gains(runs))], ignore_index=True)
 
 
-def _mean_gains(runs: dict[tuple[str, int], list[tuple[float, Any]]]) -> pd.DataFrame:
+def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[dict[str, Any]]:
     """Rows of the mean over the tasks of each run that have conflict heads, of labels with several runs."""
-    rows = []
     for label in dict.fromkeys(label for label, _ in runs):
-        means = [
-            [np.mean(part, axis=0) for part in zip(*gains, strict=True)]
-            for (one, _), gains in runs.items()
-            if one == label
-        ]
+        means = [weighted(gains) for (one, _), gains in runs.items() if one == label]
         if len(means) > 1:
-            figure = over_seeds(np.array([gain for gain, _ in means]), np.stack([drawn for _, drawn in means], 1))
-            row = {name: figure[name] for name in ("delta", "low", "high", "p", "detectable")}
-            rows.append({"encoder": label, "task": MEAN, "n": len(means), **row})
-    return pd.DataFrame(rows)
+            observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))
+            yield {"encoder": label, "task": MEAN, "n": len(means), **over_seeds(observed, booted)}

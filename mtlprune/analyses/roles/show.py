@@ -9,19 +9,18 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, figure, head_map
-from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
-    info, settings = result.about, result.about["settings"]
+    settings = result.about["settings"]
     return (
-        f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
-        "One soft gate a head on the finished run, whose weights stay as they are, fitted to a task's loss on "
+        f"{result.origin} One soft gate a head on the finished run, fitted to a task's loss on "
         f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, then pushed open and "
-        f"pushed closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
+        f"closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
         "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
         f"score is above 0.5 in each of {settings['selections']} selections. A conflict head facilitates one task and "
         f"interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
@@ -39,50 +38,40 @@ def findings(result: Result) -> list[str]:
                 f"{where} {counts} heads facilitate one task and interfere with another, where permuting heads within "
                 f"layers gives {number(rows['expected'].mean(), 1)} (p {', '.join(map(probability, rows['p']))})."
             )
-    for row in _only_not_shown(
-        result.frames.get("gains", pd.DataFrame({"holm": [], "p": [], "task": []}))
-    ).itertuples():
-        shown = "gains" if row.delta > 0 else "costs"
-        name, p = ("p", row.p) if row.task == MEAN else ("Holm p", row.holm)
-        whose = "the tasks of each run" if row.task == MEAN else row.task.upper()
-        sure = "" if p < LEVEL else f"; not shown{' after correction' * (row.task != MEAN)}{seen_from(row.detectable)}"
+    for row in _known_gains(result).itertuples():
+        mean, shown = row.task == MEAN, "gains" if row.delta > 0 else "costs"
+        whose, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
+        sure = "" if row.holm < LEVEL else f"; not shown{' after correction' * (not mean)}{seen_from(row.detectable)}"
         sentences.append(
             f"Closing the conflict heads that interfere with {whose} for it alone, instead of random heads "
             f"of the same layers, {shown} {row.encoder} {number(abs(row.delta))} points, 95 % [{number(row.low)}, "
-            f"{number(row.high)}] ({name} {probability(p)}{sure})."
+            f"{number(row.high)}] ({name} {probability(row.holm)}{sure})."
         )
     return sentences
 
 
-def _only_not_shown(gains: pd.DataFrame) -> pd.DataFrame:
-    """Gains with ``detectable`` only where p shows nothing: of the mean as it is, of tasks corrected."""
-    shown = only_not_shown(gains.assign(own=gains["holm"].where(gains["task"] != MEAN, gains["p"])), "own")
-    return shown.drop(columns="own")
+def _known_gains(result: Result) -> pd.DataFrame:
+    """Gains, of whose mean p needs no correction; ``detectable`` only where p shows nothing."""
+    gains = result.frames.get("gains", pd.DataFrame(columns=["holm", "p", "task"]))
+    return only_not_shown(gains.assign(holm=gains["holm"].fillna(gains["p"])))
+
+
+MEANINGS = {"facilitating": "open even when pushed closed", "interfering": "closed even when pushed open"}
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """Which tasks each head facilitates, and which it interferes with, in the first seed of every encoder."""
-    columns, taken = [], set()
-    for encoder in result.about["encoders"]:
-        label = encoder["encoder"]
-        if label in taken:
-            continue
-        taken.add(label)
-        rows = _agreed(result)
-        rows = rows[(rows["encoder"] == label) & (rows["seed"] == encoder["seed"]) & rows["agreed"]]
-        for role in ROLES[:2]:
-            words = np.full((encoder["layers"], encoder["heads"]), "", dtype=object)
-            for row in rows[rows["measure"] == role].itertuples():
-                words[row.layer - 1, row.head - 1] = f"{words[row.layer - 1, row.head - 1]} {row.task.upper()}".strip()
+    columns, rows = [], _agreed(result).query("agreed")
+    for one in pd.DataFrame(result.about["encoders"]).drop_duplicates("encoder").to_dict("records"):
+        for role, meaning in MEANINGS.items():
+            words = np.full((one["layers"], one["heads"]), "", dtype=object)
+            mine = rows[(rows[["encoder", "seed", "measure"]] == [one["encoder"], one["seed"], role]).all(axis=1)]
+            for (layer, head), tasks in mine.groupby(["layer", "head"], sort=False)["task"]:
+                words[layer - 1, head - 1] = " ".join(tasks.str.upper())
             columns.append(
-                HeadColumn(f"{role} {label}", "roles", words.astype(str), False, f"tasks, {about_role(role)}")
+                HeadColumn(f"{role} {one['encoder']}", "roles", words.astype(str), False, f"tasks, {meaning}")
             )
     return columns, []
-
-
-def about_role(role: str) -> str:
-    """What a role means, in a few words."""
-    return {"facilitating": "open even when pushed closed", "interfering": "closed even when pushed open"}[role]
 
 
 def _agreed(result: Result) -> pd.DataFrame:
@@ -96,12 +85,12 @@ def _agreed(result: Result) -> pd.DataFrame:
 
 
 def _counts(result: Result) -> Grid:
-    counts = result.named("roles").assign(task=lambda frame: frame["task"].str.upper())
-    wide = counts.pivot_table(index=["name", "task"], columns="mode", values="value", sort=False, observed=True)
+    rows = _agreed(result).assign(task=lambda frame: frame["task"].str.upper())
+    wide = rows.pivot_table("agreed", ["encoder", "seed", "task"], "measure", aggfunc="sum", sort=False, observed=True)
     return Grid.of(
         "How many heads have each role",
         wide.reset_index(),
-        {"run": "name", "task": "task", **{role: (role, 0) for role in ROLES}},
+        {"run": "encoder", "task": "task", "seed": ("seed", 0), **{role: (role, 0) for role in ROLES}},
         "Heads with the role in every selection.",
         texts=2,
     )
@@ -110,37 +99,25 @@ def _counts(result: Result) -> Grid:
 def _conflicts(result: Result) -> Grid | None:
     if "conflicts" not in result.frames:
         return None
-    columns: dict[str, Any] = {
-        "run": "encoder",
-        "seed": ("seed", 0),
-        "tasks": ("n", 0),
-        "conflict heads": ("conflict", 0),
-    }
+    columns: dict[str, Any] = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0)}
+    columns |= {"conflict heads": ("conflict", 0), "by chance": ("expected", 1), "p": ("p", probability)}
     return Grid.of(
         "Heads that facilitate one task and interfere with another",
         result.frames["conflicts"],
-        {**columns, "by chance": ("expected", 1), "p": ("p", probability)},
+        columns,
         "By chance: mean with the heads of each task permuted within layers; p of so many or more. Single tasks: the "
         "runs of one seed together.",
     )
 
 
 def _gains(result: Result) -> Grid | None:
-    if "gains" not in result.frames:
+    if not len(gains := _known_gains(result)):
         return None
-    gains = _only_not_shown(result.frames["gains"])
-    columns: dict[str, Any] = {
-        "run": "encoder",
-        "task": "task",
-        "runs": ("n", 0),
-        "all open": ("open", 2),
-        "closed": ("closed", 2),
-    }
-    columns |= {"random closed": ("random", 2), "gain": ("delta", 2), "low": ("low", 2), "high": ("high", 2)}
+    scores: dict[str, Any] = {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
     return Grid.of(
         "What closing conflict heads gains the task they interfere with",
         gains.assign(task=[task if task == MEAN else task.upper() for task in gains["task"]]),
-        {**columns, "p": ("p", probability), "Holm": ("holm", probability), "detectable": ("detectable", 2)},
+        {"run": "encoder", "task": "task", "runs": ("n", 0), **scores, **difference("gain", "Holm", "detectable")},
         "Main score with the conflict heads closed that interfere with the task, for this task alone; gain: beyond as "
         f"many random heads of the same layers, with 95 % interval over seeds and sentences. {DETECTABLE} A fight "
         "predicts gains.",

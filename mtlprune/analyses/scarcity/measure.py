@@ -5,7 +5,7 @@ Letters: C resamples, S seeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,12 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.scarcity import MEAN
-from mtlprune.analyses.settings import Setting, common_seeds, have_all, read_settings
+from mtlprune.analyses.settings import Setting, common_seeds, gap, have_all, read_settings
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import PRUNING, untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import Floats, over_seeds, within_margin
+from mtlprune.statistics.significance import over_seeds, weighted, within_margin
 
 Tasks = dict[str, list[int]]
 """Name of a mean → places of its tasks."""
@@ -30,7 +30,7 @@ class Level:
     """Single-task and joint runs of equal settings, with so many heads open from the first update.
 
     Attributes:
-        label: how many, and in which encoder and after how many updates where these differ between levels.
+        label: how many, after how many updates where these differ, and of which joint runs where there is need.
     """
 
     single: Setting
@@ -39,31 +39,10 @@ class Level:
     label: str = ""
 
     @property
-    def sides(self) -> dict[str, Setting]:
-        """The two, by their names."""
-        return {"single": self.single, "joint": self.joint}
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds that both have."""
-        return common_seeds(self.single, self.joint)
-
-    @property
-    def others(self) -> dict[str, Any]:
+    def others(self) -> str:
         """The encoder and the settings beside those of pruning."""
-        run = self.joint.column.runs[0]
-        kept = {path: value for path, value in untreated(run).items() if not path.startswith(PRUNING)}
-        return {"encoder": self.joint.column.encoder, **kept}
-
-    @property
-    def updates(self) -> int:
-        """Of the joint runs."""
-        return self.joint.column.runs[0].updates
-
-    def gap(self, seeds: Sequence[int], tasks: Sequence[int]) -> tuple[Floats, Floats]:
-        """Joint minus single tasks, in points: (S,) observed, (C, S) resampled."""
-        joint, single = self.joint.of_seeds(seeds, tasks), self.single.of_seeds(seeds, tasks)
-        return joint[0] - single[0], joint[1] - single[1]
+        kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
+        return f"{self.joint.column.encoder} {sorted(kept)}"
 
 
 def measure(request: Request) -> Result:
@@ -82,7 +61,7 @@ def measure(request: Request) -> Result:
             compared.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
-    options, tasks = request.options, _tasks(comparison)
+    options, tasks = request.options, max((list(one.runs[0].tasks) for one in comparison.columns), key=len)
     means: Tasks = {MEAN: list(range(len(tasks)))}
     if options.without:
         if options.without not in tasks or len(tasks) < 2:
@@ -90,13 +69,23 @@ def measure(request: Request) -> Result:
         means[f"mean without {options.without.upper()}"] = [k for k, t in enumerate(tasks) if t != options.without]
     means |= {task: [place] for place, task in enumerate(tasks)}
     levels = _levels(comparison, tasks, request)
-    rows = {
-        "levels": [row for one in levels for row in _gaps(one, means)],
-        "changes": [
-            row for one in levels if (base := _base(one, levels)) for row in _changes(one, base, means, options.margin)
-        ],
-        "slopes": [row for some in _alike(levels) for row in _slopes(some, means)],
-    }
+    alike: dict[str, list[Level]] = {}  # levels of equal other settings, many heads before few
+    for one in levels:
+        alike.setdefault(one.others, []).append(one)
+    whole = [some[0] for some in alike.values() if some[0].heads == levels[0].heads]
+    bases = {one: some[0] for some in alike.values() if some[0] in whole for one in some[1:]}
+    bases |= dict.fromkeys(whole[1:], whole[0])
+    rows: dict[str, list[dict[str, Any]]] = {"levels": [], "changes": [], "slopes": []}
+    for one in levels:
+        rows["levels"] += _rows({one: 1}, means, {"term": one.label, "heads": one.heads, "updates": one.joint.updates})
+        if base := bases.get(one):
+            keys = {"term": one.label, "other": base.label}
+            rows["changes"] += _rows({one: 1, base: -1}, means, keys, options.margin)
+    for some in (some for some in alike.values() if len(some) > 2):
+        taken = 4 * (1 - np.array([one.heads for one in some]) / some[0].heads)  # quarters taken away
+        slope = (taken - taken.mean()) / ((taken - taken.mean()) ** 2).sum()
+        row = {"term": f"{', '.join(str(one.heads) for one in some)} heads", "updates": some[0].joint.updates}
+        rows["slopes"] += _rows(dict(zip(some, slope, strict=True)), means, row)
     paired = {place for one in levels for place in (one.single.place, one.joint.place)}
     notes = [
         f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
@@ -107,11 +96,6 @@ def measure(request: Request) -> Result:
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
     about |= {"heads": max(one.heads for one in levels)}
     return Result("scarcity", about, {name: pd.DataFrame(each) for name, each in rows.items() if each})
-
-
-def _tasks(comparison: Columns) -> list[str]:
-    """Of the joint runs with the most tasks."""
-    return max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
 
 
 def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:
@@ -132,28 +116,21 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
             f"(pruning.method: random, pruning.draw), found {len(pairs)} pair(s) with "
             f"{len(set(open_heads.values()))} number(s) of heads"
         )
-    total = max(
-        whole for runs in (columns[joint].runs for _, joint in pairs) for run in runs for _, whole in run.heads.values()
-    )
+    total = max(whole for _, joint in pairs for run in columns[joint].runs for _, whole in run.heads.values())
     order = [place for pair in pairs for place in pair]
     settings = read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch)
     of = {one.place: one for one in settings}
     levels = [Level(of[single], of[joint], open_heads[joint] or total) for single, joint in pairs]
-    return _labelled(sorted(levels, key=lambda one: (-one.heads, one.updates)))
+    return _labelled(sorted(levels, key=lambda one: (-one.heads, one.joint.updates)))
 
 
 def _labelled(levels: Sequence[Level]) -> list[Level]:
     """The same with their labels."""
-    encoders, updates = (
-        {of(one) for one in levels} for of in (lambda one: one.joint.column.encoder, lambda one: one.updates)
-    )
-    labelled = []
-    for one in levels:
-        words = [f"{one.heads} heads"] + [one.joint.column.encoder] * (len(encoders) > 1)
-        labelled.append(replace(one, label=", ".join(words + [f"{one.updates:,} updates"] * (len(updates) > 1))))
-    if len({one.label for one in labelled}) < len(labelled):
-        labelled = [replace(one, label=f"{one.label}, {one.joint.label}") for one in labelled]
-    return labelled
+    updates = len({one.joint.updates for one in levels}) > 1
+    labels = [f"{one.heads} heads" + f", {one.joint.updates:,} updates" * updates for one in levels]
+    if len({*labels}) < len(labels):
+        labels = [f"{label}, {one.joint.label}" for label, one in zip(labels, levels, strict=True)]
+    return [replace(one, label=label) for one, label in zip(levels, labels, strict=True)]
 
 
 def _open(runs: Sequence[ScoredRun]) -> int:
@@ -169,55 +146,18 @@ def _open(runs: Sequence[ScoredRun]) -> int:
     return numbers.pop()
 
 
-def _base(level: Level, levels: Sequence[Level]) -> Level | None:
-    """The level with all heads and else the same settings; of one with all heads the first of these; None for it."""
-    whole = [one for one in levels if one.heads == max(other.heads for other in levels)]
-    base = whole[0] if level in whole else next((one for one in whole if one.others == level.others), None)
-    return None if base is level else base
-
-
-def _alike(levels: Sequence[Level]) -> list[list[Level]]:
-    """Levels of equal other settings, where there are three or more."""
-    groups: list[list[Level]] = []
-    for level in levels:
-        group = next((some for some in groups if some[0].others == level.others), None)
-        groups.append([level]) if group is None else group.append(level)
-    return [group for group in groups if len(group) > 2]
-
-
-def _gaps(level: Level, means: Tasks) -> list[dict[str, Any]]:
-    """Rows of the frame ``levels``."""
-    seeds, rows = level.seeds, list[dict[str, Any]]()
+def _rows(
+    weights: Mapping[Level, float], means: Tasks, keys: dict[str, Any], margin: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row for each mean: the weighted sum of the gaps of some levels; of one level also its scores."""
+    seeds = common_seeds(*(side for one in weights for side in (one.single, one.joint)))
     for name, places in means.items():
-        scores = {side: float(one.of_seeds(seeds, places)[0].mean()) for side, one in level.sides.items()}
-        row = {"term": level.label, "task": name, "heads": level.heads, "updates": level.updates, "n": len(seeds)}
-        rows.append(row | scores | over_seeds(*level.gap(seeds, places)))
-    return rows
-
-
-def _changes(level: Level, base: Level, means: Tasks, margin: float) -> list[dict[str, Any]]:
-    """Rows of the frame ``changes``."""
-    seeds = common_seeds(level.single, level.joint, base.single, base.joint)
-    rows = []
-    for name, places in means.items():
-        own, other = level.gap(seeds, places), base.gap(seeds, places)
-        change = own[0] - other[0], own[1] - other[1]
-        above, equal = within_margin(*change, margin)
-        row = {"term": level.label, "other": base.label, "task": name, "n": len(seeds)}
-        rows.append(row | over_seeds(*change) | {"widens": above, "equal": equal})
-    return rows
-
-
-def _slopes(levels: Sequence[Level], means: Tasks) -> list[dict[str, Any]]:
-    """Rows of the frame ``slopes``."""
-    seeds = common_seeds(*(side for one in levels for side in one.sides.values()))
-    taken = np.array([one.heads for one in levels], float)
-    taken = (taken.max() - taken) / taken.max() * 4  # quarters taken away
-    weights = (taken - taken.mean()) / ((taken - taken.mean()) ** 2).sum()
-    rows = []
-    for name, places in means.items():
-        gaps = [one.gap(seeds, places) for one in levels]
-        slope = [sum(weight * gap[part] for weight, gap in zip(weights, gaps, strict=True)) for part in (0, 1)]
-        row = {"term": ", ".join(str(one.heads) for one in levels) + " heads", "task": name, "n": len(seeds)}
-        rows.append(row | {"updates": levels[0].updates} | over_seeds(slope[0], slope[1]))
-    return rows
+        figure = weighted([gap(one.joint, one.single, seeds, places) for one in weights], list(weights.values()))
+        row = {**keys, "task": name, "n": len(seeds), **over_seeds(*figure)}
+        if margin is not None:
+            row |= dict(zip(("widens", "equal"), within_margin(*figure, margin), strict=True))
+        if len(weights) == 1:
+            [one] = weights
+            sides = {"single": one.single, "joint": one.joint}
+            row |= {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
+        yield row

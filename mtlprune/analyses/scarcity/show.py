@@ -8,7 +8,7 @@ import pandas as pd
 
 from mtlprune.analyses.scarcity import MEAN
 from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, number, probability, seen_from
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -31,12 +31,12 @@ def findings(result: Result) -> list[str]:
     for row in result.frames["changes"].query("task == @MEAN").itertuples():
         gap, base = gaps.loc[(row.term, MEAN)], gaps.loc[(row.other, MEAN)]
         sentences.append(
-            f"{row.term}: joint minus single tasks is {_points(gap)}, {row.other}: {_points(base)}; a change of "
-            f"{_points(row)}: {verdict(row, margin)} ({row.n} seeds)."
+            f"{row.term}: joint minus single tasks is {with_interval(gap)}, {row.other}: "
+            f"{with_interval(base)}; a change of {with_interval(row)}: {verdict(row, margin)} ({row.n} seeds)."
         )
     for row in result.frames.get("slopes", pd.DataFrame({"task": []})).query("task == @MEAN").itertuples():
         sentences.append(
-            f"For each quarter of the heads that is taken away ({row.term}) the gap changes by {_points(row)}."
+            f"For each quarter of the heads that is taken away ({row.term}) the gap changes by {with_interval(row)}."
         )
     return sentences
 
@@ -50,38 +50,26 @@ def verdict(row: Any, margin: float) -> str:
     return f"not shown to widen, nor to widen by less than {margin:g} points{seen_from(row.detectable)}"
 
 
-def _points(row: Any) -> str:
-    return f"{number(row.delta)} [{number(row.low)}, {number(row.high)}]"
-
-
-INTERVAL: dict[str, Any] = {"low": ("low", 2), "high": ("high", 2)}
-
-
 def _levels(result: Result) -> Grid:
     columns: dict[str, Any] = {"setting": "term", "task": "name", "updates": ("updates", 0), "seeds": ("n", 0)}
-    columns |= {"single": ("single", 2), "joint": ("joint", 2), "gap": ("delta", 2), **INTERVAL}
     return Grid.of(
         "Joint minus single tasks by heads that are open",
         _named(result.frames["levels"]),
-        columns,
+        {**columns, "single": ("single", 2), "joint": ("joint", 2), **difference("gap")},
         "Means over the seeds that both have, with 95 % interval of the gap. Updates: of joint runs.",
         texts=2,
     )
 
 
 def _changes(result: Result) -> Grid:
-    columns: dict[str, Any] = {
-        "setting": "term",
-        "against": "other",
-        "task": "name",
-        "change": ("delta", 2),
-        **INTERVAL,
+    margins: dict[str, Any] = {
+        "widens by margin: p": ("widens", probability),
+        "below margin: p": ("equal", probability),
     }
-    columns |= {"p": ("p", probability), "widens by margin: p": ("widens", probability)}
     return Grid.of(
         "How the gap changes where heads are scarce",
         _named(only_not_shown(result.frames["changes"], "p")),
-        {**columns, "below margin: p": ("equal", probability), "detectable": ("detectable", 2)},
+        {"setting": "term", "against": "other", "task": "name", **difference("change", "detectable"), **margins},
         "Below 0: the gap widens. Widens by margin: p that it widens by the margin or more; below margin: p that it "
         f"changes by the margin or more, either way. {DETECTABLE}",
         texts=3,
@@ -94,7 +82,7 @@ def _slopes(result: Result) -> Grid | None:
     return Grid.of(
         "Change of the gap for each quarter of the heads taken away",
         _named(result.frames["slopes"]),
-        {"levels": "term", "task": "name", "slope": ("delta", 2), **INTERVAL, "p": ("p", probability)},
+        {"levels": "term", "task": "name", **difference("slope")},
         "Least squares over the levels, seed by seed.",
         texts=2,
     )
@@ -114,7 +102,7 @@ def _gaps(result: Result) -> Spec:
     charts = []
     for name, some in rows.groupby("name", sort=False):
         told = [
-            Interval(row.term, row.delta, row.low, row.high, row.p < LEVEL, f"{name}: {_points(row)}")
+            Interval(row.term, row.delta, row.low, row.high, row.p < LEVEL, f"{name}: {with_interval(row)}")
             for row in some.itertuples()
         ]
         charts.append(forest(told, title=str(name), x_title="joint minus single tasks, points"))

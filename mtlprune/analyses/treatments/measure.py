@@ -11,17 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.settings import Setting, common_seeds, have_all, read_settings
+from mtlprune.analyses.settings import Setting, common_seeds, gap, have_all, read_settings
 from mtlprune.io.files import read_json, reading
 from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import untreated
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import (
-    Floats,
+    Resampled,
     holm,
     over_seeds,
     ratio_over_seeds,
@@ -78,7 +79,7 @@ def measure(request: Request) -> Result:
         "scores": pd.DataFrame(
             {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
             for one in settings
-            for task, score in zip(tasks, one.each().mean(1).tolist(), strict=True)
+            for task, score in zip(tasks, _means(one), strict=True)
         ),
         "settings": rows,
         "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
@@ -141,16 +142,17 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     tasks = comparison.columns[joint].runs[0].tasks
     (alone, together, *_), _ = _settings(comparison, single, joint, tasks, request)
     parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
-    gaps = {name: _apart(together, alone, part) for name, part in parts.items()}
+    gaps = {name: gap(together, alone, common_seeds(together, alone), part) for name, part in parts.items()}
     return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
 
 
-def _apart(first: Setting, second: Setting, tasks: slice = slice(None)) -> tuple[Floats, Floats]:
-    """First minus second, seed by seed: (S,) observed, (C, S) on resampled sentences, of the seeds that both have; of
-    the mean score of the tasks in these places."""
-    seeds = common_seeds(first, second)
-    own, other = first.of_seeds(seeds, tasks), second.of_seeds(seeds, tasks)
-    return own[0] - other[0], own[1] - other[1]
+def _apart(first: Setting, second: Setting) -> Resampled:
+    return gap(first, second, common_seeds(first, second))
+
+
+def _means(one: Setting) -> list[float]:
+    """The score of each task, mean over seeds."""
+    return [float(scores.observed.mean()) for scores in one.scores]
 
 
 def _rows(
@@ -164,24 +166,23 @@ def _rows(
     whole = over_seeds(*_apart(single, joint))
     rows = []
     for one in settings:
-        mean, cost = float(one.each().mean()), costs[one.label]
+        mean, cost = float(np.mean(_means(one))), costs[one.label]
         row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
         row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
         whole_costs = [_whole(costs[which.label], clock) for which in (one, joint, single)]
         row |= {"cost": cost[clock] / costs[joint.label][clock]}
         row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
         if one is not single:
-            gap = over_seeds(*(distance := _apart(single, one)))
-            row |= {"gap": gap["delta"], "gap_low": gap["low"], "gap_high": gap["high"]}
-            row |= {"reach": within_margin(-distance[0], -distance[1], request.options.margin)[0]}
+            behind = over_seeds(*_apart(single, one))
+            row |= {"gap": behind["delta"], "gap_low": behind["low"], "gap_high": behind["high"]}
+            row |= {"reach": within_margin(*_apart(one, single), request.options.margin)[0]}
         if one is not joint:
             gain = over_seeds(*(gained := _apart(one, joint)))
             row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
             row |= {"free": gain["free"], "detectable": gain["detectable"]}
             if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
-                row |= {"share": gain["delta"] / whole["delta"]}
                 ends = ratio_over_seeds(gained, _apart(single, joint))
-                row |= {"share_low": ends[0], "share_high": ends[1]}
+                row |= {"share": gain["delta"] / whole["delta"], "share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
     for kind in (TREATED, OTHER):
@@ -207,7 +208,7 @@ def _whole(cost: Mapping[str, float], clock: str) -> float:
 
 def _cost(one: Setting) -> dict[str, float]:
     """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
-    runs = [run for run in one.column.runs if run.seed in one.seeds]
+    runs = one.runs
     ends = [run.manifest.get("finished", {}) for run in runs]
     cost = {
         clock: sum(float(end.get(clock, 0)) for end in ends) / len(one.seeds)
@@ -226,15 +227,8 @@ def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, floa
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _apart(first, second)
-        figure = over_seeds(*distance)
-        row: dict[str, Any] = {
-            "term": first.label,
-            "other": second.label,
-            "mode": mode,
-            **figure,
-            "n": len(distance[0]),
-        }
-        row |= {"equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
+        row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **over_seeds(*distance)}
+        row |= {"n": len(distance.observed), "equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
         if first.seeds == second.seeds:
             row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)
         rows.append(row)
@@ -251,40 +245,33 @@ def _compared(
 ) -> Iterator[tuple[Setting, Setting, str]]:
     """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
     longer joint training; all and the joint training that is the best on dev."""
-    flat = {one.label: dict(one.column.runs[0].settings) for one in settings if one.kind == TREATED}
+    treated = [one for one in settings if one.kind == TREATED]
+    flat = {one.label: dict(one.column.runs[0].settings) for one in treated}
     for setting in flat.values():
         setting.pop("train.precision", None)  # what the machine had
-    treated = [one for one in settings if one.kind == TREATED]
     for second in treated:
         for path, value in flat[second.label].items():
             if not (path.endswith(".heads.rule") and value in ("random", "unclaimed", "permuted")):
                 continue
             heads = path.removesuffix("rule")
-            like = {key: wanted for key, wanted in flat[second.label].items() if not key.startswith(heads)} | {
-                heads + key.removeprefix(f"{heads}like."): wanted
-                for key, wanted in flat[second.label].items()
-                if key.startswith(f"{heads}like.")
-            }
+            own = {key for key in flat[second.label] if key.startswith(heads)}
+            like = {key: wanted for key, wanted in flat[second.label].items() if key not in own}
+            given = {key: heads + key.removeprefix(f"{heads}like.") for key in own if key.startswith(f"{heads}like.")}
+            like |= {name: flat[second.label][key] for key, name in given.items()}
             for first in treated:
                 if flat[first.label] == like:
-                    name = path.split(".")[1]
-                    yield first, second, "primary" if name in primary else "control"
+                    yield first, second, "primary" if path.split(".")[1] in primary else "control"
     for longer in settings:
-        if longer.kind == OTHER and not longer.alone and _updates(longer) > MORE_UPDATES * _updates(joint):
+        if longer.kind == OTHER and not longer.alone and longer.updates > MORE_UPDATES * joint.updates:
             for one in treated:
                 if _cost(one)["owes"] or costs[one.label] * 1.25 > costs[longer.label]:
                     yield one, longer, "budget"
     known = [one for one in settings if one.kind in (JOINT, OTHER) and not one.alone]
-    tuned = max((one for one in known if _updates(one) <= MORE_UPDATES * _updates(joint)), key=_on_dev)
+    tuned = max((one for one in known if one.updates <= MORE_UPDATES * joint.updates), key=_on_dev)
     if tuned is not joint:
         yield from ((one, tuned, "tuned") for one in treated)
 
 
 def _on_dev(one: Setting) -> float:
     """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
-    bests = [run.folder.read_best()["joint"]["score"] for run in one.column.runs if run.seed in one.seeds]
-    return math.fsum(bests) / len(bests)
-
-
-def _updates(one: Setting) -> int:
-    return one.column.runs[0].updates
+    return float(np.mean([run.folder.read_best()["joint"]["score"] for run in one.runs]))

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.figures.charts import INK, RULE, WIDTH, Chart, Spec, data, figure
-from mtlprune.figures.grid import DETECTABLE, Grid, number, percent, probability, seen_from
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -125,9 +125,8 @@ def _gains(result: Result) -> Grid:
 def _pairs(result: Result) -> Grid | None:
     if "pairs" not in result.frames:
         return None
-    columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode", "difference": ("delta", 2)}
-    columns |= {"low": ("low", 2), "high": ("high", 2), "p": ("p", probability), "Holm": ("holm", probability)}
-    columns |= {"detectable": ("detectable", 2)}
+    columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode"}
+    columns |= difference("difference", "Holm", "detectable")
     columns |= {"below margin: p": ("equal", probability), "these runs: p": ("swapped", probability)}
     return Grid.of(
         "Chosen heads against random ones, equal budgets, the best joint training",
