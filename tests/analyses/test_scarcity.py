@@ -76,7 +76,7 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
     slope = result.frames["slopes"].query("task == @MEAN").iloc[0]
     assert slope["delta"] < 0 and slope["n"] == 2 and slope["term"] == "12, 6, 3 heads"
     shown = markdown(find("scarcity"), result)
-    assert "the gap widens, as a fight over heads predicts (3 seeds)" in shown
+    assert "the gap widens, as a fight over heads predicts." in shown and "other heads open" not in shown
     assert figures(find("scarcity"), result)["gaps"]
 
 
@@ -85,6 +85,9 @@ def test_heads_that_cannot_be_compared(tmp_path):
     with pytest.raises(RunError, match="with few"):
         result_of(tmp_path)
     write(tmp_path, 6, 0.9, 0.9)
+    path = tmp_path / f"6-3-{TASKS[0]}-1" / "gates.jsonl"
+    path.write_text(path.read_text().replace("1.0, 0.0", "0.0, 1.0"))
+    assert "have other heads open" in markdown(find("scarcity"), result_of(tmp_path))
     with pytest.raises(RunError, match="without: expected one of the tasks"):
         result_of(tmp_path, without="pet")
     for folder in map(RunFolder, tmp_path.glob("6-*")):

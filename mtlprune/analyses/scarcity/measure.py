@@ -15,9 +15,10 @@ import pandas as pd
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.scarcity import MEAN
 from mtlprune.analyses.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import PRUNING, untreated
+from mtlprune.runs.groups import PRUNING, SHARED, untreated
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import over_seeds, weighted, within_margin
 
@@ -92,6 +93,7 @@ def measure(request: Request) -> Result:
         for place in have_all(comparison, tasks)
         if place not in paired
     ]
+    notes += _unlike(levels)
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
     about |= {"heads": max(one.heads for one in levels)}
@@ -122,6 +124,22 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
     of = {one.place: one for one in settings}
     levels = [Level(of[single], of[joint], open_heads[joint] or total) for single, joint in pairs]
     return _labelled(sorted(levels, key=lambda one: (-one.heads, one.joint.updates)))
+
+
+def _unlike(levels: Sequence[Level]) -> list[str]:
+    """A sentence for each level whose single-task and joint runs of a seed have other heads open."""
+    notes = []
+    for one in levels:
+        masks: dict[int, set[bytes]] = {}
+        for run in (*one.single.column.runs, *one.joint.column.runs):
+            if run.heads:
+                masks.setdefault(run.seed, set()).add((run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes())
+        if any(len(some) > 1 for some in masks.values()):
+            notes.append(
+                f"{one.label}: single-task and joint runs of one seed have other heads open, so their draws add noise "
+                "to the gap; pruning.draw gives them the same."
+            )
+    return notes
 
 
 def _labelled(levels: Sequence[Level]) -> list[Level]:

@@ -17,37 +17,50 @@ def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
     info, settings = result.about, result.about["settings"]
     return (
-        f"{info['sentences']} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
+        f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
         f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus that with all heads, paired by "
         f"seed. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; seed "
-        f"{settings['seed']}), not corrected. Margin: {settings['margin']:g} points."
+        f"{settings['seed']}), not corrected. Margin: {_points(settings['margin'])}."
     )
 
 
 def findings(result: Result) -> list[str]:
-    """The mean gap with few heads beside that with all, and whether it widens."""
+    """The mean gap with few heads beside that with all, and whether it widens; whether heads were the same."""
     margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
     sentences = []
-    for row in result.frames["changes"].query("task == @MEAN").itertuples():
-        gap, base = gaps.loc[(row.term, MEAN)], gaps.loc[(row.other, MEAN)]
+    for row in result.frames["changes"].itertuples():
+        if not row.task.startswith(MEAN):
+            continue
+        gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
         sentences.append(
-            f"{row.term}: joint minus single tasks is {with_interval(gap)}, {row.other}: "
-            f"{with_interval(base)}; a change of {with_interval(row)}: {verdict(row, margin)} ({row.n} seeds)."
+            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({_seeds(gap['n'])}), "
+            f"{row.other}: {with_interval(base)} ({_seeds(base['n'])}); a change of {with_interval(row)} "
+            f"({_seeds(row.n)}): {verdict(row, margin)}."
         )
     for row in result.frames.get("slopes", pd.DataFrame({"task": []})).query("task == @MEAN").itertuples():
         sentences.append(
             f"For each quarter of the heads that is taken away ({row.term}) the gap changes by {with_interval(row)}."
         )
-    return sentences
+    return sentences + [note for note in result.about["notes"] if "other heads open" in note]
+
+
+def _seeds(number: int) -> str:
+    return "one seed" if number == 1 else f"{number:.0f} seeds"
 
 
 def verdict(row: Any, margin: float) -> str:
-    """What a change says of a fight over heads, which widens the gap by the margin or more."""
+    """What a change says of a fight over heads, which widens the gap by the margin or more: by its 95 % interval."""
+    if row.n < 2:
+        return "one seed shows nothing, as its interval is of sentences alone"
     if row.high < 0:
         return "the gap widens" + (", as a fight over heads predicts" if row.delta <= -margin else "")
     if row.low > -margin:
-        return f"it does not widen by {margin:g} points" + (", and narrows" if row.low > 0 else "")
-    return f"not shown to widen, nor to widen by less than {margin:g} points{seen_from(row.detectable)}"
+        return f"it does not widen by {_points(margin)}" + (", and narrows" if row.low > 0 else "")
+    return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
+
+
+def _points(margin: float) -> str:
+    return "one point" if margin == 1 else f"{margin:g} points"
 
 
 def _levels(result: Result) -> Grid:
@@ -63,15 +76,16 @@ def _levels(result: Result) -> Grid:
 
 def _changes(result: Result) -> Grid:
     margins: dict[str, Any] = {
-        "widens by margin: p": ("widens", probability),
-        "below margin: p": ("equal", probability),
+        "margin excluded: p": ("widens", probability),
+        "within margin: p": ("equal", probability),
     }
     return Grid.of(
         "How the gap changes where heads are scarce",
         _named(only_not_shown(result.frames["changes"], "p")),
         {"setting": "term", "against": "other", "task": "name", **difference("change", "detectable"), **margins},
-        "Below 0: the gap widens. Widens by margin: p that it widens by the margin or more; below margin: p that it "
-        f"changes by the margin or more, either way. {DETECTABLE}",
+        "Below 0: the gap widens. Small p: margin excluded, of a widening by the margin or more (one-sided); within "
+        "margin, of a change by it or more either way. Sentences go by the two-sided 95 % interval, which is stricter. "
+        f"{DETECTABLE}",
         texts=3,
     )
 
