@@ -120,6 +120,15 @@ if [ -d results/treatments/records ]; then
     mtlprune analyze treatments results/treatments/full/records "$@" --out "$out/treatments/full" > /dev/null
 fi
 
+# Is there a fight over heads: Results that need the runs' weights are shown again from their tables
+if [ -d results/fight ]; then
+    for kind in exchange roles; do
+        test -d "results/fight/$kind" || continue
+        mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
+    done
+    test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
+fi
+
 # One page of everything, with the analyses that are there
 set --
 for folder in claims/stable claims/cross claims/gradients treatments/test smoothing dissection/tasks syntax/runs degeneration heads; do

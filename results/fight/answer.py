@@ -1,6 +1,6 @@
 """Is there a fight over heads? The table of results/fight/README.md, by the rules of PLAN.md.
 
-    python results/fight/answer.py results/fight
+    python results/fight/answer.py results/fight   # writes it between the marks in README.md there
 
 Verdicts: *for* and *against* a fight by each experiment's rule, else *not shown*; *not run* without a Result. p of
 primaries are corrected by Holm over those that were run.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
@@ -48,6 +49,14 @@ def of_seeds(values: np.ndarray) -> tuple[float, float, float, float, float]:
     return mean, mean - half, mean + half, p, float(detectable(error, free))
 
 
+def least(row: pd.Series) -> float:
+    """The minimum detectable effect of a row with an interval; by t over seeds where the Result has none."""
+    if "detectable" in row:
+        return float(row["detectable"])
+    free = int(row["n"]) - 1
+    return float(detectable((row["high"] - row["low"]) / 2 / stats.t.isf(0.025, free), free))
+
+
 def scarcity(result: Result) -> Row:
     changes = result.frames["changes"].query("task == 'mean'").set_index("term")
     row = changes.loc["18 heads"]
@@ -61,12 +70,12 @@ def scarcity(result: Result) -> Row:
         f"MTL-5 − STL is {number(gaps['18 heads'])} with 18 heads, {number(gaps['72 heads'])} with 72: a change of "
         f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds"
     )
-    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(row['detectable'])} points")
+    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
 
 
 def roles(result: Result) -> Row:
     conflicts = result.frames["conflicts"].query("encoder != 'single tasks'")
-    more, low, high, p, least = of_seeds((conflicts["conflict"] - conflicts["expected"]).to_numpy(float))
+    more, low, high, p, heads = of_seeds((conflicts["conflict"] - conflicts["expected"]).to_numpy(float))
     gains = result.frames["gains"]
     gain = gains[gains["task"] == "mean"].iloc[0]
     verdict = "not shown"
@@ -86,7 +95,7 @@ def roles(result: Result) -> Row:
         seen,
         verdict,
         both,
-        f"{number(least)} heads, {number(gain['detectable'])} points",
+        f"{number(heads)} heads, {number(least(gain))} points",
     )
 
 
@@ -104,7 +113,7 @@ def exchange(result: Result) -> Row:
         f"{len(stems)} runs"
     )
     predicts = f"own claims carry {TWICE:g} times as much; stem heads carry a tenth of three tasks in most runs"
-    return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(apart['detectable'])} of a change")
+    return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(least(apart))} of a change")
 
 
 EXPERIMENTS = {
@@ -119,16 +128,20 @@ NOT_RUN = (
 
 
 def main(folder: Path) -> None:
-    """Print the table."""
+    """Write the table into the page."""
     rows = []
     for name, (title, make) in EXPERIMENTS.items():
         there = (folder / name / f"{name}.json").is_file()
         rows.append(make(read(folder / name, name)) if there else Row(title, "–", "–", "not run"))
     corrected = holm(np.array([row.p for row in rows]))
-    print("| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |\n|:--|:--|:--|--:|:--|:--|")
+    lines = ["| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |", "|:--|:--|:--|--:|:--|:--|"]
     for row, p in zip((*rows, *NOT_RUN), (*corrected, math.nan, math.nan), strict=True):
         shown = "–" if math.isnan(p) else probability(p)
-        print(f"| {row.name} | {row.predicts} | {row.seen} | {shown} | {row.least} | **{row.verdict}** |")
+        lines.append(f"| {row.name} | {row.predicts} | {row.seen} | {shown} | {row.least} | **{row.verdict}** |")
+    page = folder / "README.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition("<!-- answer -->\n")
+    _, _, after = rest.partition("<!-- /answer -->")
+    page.write_text("\n".join([f"{before}<!-- answer -->", *lines, f"<!-- /answer -->{after}"]), encoding="utf-8")
 
 
 if __name__ == "__main__":

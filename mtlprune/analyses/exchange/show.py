@@ -80,8 +80,9 @@ TABLES = (_table,)
 def _matrix(result: Result) -> Spec:
     """Matrix of sets of heads by changed layer."""
     rows = result.frames["cells"]
+    several = rows["encoder"].nunique() > 1
     names = [
-        task.upper() if task.upper() == label else f"{label}: {task.upper()}"
+        f"{label}: {task.upper()}" if several and task.upper() != label else task.upper()
         for label, task in zip(rows["encoder"], rows["task"], strict=True)
     ]
     table = rows.assign(changed=names, heads_of=rows["other"], value=rows["share"])
@@ -92,7 +93,10 @@ def _matrix(result: Result) -> Spec:
     return figure(
         cells(table, "changed", "heads_of", (-bound, bound), size=(60, 30)),
         "Through whose heads does a decision change?",
-        ["Share of the change; * more than random heads of the same layers (Holm, p < 0.05)."],
+        [
+            "Columns: the task whose decision changes; rows: whose claimed heads it passes through.",
+            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05).",
+        ],
     )
 
 
