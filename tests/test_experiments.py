@@ -4,6 +4,8 @@ import itertools
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
-NAMED = ("treatments/full.yaml", "fight/longer.yaml", "fight/masc.yaml")
+NAMED = ("treatments/full.yaml", "fight/longer.yaml", "fight/masc.yaml", "fight/multiberts.yaml")
 SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), *(FOLDER / name for name in NAMED)})
 SELECTIONS = {
     "fight/sweep": {4, 5},
@@ -148,3 +150,47 @@ def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, t
         write_config(cell)
         assert main([str(whole.root), cell.place.label, "--evaluate", "test"]) == 0, cell.name
     assert {name for name, cell in cells.items() if state(cell.place, ["test"]).kind == "done"} == wanted
+
+
+def permuted(folder: Path, out: Path) -> Path:
+    """The same BERT with the heads of each layer in another order."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model, generator = AutoModel.from_pretrained(folder), torch.Generator().manual_seed(1)
+    heads = model.config.num_attention_heads
+    for layer in model.encoder.layer:
+        order = torch.randperm(heads, generator=generator)
+        for part in (layer.attention.self.query, layer.attention.self.key, layer.attention.self.value):
+            for values in (part.weight.data, part.bias.data):
+                values.copy_(values.unflatten(0, (heads, -1))[order].flatten(0, 1))
+        weight = layer.attention.output.dense.weight.data
+        weight.copy_(weight.unflatten(1, (heads, -1))[:, order].flatten(1))
+    model.save_pretrained(out)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(out)
+    return out
+
+
+@pytest.mark.slow
+def test_heads_in_another_order_are_matched(ontonotes, tiny_encoder, tmp_path, signals):
+    """The sweep of MultiBERTs on stand-ins: one encoder and the same with its heads in another order."""
+    text = (FOLDER / "fight" / "multiberts.yaml").read_text(encoding="utf-8").replace("keep: 24", "keep: 3")
+    folders = (tiny_encoder("bert"), permuted(tiny_encoder("bert"), tmp_path / "permuted"))
+    for place, folder in enumerate(folders):
+        text = text.replace(f"name: google/multiberts-seed_{place}}}", f"name: {folder}}}")
+    (tmp_path / "sheet.yaml").write_text(text, encoding="utf-8")
+    small = f"data.path={ontonotes}", "train.epochs=1", "train.device=cpu", "train.threads=1"
+    whole = resolve(read_specification(tmp_path / "sheet.yaml"), tmp_path / "swept", small)
+    for cell in narrowed(whole, ["stable-m[01]-pos-[12]", "stable-m[01]-con-[12]"]).values():
+        write_config(cell)
+        assert main([str(whole.root), cell.place.label]) == 0, cell.name
+    script = [sys.executable, FOLDER / "fight" / "matched.py", whole.root, ontonotes]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    one_task = {cells[1].strip(): float(cells[2].split()[0]) for cells in table_rows(done.stdout)}
+    assert one_task["by index"] < one_task["matched"] == one_task["matched within layers"] == 1.0
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of each row of a Markdown table below its head."""
+    return [line.split("|") for line in text.splitlines() if line.startswith("|")][2:]

@@ -1,0 +1,88 @@
+"""Do tasks claim the same heads on another corpus? (PLAN.md, E4: its primary)
+
+    python results/fight/corpora.py results/claims/records/stable results/fight/records/masc
+
+Φ of the stable claims of single-task runs on two corpora (cells named stable-TASK-*): of one task on both and of two
+tasks, one on each, over all pairs of runs; and the same within each corpus. Jack-knife over training runs, each task on
+each corpus a stratum of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mtlprune.analyses.claims.stability import MODES, Runs, jackknife, phi
+from mtlprune.runs.claims import RunGroup, load_claims
+from mtlprune.runs.study import read_study
+
+TASKS = ("pos", "ner", "con", "srl")
+PLACES = ("first corpus", "second corpus", "across corpora")
+
+
+class Figure(NamedTuple):
+    """A statistic with its interval of 95 % and minimum detectable effect."""
+
+    value: float
+    low: float
+    high: float
+    detectable: float
+
+    @property
+    def shown(self) -> str:
+        ends = "" if math.isnan(self.low) else f" [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.value:.2f}{ends}"
+
+
+def statistics(phis: np.ndarray) -> np.ndarray:
+    """(2, 2 · tasks, 2 · tasks) Φ → (2, 3, 3): within one task, of two tasks and their difference, by PLACES."""
+    tasks, same = len(TASKS), np.eye(len(TASKS), dtype=bool)
+    corners = (phis[:, :tasks, :tasks], phis[:, tasks:, tasks:], phis[:, :tasks, tasks:])
+    ends = [(corner[:, same].mean(1), corner[:, ~same].mean(1)) for corner in corners]
+    return np.stack([np.stack([one, two, one - two], axis=1) for one, two in ends], axis=1)
+
+
+def measure(first: Path, second: Path) -> tuple[list[list[list[Figure]]], list[list[Figure]]]:
+    """By MODES and PLACES the three figures of ``statistics``; and Φ of each task across corpora, by MODES."""
+    studies = [read_study(study) for study in (first, second)]
+    runs = Runs.of(
+        [
+            RunGroup(f"{task} {place}", tuple(load_claims(sorted(study.paths(f"stable-{task}-*")))))
+            for place, study in enumerate(studies)
+            for task in TASKS
+        ]
+    )
+    pairs = np.ones_like(runs.strangers)
+
+    def all_of(kept: np.ndarray) -> np.ndarray:
+        phis = phi(runs, pairs, kept)  # (2, 8, 8)
+        places = np.arange(len(TASKS))
+        own = phis[:, places, places + len(TASKS)]  # (2, tasks)
+        return np.concatenate([statistics(phis).reshape(len(MODES), -1), own], axis=1)
+
+    units = np.unique(runs.units)
+    left_out = np.stack([all_of(runs.units != unit) for unit in units])
+    whole = all_of(np.ones(len(runs.units), dtype=bool))
+    parts = (whole, *jackknife(whole, left_out, runs.unit_labels))
+    flat = [[Figure(*(float(part[mode, k]) for part in parts)) for k in range(whole.shape[1])] for mode in range(2)]
+    return [[row[3 * p : 3 * p + 3] for p in range(3)] for row in flat], [row[9:] for row in flat]
+
+
+def main(first: str, second: str) -> None:
+    """Print a row for each place and way of counting."""
+    found, own = measure(Path(first), Path(second))
+    print("| pairs of runs | Φ | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
+    for mode, by_place in zip(MODES, found, strict=True):
+        for place, (one, two, apart) in zip(PLACES, by_place, strict=True):
+            print(f"| {place} | {mode} | {one.shown} | {two.shown} | {apart.shown} | {apart.detectable:.2f} |")
+    print(f"\n| across corpora | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
+    for mode, figures in zip(MODES, own, strict=True):
+        print(f"| Φ, {mode} | {' | '.join(figure.shown for figure in figures)} |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
