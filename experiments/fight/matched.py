@@ -116,7 +116,7 @@ def main(runs: str, corpus: str) -> None:
     }
     whole = figures(claims, matches)
     left = [figures({name: claims[name] for name in claims if name != out}, matches) for out in claims]
-    low, high, detectable = jackknife(whole, np.stack(left), np.zeros(len(claims), dtype=np.int64))
+    low, high, detectable, _ = jackknife(whole, np.stack(left), np.zeros(len(claims), dtype=np.int64))
     print(
         f"{len(claims)} encoders\n\n| heads | one task | two tasks | difference | detectable |\n|:--|--:|--:|--:|--:|"
     )

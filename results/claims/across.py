@@ -55,7 +55,7 @@ def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.nda
     both = [(pairs(found, found, depth), seeds) for found, seeds in (first, second)]
     units = [(task, str(seed)) for task in range(len(TASKS)) for seed in np.unique(first[1])]
     whole, *left = (gap(*both[0], *unit) - gap(*both[1], *unit) for unit in [(-1, ""), *units])
-    low, high, _ = jackknife(np.array([whole]), np.array(left)[:, None], np.array([task for task, _ in units]))
+    low, high, *_ = jackknife(np.array([whole]), np.array(left)[:, None], np.array([task for task, _ in units]))
     return f"{whole:+.2f} [{low[0]:+.2f}, {high[0]:+.2f}]"
 
 

@@ -62,7 +62,7 @@ def main(given: list[str]) -> None:
     whole = values(settings)
     left_out = np.stack([values(settings, unit) for unit in units])
     strata = np.array([tasks.index(task) for task, _ in units])
-    low, high, detectable = jackknife(whole, left_out, strata)
+    low, high, detectable, _ = jackknife(whole, left_out, strata)
     print(f"| | {' | '.join(f'{task.upper()} Φ' for task in tasks)} | mean | minus {names[0]} | |")
     print(f"|:--|{'--:|' * len(tasks)}--:|--:|:--|")
     for place, name in enumerate(names):

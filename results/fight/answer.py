@@ -2,7 +2,10 @@
 
     python results/fight/answer.py results/fight   # writes it between the marks in README.md there
 
-Verdicts: *for* and *against* a fight by each experiment's rule, else *not shown*; *not run* without a Result. p of
+E4 is made of the packed studies of corpora.py beside this file, all others of the Results in that folder.
+
+Verdicts: *for* and *against* a fight by each experiment's rule (of E4: *replicated* or not), else *not shown*; *not
+run* without a Result. p of
 primaries are corrected by Holm over those that were run.
 """
 
@@ -15,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from corpora import measure
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
@@ -23,7 +27,8 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
 
-WIDENS, HEADS, GAIN, TWICE, CARRIERS = -1.0, 3.0, 0.3, 2.0, 3
+WIDENS, HEADS, GAIN, TWICE, CARRIERS, ACROSS = -1.0, 3.0, 0.3, 2.0, 3, 0.2
+STUDIES = (Path("results/claims/records/stable"), Path("results/fight/records/masc"))
 
 
 class Row(NamedTuple):
@@ -116,26 +121,38 @@ def exchange(result: Result) -> Row:
     return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(least(apart))} of a change")
 
 
-EXPERIMENTS = {
+def replication() -> Row:
+    """Plain Φ of claims across corpora."""
+    by_place, _ = measure(*STUDIES)
+    one, two, apart = by_place[0][-1]
+    verdict = "not shown"
+    if apart.low > 0 and apart.value >= ACROSS:
+        verdict = "replicated"
+    elif apart.high < ACROSS:
+        verdict = "not replicated"
+    seen = f"Φ {one.shown} of a task across corpora, {two.shown} of two tasks: {apart.shown} more"
+    return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}")
+
+
+OF_RESULTS = {
     "scarcity": ("E1 scarcity", scarcity),
     "roles": ("E2 roles", roles),
     "exchange": ("E3 exchange", exchange),
 }
-NOT_RUN = (
-    Row("E4 replication", "Φ of a task across corpora 0.2 or more above that of two tasks", "–", "not run"),
-    Row("E5 pretraining seeds", "Φ 0 by index, 0.3 or more matched", "–", "not run: needs a hub"),
-)
+REPEATS = f"(of claims) Φ of a task across corpora {ACROSS} or more above that of two tasks"
+HUB = Row("E5 pretraining seeds", "(of claims) Φ 0 by index, 0.3 or more matched", "–", "not run: needs a hub")
 
 
 def main(folder: Path) -> None:
     """Write the table into the page."""
     rows = []
-    for name, (title, make) in EXPERIMENTS.items():
+    for name, (title, make) in OF_RESULTS.items():
         there = (folder / name / f"{name}.json").is_file()
         rows.append(make(read(folder / name, name)) if there else Row(title, "–", "–", "not run"))
+    rows.append(replication() if STUDIES[1].is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
     corrected = holm(np.array([row.p for row in rows]))
     lines = ["| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |", "|:--|:--|:--|--:|:--|:--|"]
-    for row, p in zip((*rows, *NOT_RUN), (*corrected, math.nan, math.nan), strict=True):
+    for row, p in zip((*rows, HUB), (*corrected, math.nan), strict=True):
         shown = "–" if math.isnan(p) else probability(p)
         lines.append(f"| {row.name} | {row.predicts} | {row.seen} | {shown} | {row.least} | **{row.verdict}** |")
     page = folder / "README.md"

@@ -25,12 +25,13 @@ PLACES = ("first corpus", "second corpus", "across corpora")
 
 
 class Figure(NamedTuple):
-    """A statistic with its interval of 95 % and minimum detectable effect."""
+    """A statistic with its interval of 95 %, minimum detectable effect and p."""
 
     value: float
     low: float
     high: float
     detectable: float
+    p: float
 
     @property
     def shown(self) -> str:

@@ -102,11 +102,12 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
     generator = np.random.default_rng(4)
     one, two = generator.normal(size=5), generator.normal(size=4) * 3
     left = np.array([np.delete(one, i).mean() for i in range(5)])
-    low, high, least = stability.jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
+    low, high, least, p = stability.jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, one.mean(), stats.sem(one)))
     assert least == pytest.approx((2.7764 + 0.9410) * stats.sem(one), rel=1e-4)  # t of a printed table
+    assert p == pytest.approx(stats.ttest_1samp(one, 0).pvalue)
     other = [two.mean() - value for value in left], [np.delete(two, i).mean() - one.mean() for i in range(4)]
-    low, high, _ = stability.jackknife(
+    low, high, *_ = stability.jackknife(
         np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4])
     )
     interval = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
@@ -116,7 +117,7 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
 def test_no_interval_is_made_of_one_unit_or_of_no_difference():
     """A stratum of one says nothing of its variance: no interval where the statistic hangs on it."""
     value, left = np.array([1.0, 1.0]), np.array([[0.8, 1.0], [1.1, 1.2], [1.3, 0.9], [1.4, 1.0]])  # the last is alone
-    low, high, _ = stability.jackknife(value, left, np.array([0, 0, 0, 1]))
+    low, high, *_ = stability.jackknife(value, left, np.array([0, 0, 0, 1]))
     assert np.isnan([low[0], high[0]]).all() and low[1] < 1 < high[1]  # the second does not hang on it
     masks = drawn(np.random.default_rng(6), np.linspace(0, 2, 24).reshape(2, 12), 8, 6)
     claims = [*claims_of("POS", masks[:3]), claim("DEP", 7, masks[3])]
