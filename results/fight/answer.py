@@ -27,7 +27,7 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
 
-WIDENS, HEADS, GAIN, TWICE, CARRIERS, ACROSS = -1.0, 3.0, 0.3, 2.0, 3, 0.2
+WIDENS, SEEDS, HEADS, GAIN, TWICE, CARRIERS, ACROSS = -1.0, 5, 3.0, 0.3, 2.0, 3, 0.2
 STUDIES = (Path("results/claims/records/stable"), Path("results/fight/records/masc"))
 
 
@@ -70,6 +70,8 @@ def scarcity(result: Result) -> Row:
         verdict = "for"
     elif row["low"] > WIDENS:
         verdict = "against"
+    if row["n"] < SEEDS:
+        verdict = f"not finished, {int(row['n'])} of {SEEDS} seeds; by these: {verdict}"
     gaps = result.frames["levels"].query("task == 'mean'").set_index("term")["delta"]
     seen = (
         f"MTL-5 − STL is {number(gaps['18 heads'])} with 18 heads, {number(gaps['72 heads'])} with 72: a change of "
