@@ -28,7 +28,7 @@ from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
 
 WIDENS, SEEDS, HEADS, GAIN, TWICE, CARRIERS, ACROSS = -1.0, 5, 3.0, 0.3, 2.0, 3, 0.2
-STUDIES = (Path("results/claims/records/stable"), Path("results/fight/records/masc"))
+MASC = Path("results/fight/records/masc")
 
 
 class Row(NamedTuple):
@@ -125,7 +125,7 @@ def exchange(result: Result) -> Row:
 
 def replication() -> Row:
     """Plain Φ of claims across corpora."""
-    by_place, _ = measure(*STUDIES)
+    by_place, _ = measure("results/claims/records/stable:stable", f"{MASC}:stable")
     one, two, apart = by_place[0][-1]
     verdict = "not shown"
     if apart.low > 0 and apart.value >= ACROSS:
@@ -151,7 +151,7 @@ def main(folder: Path) -> None:
     for name, (title, make) in OF_RESULTS.items():
         there = (folder / name / f"{name}.json").is_file()
         rows.append(make(read(folder / name, name)) if there else Row(title, "–", "–", "not run"))
-    rows.append(replication() if STUDIES[1].is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
+    rows.append(replication() if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
     corrected = holm(np.array([row.p for row in rows]))
     lines = ["| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |", "|:--|:--|:--|--:|:--|:--|"]
     for row, p in zip((*rows, HUB), (*corrected, math.nan), strict=True):

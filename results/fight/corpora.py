@@ -1,10 +1,10 @@
 """Do tasks claim the same heads on another corpus? (PLAN.md, E4: its primary)
 
-    python results/fight/corpora.py results/claims/records/stable results/fight/records/masc
+    python results/fight/corpora.py results/claims/records/stable:stable results/fight/records/masc:stable
 
-Φ of the stable claims of single-task runs on two corpora (cells named stable-TASK-*): of one task on both and of two
-tasks, one on each, over all pairs of runs; and the same within each corpus. Jack-knife over training runs, each task on
-each corpus a stratum of its own.
+Φ of the claims of single-task runs on two corpora (STUDY:PREFIX, cells named PREFIX-TASK-*): of one task on both and of
+two tasks, one on each, over all pairs of runs; and the same within each corpus. Jack-knife over training runs, each
+task on each corpus a stratum of its own.
 """
 
 from __future__ import annotations
@@ -47,16 +47,14 @@ def statistics(phis: np.ndarray) -> np.ndarray:
     return np.stack([np.stack([one, two, one - two], axis=1) for one, two in ends], axis=1)
 
 
-def measure(first: Path, second: Path) -> tuple[list[list[list[Figure]]], list[list[Figure]]]:
+def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]:
     """By MODES and PLACES the three figures of ``statistics``; and Φ of each task across corpora, by MODES."""
-    studies = [read_study(study) for study in (first, second)]
-    runs = Runs.of(
-        [
-            RunGroup(f"{task} {place}", tuple(load_claims(sorted(study.paths(f"stable-{task}-*")))))
-            for place, study in enumerate(studies)
-            for task in TASKS
-        ]
-    )
+    groups = []
+    for study, _, prefix in (place.partition(":") for place in places):
+        packed = read_study(Path(study))
+        for task in TASKS:
+            groups.append(RunGroup(f"{study} {task}", tuple(load_claims(sorted(packed.paths(f"{prefix}-{task}-*"))))))
+    runs = Runs.of(groups)
     pairs = np.ones_like(runs.strangers)
 
     def all_of(kept: np.ndarray) -> np.ndarray:
@@ -75,7 +73,7 @@ def measure(first: Path, second: Path) -> tuple[list[list[list[Figure]]], list[l
 
 def main(first: str, second: str) -> None:
     """Print a row for each place and way of counting."""
-    found, own = measure(Path(first), Path(second))
+    found, own = measure(first, second)
     print("| pairs of runs | Φ | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
     for mode, by_place in zip(MODES, found, strict=True):
         for place, (one, two, apart) in zip(PLACES, by_place, strict=True):
