@@ -352,8 +352,8 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
         strata: (U,), to which of several independent samples a unit belongs.
 
     Returns:
-        low, high, effect and two-sided p of 0, (...); NaN where a statistic is not defined without some unit, or the same without any, or
-        hangs on a stratum of one unit, of whose variance nothing is known.
+        low, high, effect and two-sided p of 0, (...); NaN where a statistic is not defined without some unit, or the
+        same without any, or hangs on a stratum of one unit, of whose variance nothing is known.
     """
     total, spread = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
