@@ -341,7 +341,7 @@ def test_margins_and_swaps_of_known_systems():
 
 def test_a_pair_does_not_depend_on_the_others():
     sizes = enumerate((40, 40, 30))
-    systems = [one for seed, number in sizes for one in brackets(seed, number, 0.6, 0.7, runs=(2, 1))]
+    systems = [system for seed, number in sizes for system in brackets(seed, number, 0.6, 0.7, runs=(2, 1))]
     pairs = [(1, 0), (3, 2), (4, 5), (0, 0)]
     together = significance.differences(systems, pairs, 800, seed=4)
     alone = [one(systems[a], systems[b], 800, seed=4) for a, b in pairs]

@@ -54,7 +54,7 @@ def train(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempP
     return run
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def forked_workers() -> Iterator[None]:
     """Start processes of sweeps that need not load torch; tests/sweeps starts them as a user's sweep does."""
     with pytest.MonkeyPatch.context() as patch:
