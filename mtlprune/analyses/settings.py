@@ -15,7 +15,7 @@ from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import short_names
 from mtlprune.statistics.paired import PairedCounts, RunCounts
-from mtlprune.statistics.significance import Resampled, System, resampled_scores, weighted
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,9 @@ from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.significance import Floats, differences, holm, over_seeds, resampled_scores
+from mtlprune.statistics.resamples import over_seeds, resampled_scores
+from mtlprune.statistics.significance import differences, holm
+from mtlprune.statistics.standard_errors import Floats
 
 Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""

@@ -24,7 +24,9 @@ from mtlprune.evaluation.head_masks import Mask
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import Floats, Resampled, System, holm, over_seeds, resampled_scores
+from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Task
 from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import derivatives

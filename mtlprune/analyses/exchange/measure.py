@@ -32,7 +32,9 @@ from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.significance import Floats, Resampled, holm, over_seeds, weighted
+from mtlprune.statistics.resamples import Resampled, over_seeds, weighted
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Target, Task
 from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import alone

@@ -30,7 +30,8 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import Resampled, holm, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.significance import holm
 from mtlprune.tasks.base import Task
 from mtlprune.training.ablation import known_target
 

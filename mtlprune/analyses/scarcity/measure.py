@@ -20,7 +20,7 @@ from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import PRUNING, SHARED, untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import over_seeds, weighted, within_margin
+from mtlprune.statistics.resamples import over_seeds, weighted, within_margin
 
 Tasks = dict[str, list[int]]
 """Name of a mean → places of its tasks."""

@@ -21,14 +21,8 @@ from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import (
-    Resampled,
-    holm,
-    over_seeds,
-    ratio_over_seeds,
-    swapped_p,
-    within_margin,
-)
+from mtlprune.statistics.resamples import Resampled, over_seeds, ratio_over_seeds, swapped_p, within_margin
+from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import StandardError
 
 SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
