@@ -126,5 +126,5 @@ def common_seeds(*settings: Setting) -> list[int]:
     both = sorted(set.intersection(*(set(one.seeds) for one in settings)))
     if not both:
         names = " and ".join(one.label for one in settings)
-        raise RunError(f"{names} have no seed in common, so they cannot be paired")
+        raise RunError(f"{names} have no seed in common, so they cannot be paired; name runs of the same seeds")
     return both

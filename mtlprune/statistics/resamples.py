@@ -136,7 +136,8 @@ def over_seeds(observed: Floats, booted: Floats, one_run: bool = False) -> dict[
     least = error.detectable()
     if runs < 2:
         low, high = percentiles(booted[:, 0])
-        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if one_run else math.nan
+        tested = one_run and not error.unknown
+        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if tested else math.nan
         return {"delta": delta, "low": low, "high": high, "p": p, "free": math.nan, "detectable": least}
     wide, p = error.half_width(), error.two_sided(delta)
     return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p, "free": runs - 1, "detectable": least}

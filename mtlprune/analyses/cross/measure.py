@@ -4,7 +4,6 @@ Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import claimed_heads
 from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run
 from mtlprune.analyses.cross import ALL_TASKS
-from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
+from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
@@ -48,8 +47,8 @@ def measure(request: Request) -> Result:
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
     """
+    closed = claimed_heads(request.claims, find_sources(request.names))
     reading = read_request(request)
-    closed = claimed_heads(request.claims, reading)
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
@@ -59,8 +58,8 @@ def measure(request: Request) -> Result:
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
     )
-    frames = {"claimed": claimed, "cells": _cells(tables, request), "own": _own(tables, request, result.about["notes"])}
-    return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
+    own = _own(tables, request, result.about["notes"])
+    return result.with_frames(claimed=claimed, cells=_cells(tables, request), own=own)
 
 
 def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
