@@ -228,7 +228,7 @@ def probability(value: float) -> str:
 
 def counted(number: float, noun: str) -> str:
     """So many of something: 1 run, 3 runs."""
-    return f"{number:,.0f} {noun}{'s' * (number != 1)}"
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(share: float) -> str:

@@ -23,7 +23,7 @@ import torch
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import claimed_heads
 from mtlprune.analyses.closing import whole_run
-from mtlprune.analyses.exchange import STEM
+from mtlprune.analyses.exchange import LEAST, STEM
 from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey
 from mtlprune.corpora.grammar import Pair, draw_pairs
 from mtlprune.corpora.tables import batched
@@ -43,8 +43,6 @@ from mtlprune.training.head_gradients import alone
 BATCH = 50
 CARRIED = 0.1
 """A set carries a task's change from this share on."""
-LEAST = 6
-"""Pairs with which something is tested: of five all that agree have a two-sided p of 2/2⁵, above 0.05."""
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 """Layers of generated sentences."""
 
@@ -72,8 +70,8 @@ def measure(request: Request) -> Result:
 
     - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
       STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
-      with interval and p over seeds and pairs (over pairs alone with one seed; NaN with fewer than LEAST pairs),
-      ``holm`` over all cells; how many ``pairs``, and which part of them is ``decided`` as gold has both sentences.
+      with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
+      ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or more.
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
       through those of ``others``, and ``own minus others``.
     - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
@@ -112,10 +110,9 @@ def _exchanged(
         pairs, targets = usable_pairs(run.model, name, request.options.pairs, request.seed)
         if len(pairs) < LEAST:
             notes.append(
-                f"{subject.label}, seed {subject.seed}: pairs of {name} with known labels and as many sub-words each: "
-                f"{len(pairs)}; nothing is tested with fewer than {LEAST}."
+                f"{subject.label}, seed {subject.seed}: {name} is left out; pairs with known labels and as many "
+                f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
             )
-        if not pairs:
             continue
         request.on_status(subject.part(name, "sets and single heads, exchange"), sets + run.size[0] * run.size[1])
         margins = _Margins(run.model, name, pairs, targets)
@@ -123,7 +120,7 @@ def _exchanged(
         changes.setdefault((subject.label, name), {})[subject.seed] = change
         frames.append(head_rows({"share": shares}).assign(task=name))
     if not frames:
-        return " ".join(notes) or "none of its tasks is a layer of generated sentences"
+        return " ".join(notes).removesuffix(".") or "none of its tasks is a layer of generated sentences"
     return Found({"heads": pd.concat(frames, ignore_index=True)}, {}, notes)
 
 
@@ -231,8 +228,6 @@ def _shares(changes: Changes, request: Request) -> Shares:
         size = whole.shape[1]
         generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
         weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
-        if size < LEAST:
-            weights = np.full(weights.shape, np.nan)
         for other in runs[seeds[0]].through:
             own, random = np.stack([runs[seed].through[other] for seed in seeds], 1)  # (S, P) each
             booted = ((own - random) @ weights.T / (whole @ weights.T)).T  # (C, S)

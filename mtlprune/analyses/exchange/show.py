@@ -41,12 +41,11 @@ def findings(result: Result) -> list[str]:
                 f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
                 f"than those of other tasks (p {probability(row.p)}, {counted(row.n, 'run')})."
             )
-    if len(tested := rows.dropna(subset="p")):
-        shown = int(((tested["holm"] < LEVEL) & (tested["delta"] > 0)).sum())
-        seen = seen_from(*only_not_shown(tested)["detectable"], unit="of the change", before="; of what is not shown, ")
-        sentences.append(
-            f"In {shown} of {len(tested)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
-        )
+    shown = int(((rows["holm"] < LEVEL) & (rows["delta"] > 0)).sum())
+    seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
+    sentences.append(
+        f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
+    )
     if len(stem := rows[rows["other"] == STEM]):
         words = ", ".join(f"{one.task.upper()} {percent(one.share)}" for one in stem.itertuples())
         carriers = result.frames["stems"]
