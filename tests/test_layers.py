@@ -19,7 +19,7 @@ from mtlprune.evaluation.baselines import Majority
 from mtlprune.evaluation.scores import count, score
 from mtlprune.layers import LAYERS, Layer
 from mtlprune.sentence import Sentence, SentenceError, Span, declared
-from mtlprune.statistics.significance import count_labels
+from mtlprune.statistics.labels import count_labels
 
 NAMES = {"pos": "upos", "ner": "chunk", "dep": "tree2", "con": "con2", "srl": "nombank"}
 KINDS = {"upos": "tags", "chunk": "spans", "tree2": "tree", "con2": "brackets:upos", "nombank": "frames"}

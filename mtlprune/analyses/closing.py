@@ -21,7 +21,7 @@ from mtlprune.evaluation.head_masks import Mask
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import Score, System
+from mtlprune.statistics.resamples import Score, System
 from mtlprune.tasks.base import Task
 from mtlprune.training import hardware
 from mtlprune.training.ablation import SENTENCES, close_with, closed_losses

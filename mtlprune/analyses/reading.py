@@ -63,6 +63,10 @@ class Subject:
     architecture: str
     task: str | None = None
 
+    def part(self, task: str, what: str) -> str:
+        """What is under way of one task, in words."""
+        return f"{self.label}, seed {self.seed}, {task.upper()}: {what}"
+
     def size(self) -> tuple[str, int, int, int]:
         """The facts that have to agree between encoders whose heads are set side by side."""
         places = self.encoder.places

@@ -15,7 +15,7 @@ from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import short_names
 from mtlprune.statistics.paired import PairedCounts, RunCounts
-from mtlprune.statistics.significance import Resampled, System, resampled_scores, weighted
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,5 +126,5 @@ def common_seeds(*settings: Setting) -> list[int]:
     both = sorted(set.intersection(*(set(one.seeds) for one in settings)))
     if not both:
         names = " and ".join(one.label for one in settings)
-        raise RunError(f"{names} have no seed in common, so they cannot be paired")
+        raise RunError(f"{names} have no seed in common, so they cannot be paired; name runs of the same seeds")
     return both

@@ -157,7 +157,7 @@ if TYPE_CHECKING:
 def counted(
     total: int | None = None, counter: str = "{task.description}", bar: Console | None = None
 ) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
-    """A bar on a terminal, where it leaves nothing; elsewhere nothing.
+    """A bar on a terminal, where it leaves nothing; elsewhere a line for each part, once a step of it is done.
 
     Args:
         total: steps; None where nobody knows.
@@ -168,14 +168,21 @@ def counted(
         what says which part is under way (and how many steps it has), and what counts a step (or so many) of it.
     """
     bar = bar or console(stderr=True)
+    lines: list[str] = []
     columns = SpinnerColumn(), TextColumn(counter), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
         shown = progress.add_task("reading" if total is None else "measuring", total=total)
 
         def part(words: str, steps: int | None = None) -> None:
             progress.reset(shown, total=steps, description=words)
+            lines[:] = [] if bar.is_terminal else [words if steps is None else f"{words} 1 of {steps:,}"]
 
-        yield part, lambda by=1: progress.advance(shown, by)
+        def step(by: int = 1) -> None:
+            progress.advance(shown, by)
+            while lines:
+                bar.print(lines.pop(), soft_wrap=True)
+
+        yield part, step
 
 
 def in_line(losses: Mapping[str, float]) -> str:

@@ -4,8 +4,8 @@ fail, and what a run will cost."""
 from __future__ import annotations
 
 import contextlib
-import json
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 
 from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_here
 from mtlprune.corpora.store import load_corpus
-from mtlprune.figures.grid import number
+from mtlprune.figures.grid import counted, number
 from mtlprune.runs.settings import flat, is_aside
 from mtlprune.sweeps.folder import default_folder
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
@@ -48,24 +48,18 @@ def plan(
 ) -> None:
     """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
     show one point; at two-sided 5 %, paired by seed, not corrected (docs/significance.md)."""
-    from mtlprune.statistics.standard_errors import StandardError
-
     given = runs or [f"sd={SD}"]
-    by_hand = any("=" in word and not Path(word).exists() for word in given)
-    if by_hand and (len(given) > 1 or not given[0].startswith("sd=")):
-        raise SweepError(f"{' '.join(given)}: expected sd=POINTS alone, or finished runs")
-    errors = {"mean": StandardError((_points(given[0]),), (0,), (0.0,), SENTENCES)} if by_hand else {}  # one seed's
     tasks, settings = _joint_settings(read_specification(sweep))
-    errors = errors or _measured(given)
+    errors = _assumed(given) if given[0].startswith("sd=") else _measured(given, tasks)
     title = f"MTL − STL of {', '.join(map(str.upper, tasks))} that {sweep} could show, points"
-    table = new_table(title, "", *(f">{n.upper()}" for n in errors), "settings")
+    table = new_table(title, "", *(f">{name.upper()}" for name in errors), "settings")
     between = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
     table.add_row("standard deviation between seeds", *between, "")
     table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
         shown = (number(error.of_seeds(seeds).detectable()) if seeds > 1 else "–" for error in errors.values())
-        table.add_row(f"detectable with {seeds} seed{'s' * (seeds > 1)}", *shown, ", ".join(names))
-    table.add_row("seeds for 1 point", *(_seeds_for(1.0, error) for error in errors.values()), "")
+        table.add_row(f"detectable with {counted(seeds, 'seed')}", *shown, ", ".join(names))
+    table.add_row("seeds for 1 point", *map(_seeds_for_a_point, errors.values()), "")
     console().print(table)
     if not runs:
         say(
@@ -84,45 +78,52 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     from mtlprune.sweeps.cells import resolve
 
     cells = resolve(specification, default_folder(specification), planned=True).cells
-    alone, joint = defaultdict[tuple[str, str], set[int]](set), dict[str, tuple[str, set[int]]]()
     tasks = max((cell.config.tasks for cell in cells.values()), key=len)
+    seeds = defaultdict[tuple[str, str], set[int]](set)  # of tasks and settings
+    titles: dict[str, str] = {}
     for recipe in specification.recipes():
         config = cells[recipe.name].config
-        settings = flat(config.model_dump(mode="json"))
-        key = json.dumps([(path, value) for path, value in settings if not is_aside(path)], sort_keys=True)
-        if len(config.tasks) == 1:
-            alone[config.tasks[0], key].add(config.train.seed)
-        elif config.tasks == tasks:
-            joint.setdefault(key, (recipe.title or recipe.name, set()))[1].add(config.train.seed)
-    counted = defaultdict[int, list[str]](list)
-    for key, (title, seeds) in joint.items():
-        for task in tasks:
-            any_of = set().union(*(own for (name, _), own in alone.items() if name == task))
-            seeds &= alone.get((task, key), any_of)
-        counted[len(seeds)].append(title)
-    if max(counted, default=0) < 2:
+        settings = sorted((path, repr(value)) for path, value in flat(config.model_dump(mode="json")))
+        key = str([pair for pair in settings if not is_aside(pair[0])])
+        seeds["+".join(config.tasks), key].add(config.train.seed)
+        if config.tasks == tasks:
+            titles.setdefault(key, recipe.title or recipe.name)
+    shared = defaultdict[int, list[str]](list)
+    for key, title in titles.items():
+        of_tasks = [
+            seeds.get((task, key)) or set().union(*(own for (name, _), own in seeds.items() if name == task))
+            for task in tasks
+        ]
+        shared[len(seeds["+".join(tasks), key].intersection(*of_tasks))].append(title)
+    if len(tasks) < 2 or max(shared) < 2:
         raise SweepError(
             f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
             "none; add them to the grid"
         )
-    return tasks, {seeds: titles for seeds, titles in counted.items() if seeds}
+    return tasks, {number: names for number, names in shared.items() if number}
 
 
-def _points(text: str) -> float:
+def _assumed(given: Sequence[str]) -> dict[str, StandardError]:
+    """The error of the mean of tasks with one seed, from sd=POINTS."""
+    from mtlprune.statistics.standard_errors import StandardError
+
     with contextlib.suppress(ValueError):
-        if 0 < (points := float(text.removeprefix("sd="))) < 100:
-            return points
-    raise SweepError(f"{text}: expected sd=POINTS, above 0 and below 100")
+        if len(given) == 1 and 0 < (points := float(given[0].removeprefix("sd="))) < 100:
+            return {"mean": StandardError((points,), (0,), (0.0,), SENTENCES)}
+    raise SweepError(f"{' '.join(given)}: expected sd=POINTS, above 0 and below 100, or finished runs")
 
 
-def _measured(runs: Sequence[str]) -> dict[str, StandardError]:
+def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardError]:
     """Errors of MTL − STL of finished runs: the mean of tasks, and each task."""
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.analyses.treatments.measure import gap_errors
 
     folders = named_runs(seen_from_here(runs))
-    split = "test" if all("test" in folder.splits() for folder in folders) else "dev"
+    split = next((one for one in ("test", "dev") if all(one in folder.splits() for folder in folders)), "test")
     errors = gap_errors(Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split))
+    if {*errors} != {"mean", *tasks}:
+        own = ", ".join(map(str.upper, [*errors][1:]))
+        raise SweepError(f"{runs[0]}: joint runs of {own}; expected those of the tasks that the sweep trains jointly")
     for name, error in errors.items():
         if error.unknown or not error.free:
             why = error.unknown or "two seeds or more are needed"
@@ -130,12 +131,10 @@ def _measured(runs: Sequence[str]) -> dict[str, StandardError]:
     return errors
 
 
-def _seeds_for(effect: float, error: StandardError) -> str:
-    """The fewest seeds whose minimum detectable effect is no larger; – where sentences alone leave too much error."""
-    from mtlprune.statistics.standard_errors import detectable
-
-    enough = (seeds for seeds in range(2, MOST_SEEDS + 1) if error.of_seeds(seeds).detectable() <= effect)
-    return str(next(enough, f">{MOST_SEEDS}")) if detectable(error.sentences) <= effect else "–"
+def _seeds_for_a_point(error: StandardError) -> str:
+    """The fewest seeds with which one point is detectable."""
+    enough = bisect_left(range(MOST_SEEDS + 1), True, 2, key=lambda seeds: error.of_seeds(seeds).detectable() <= 1)
+    return str(enough) if enough <= MOST_SEEDS else f">{MOST_SEEDS}"
 
 
 def show_plan(settings: Config) -> None:
@@ -172,7 +171,7 @@ def _without_corpus(settings: Config) -> Iterator[str]:
         each = math.ceil(sentences / train.batch_sentences)
         each *= len(settings.tasks) if train.mixing == "sampled" else 1
         of = f"{sentences:,} sentences, {train.mixing} mixing"
-        yield f"updates: about {each:,} an epoch, {each * train.epochs:,} in {train.epochs} epochs ({of})"
+        yield f"updates: about {each:,} an epoch, {each * train.epochs:,} in {counted(train.epochs, 'epoch')} ({of})"
     if text := start_and_pruning(settings):
         yield text
 
@@ -215,7 +214,7 @@ def _facts(inspection: Inspection) -> list[str]:
     train = inspection.config.train
     least, most = min(inspection.updates), max(inspection.updates)
     per_epoch = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    epochs = "1 epoch" if train.epochs == 1 else f"{train.epochs} epochs"
+    epochs = counted(train.epochs, "epoch")
     parameters = ", ".join(f"{name} {number:,}" for name, number in inspection.parameters.items())
     return [
         f"precision {train.precision} on {train.device}, threads: {train.threads}",

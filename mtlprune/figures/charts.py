@@ -25,6 +25,7 @@ from altair.utils import schemapi
 from PIL import Image
 
 from mtlprune.errors import printable_lines
+from mtlprune.figures.grid import number
 from mtlprune.io.files import RunError, plain
 
 TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
@@ -262,6 +263,12 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
     return alt.layer(zero, bars.transform_filter("isValid(datum.low)"), dot.encode(x, fill=fill))
 
 
+def by_task(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose ``name`` is that of both encoder and task, in their order."""
+    names = [f"{name}: {task.upper()}" for name, task in zip(frame["name"], frame["task"], strict=True)]
+    return frame.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+
+
 def head_map(
     frame: pd.DataFrame,
     value: str,
@@ -386,6 +393,14 @@ def cells(
     light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
     written = base.mark_text().encode(text="words:N", color=light)
     return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
+
+
+def matrix(frame: pd.DataFrame, x: str, y: str, starred: pd.Series, digits: int = 2) -> alt.LayerChart | alt.FacetChart:
+    """`cells` of differences from 0, with their numbers; a star where ``starred``."""
+    marks = zip(frame["value"], starred, strict=True)
+    words = [number(value, digits) + "*" * bool(star) for value, star in marks]
+    bound = float(frame["value"].abs().max())
+    return cells(frame.assign(words=words), x, y, (-bound, bound), size=(60, 30))
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:

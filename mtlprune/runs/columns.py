@@ -231,8 +231,8 @@ def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
         if run.fingerprint != other.fingerprint:
             raise RunError(
                 f"{other.path} and {run.path} were trained on different data (fingerprints {other.fingerprint[:12]} "
-                f"and {run.fingerprint[:12]}), so their scores are no columns of one table; --by corpus gives each "
-                "corpus rows of its own, by its name"
+                f"and {run.fingerprint[:12]}), so their scores are not compared; name runs of one corpus (`mtlprune "
+                "table --by corpus` gives each rows of its own)"
             )
         for task, name in run.names.items():
             first_name, first = names.setdefault(task, (name, run))

@@ -11,7 +11,7 @@ embeddings. Frames without ``measure`` (sentences, point clouds, spectra) stay w
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,10 @@ class Result:
     def __repr__(self) -> str:
         sizes = (f"{name} ({len(frame)} × {len(frame.columns)})" for name, frame in self.frames.items())
         return f"{self.analysis}: {', '.join(sizes)}"
+
+    def with_frames(self, **frames: pd.DataFrame) -> "Result":
+        """The same with more frames; empty ones are left out."""
+        return replace(self, frames={**self.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
     @cached_property
     def names(self) -> list[str]:

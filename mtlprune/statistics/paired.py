@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.runs.columns import Columns, ScoredRun
 from mtlprune.runs.folder import RunError
-from mtlprune.statistics.significance import System
+from mtlprune.statistics.resamples import System
 
 OF_GOLD = frozenset({"gold", "words", "words_no_punct"})
 """Counts that depend on gold only: equal for all runs of a sentence."""

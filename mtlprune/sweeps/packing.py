@@ -20,7 +20,7 @@ from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import EVIDENCE, RESULTS, RunError, RunFolder
 from mtlprune.runs.study import add_runs, open_study, packed_run
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import count_labels
+from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
 KEPT = (*EVIDENCE, "manifest.json", "encoder/heads.json")

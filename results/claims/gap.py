@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from worth import RESAMPLES, TASKS, systems
 
-from mtlprune.statistics.significance import over_seeds, resampled_sums
+from mtlprune.statistics.resamples import over_seeds, resampled_sums
 
 HEADS = {"none": "72 heads", "random": "36 random", "gates": "36 by gates", "importance": "36 by importance"}
 

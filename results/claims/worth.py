@@ -20,7 +20,9 @@ from mtlprune.figures.grid import probability
 from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
-from mtlprune.statistics.significance import LEVEL, Floats, System, holm, over_seeds, resampled_sums, within_margin
+from mtlprune.statistics.resamples import System, over_seeds, resampled_sums, within_margin
+from mtlprune.statistics.significance import LEVEL, holm
+from mtlprune.statistics.standard_errors import Floats
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
 CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "importance=importance-TASK-TASK")

@@ -76,7 +76,7 @@ def of_counts(
                 right = generator.binomial(gold, share)
                 counts = [right, np.broadcast_to(gold, shape), right + generator.binomial(gold, 1 - share)]
                 same = seeds[: shape[0]] if len(runs) == 1 else ()
-                systems.append(significance.System(np.stack(counts, -1), names, SCORES["spans"]["f1"], same))
+                systems.append(resamples.System(np.stack(counts, -1), names, SCORES["spans"]["f1"], same))
         pairs = [(place, place + 1) for place in range(0, len(systems), 2)]
         found += [one.wide_p for one in significance.differences(systems, pairs, resamples)]
     return np.array(found)

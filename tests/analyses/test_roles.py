@@ -9,7 +9,7 @@ import torch
 from mtlprune.analyses.roles import MEAN
 from mtlprune.analyses.roles.maths import START, conflict_heads, conflicts, fit_gates, role_scores, two_sided
 from mtlprune.analyses.roles.measure import _mean_gains
-from mtlprune.statistics.significance import Resampled
+from mtlprune.statistics.resamples import Resampled
 
 
 def test_one_gate_without_a_push_ends_where_a_line_search_ends():

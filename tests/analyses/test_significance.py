@@ -16,22 +16,22 @@ from sizes import LEVELS, of_counts, of_scores, rejected
 
 from mtlprune.evaluation.scores import SCORES, count
 from mtlprune.sentence import LAYERS, Sentence, Span
-from mtlprune.statistics import significance
+from mtlprune.statistics import labels, resamples, significance
 from mtlprune.statistics.standard_errors import StandardError, detectable, upper_tail
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
 F1 = ("correct", "gold", "predicted"), SCORES["brackets"]["f1"]
 
 
-def accuracy(*runs: Sequence[int], words: int = 1) -> significance.System:
+def accuracy(*runs: Sequence[int], words: int = 1) -> resamples.System:
     """A system from the right words of each sentence, a sequence a run."""
     right = np.array(runs)
-    return significance.System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
+    return resamples.System(np.stack([right, np.full_like(right, words)], -1), *ACCURACY)
 
 
 def brackets(
     seed: int, sentences: int, *skills: float, runs: Sequence[int] = (3, 3), rare: float = 1.0
-) -> list[significance.System]:
+) -> list[resamples.System]:
     """A system for each skill, its runs find brackets by chance; some sentences are hard for all, some have no gold."""
     generator, systems = np.random.default_rng(seed), []
     gold = np.where(generator.random(sentences) < rare, generator.integers(1, 12, sentences), 0)
@@ -40,18 +40,18 @@ def brackets(
         right = generator.binomial(gold, easy, (number, sentences))
         wrong = generator.binomial(gold, 1 - easy, (number, sentences))
         counts = np.stack([right, np.broadcast_to(gold, right.shape), right + wrong], -1)
-        systems.append(significance.System(counts, *F1))
+        systems.append(resamples.System(counts, *F1))
     return systems
 
 
 def one(
-    first: significance.System, second: significance.System, resamples: int = 10_000, seed: int = 0
+    first: resamples.System, second: resamples.System, resamples: int = 10_000, seed: int = 0
 ) -> significance.Difference:
     (found,) = significance.differences([first, second], [(0, 1)], resamples, seed)
     return found
 
 
-def score(system: significance.System, rows: NDArray[np.int64]) -> float:
+def score(system: resamples.System, rows: NDArray[np.int64]) -> float:
     """(N, K) → the score of their sum."""
     return float(system.scores(rows.sum(0).astype(float)))
 
@@ -278,14 +278,15 @@ def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds)
         assert math.isnan(found.low) and math.isnan(found.high)
         alone = one(*(replace(system, counts=system.counts[:1]) for system in systems), 500)
         assert math.isnan(alone.low) and said in alone.unknown
-    drawn = next(iter(significance.resampled_sums(systems, 500, 0)))
+    drawn = next(iter(resamples.resampled_sums(systems, 500, 0)))
     booted = systems[0].scores(drawn[0]) - systems[1].scores(drawn[1])
     apart = systems[0].scores(systems[0].totals) - systems[1].scores(systems[1].totals)
     for noise in (0.0, 1e-13):  # rounding is no error
         shaken = booted + noise * np.random.default_rng(1).normal(size=booted.shape)
-        told = significance.over_seeds(apart + noise * np.arange(3), shaken)
-        assert np.isnan([told["low"], told["high"], told["p"], *significance.within_margin(apart, shaken, 1.0)]).all()
-        assert math.isnan(significance.over_seeds(apart[:1], shaken[:, :1])["low"]) or said != "no resample"
+        told = resamples.over_seeds(apart + noise * np.arange(3), shaken)
+        assert np.isnan([told["low"], told["high"], told["p"], *resamples.within_margin(apart, shaken, 1.0)]).all()
+        lone = resamples.over_seeds(apart[:1], shaken[:, :1], one_run=True)
+        assert np.isnan([lone["low"], lone["p"]]).all() or said != "no resample"
 
 
 def test_equivalence_is_two_one_sided_tests():
@@ -310,7 +311,7 @@ def test_the_interval_of_a_ratio_holds_what_is_not_excluded(runs):
     """Fieller: at its ends the difference of top and θ times bottom is just not shown."""
     for seed in range(5):
         top, bottom = drawn_figure(seed, 4.0, runs), drawn_figure(seed + 50, 30.0, runs)
-        low, high = significance.ratio_over_seeds(top, bottom)
+        low, high = resamples.ratio_over_seeds(top, bottom)
 
         def p(theta: float) -> float:
             apart = [part - theta * other for part, other in zip(top, bottom, strict=True)]  # noqa: B023
@@ -319,24 +320,24 @@ def test_the_interval_of_a_ratio_holds_what_is_not_excluded(runs):
         assert low < top[0].mean() / bottom[0].mean() < high
         assert [p(low), p(high)] == pytest.approx([0.05, 0.05], abs=1e-3)
         assert max(p(low - 0.1), p(high + 0.1), p(-5), p(5)) < 0.05
-    halved = significance.ratio_over_seeds((0.5 * bottom[0], 0.5 * bottom[1]), bottom)
+    halved = resamples.ratio_over_seeds((0.5 * bottom[0], 0.5 * bottom[1]), bottom)
     assert halved == pytest.approx((0.5, 0.5), abs=1e-3)
 
 
 def test_a_ratio_to_what_may_be_nothing_has_no_interval():
     """Its Fieller set has no end: top − θ · bottom is not shown to differ from 0 however large θ is."""
-    assert np.isnan(significance.ratio_over_seeds(drawn_figure(1, 9.0), drawn_figure(2, 0.5))).all()
+    assert np.isnan(resamples.ratio_over_seeds(drawn_figure(1, 9.0), drawn_figure(2, 0.5))).all()
     never = np.zeros(3), np.zeros((800, 3))
-    assert np.isnan(significance.ratio_over_seeds(drawn_figure(1, 9.0), never)).all()
+    assert np.isnan(resamples.ratio_over_seeds(drawn_figure(1, 9.0), never)).all()
 
 
 def test_margins_and_swaps_of_known_systems():
     top = np.array([1.0, 1.1, 0.9]) + 0.05 * np.random.default_rng(2).normal(size=(500, 1))
-    worse, equal = significance.within_margin(top.mean(0), top, 2.0)
-    assert worse < equal < 0.05 < significance.within_margin(top.mean(0), top, 1.0)[1]
+    worse, equal = resamples.within_margin(top.mean(0), top, 2.0)
+    assert worse < equal < 0.05 < resamples.within_margin(top.mean(0), top, 1.0)[1]
     good, bad, same = ([system] for system in brackets(2, 80, 0.9, 0.5, 0.5, runs=(2, 2, 2)))
-    assert significance.swapped_p(good, bad, 199, 0) == pytest.approx(1 / 200)
-    assert significance.swapped_p(bad, same, 199, 0) > 0.05 and significance.swapped_p(good, good, 199, 0) == 1
+    assert resamples.swapped_p(good, bad, 199, 0) == pytest.approx(1 / 200)
+    assert resamples.swapped_p(bad, same, 199, 0) > 0.05 and resamples.swapped_p(good, good, 199, 0) == 1
 
 
 def test_a_pair_does_not_depend_on_the_others():
@@ -391,9 +392,9 @@ def test_labels_add_up_to_the_score(layer, data):
     other = replace(drawn, words=gold.words) if drawn is not None else gold
     if getattr(other, layer) is None:
         with pytest.raises(ValueError, match="do not have the same words, or"):
-            significance.count_labels(layer, gold, other)
+            labels.count_labels(layer, gold, other)
         return
-    counted, whole = significance.count_labels(layer, gold, other), count(layer, gold, other)
+    counted, whole = labels.count_labels(layer, gold, other), count(layer, gold, other)
     assert (counted is None) == (whole is None)
     if counted is not None and whole is not None:
         sums = np.array([*counted.values(), (0, 0, 0)]).sum(0)
@@ -402,10 +403,10 @@ def test_labels_add_up_to_the_score(layer, data):
         assert sums.tolist() == [right, *of]
 
 
-def compared(layer: str, joint: list, gold: list) -> dict[str, significance.LabelDifference]:
+def compared(layer: str, joint: list, gold: list) -> dict[str, labels.LabelDifference]:
     """Of joint training and single-task runs that find what is gold."""
-    sides = [[[significance.count_labels(layer, *two) for two in zip(gold, run, strict=True)]] for run in (joint, gold)]
-    return {row.label: row for row in significance.compare_counted(*sides, resamples=200)}
+    sides = [[[labels.count_labels(layer, *two) for two in zip(gold, run, strict=True)]] for run in (joint, gold)]
+    return {row.label: row for row in labels.compare_counted(*sides, resamples=200)}
 
 
 def test_differences_by_label_and_labels_with_few_items():

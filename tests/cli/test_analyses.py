@@ -1,5 +1,6 @@
 """Commands of analyses: what they write, the section of the report; and mtlprune bench."""
 
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
+from mtlprune.cli.display import PlainConsole, counted
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.gates import Gates
@@ -122,7 +124,7 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     mtlprune("train", lab.config, *words).done()
     none = write_run(tmp_path / "none", ["con"], np.zeros((LAYERS, HEADS)), encoder=str(encoder)).path
     words = ("--corpus", lab.corpus, "--out", tmp_path / "refused", *claims, "--claims", none)
-    mtlprune("analyze", "cross", single, *words).refuses("claims no head")
+    mtlprune("analyze", "cross", single, *words, "--split", "none").refuses("claims no head")  # before anything is read
     claims += ["--claims", str(both)]
     result, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, tables=1)
     assert "closed already" in result.about["notes"][0]
@@ -137,6 +139,12 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     scores = result.frames["scores"]
     claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
+
+
+def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):
+    words = ("analyze", "exchange", single, "--corpus", lab.corpus, *claims)
+    mtlprune(*words, "pairs=5").refuses("greater than or equal to 6")
+    mtlprune(*words, "pairs=6").refuses("pos is left out; pairs with known labels and as many sub-words each: ")
 
 
 def test_curve(measured, single, trained, claims, encoder):
@@ -158,6 +166,20 @@ def test_curve(measured, single, trained, claims, encoder):
     member = result.frames["heads"].query("measure == 'set' and value > 0").groupby(["encoder", "task", "value"]).size()
     assert member.tolist() == sets["heads"].sort_index().tolist()
     assert (sets["alone"] >= sets["all"] - 0.1 - 1e-3).all()
+    assert "With tests=3 no p of a set is below 0.25" in result.about["notes"][-1]
+
+
+def test_work_is_announced_in_pipes_once_it_has_begun():
+    terminal = PlainConsole(file=io.StringIO(), width=80)
+    with counted(bar=terminal) as (part, step):
+        part("loading")
+        part("reading", 3)
+        assert not terminal.file.getvalue()
+        step()
+        step()
+        part("comparing")
+        step()
+    assert terminal.file.getvalue() == "reading 1 of 3\ncomparing\n"
 
 
 @pytest.mark.parametrize(

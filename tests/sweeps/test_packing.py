@@ -27,7 +27,7 @@ from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import ROWS, add_runs, open_study
 from mtlprune.sentence import LAYERS, Dependencies, Sentence
-from mtlprune.statistics.significance import count_labels
+from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import write_index
 from mtlprune.sweeps.packing import pack, without_places
 

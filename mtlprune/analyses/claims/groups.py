@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.claims.maths import STEM_TASKS, with_pooled
-from mtlprune.analyses.reading import Reading
+from mtlprune.analyses.reading import Source
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
@@ -82,7 +82,7 @@ def read_groups(claims: Sequence[Claim]) -> Groups:
     return Groups(claims[0].encoder, tuple(run_group.label for run_group in single), counts, gates)
 
 
-def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
+def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups | None:
     """The groups that runs make; None without runs.
 
     Raises:
@@ -90,7 +90,7 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     """
     if not claims:
         return None
-    groups, kinds = read_groups(load_claims(claims)), sorted({source.kind for source in reading.sources})
+    groups, kinds = read_groups(load_claims(claims)), sorted({source.kind for source in sources})
     if groups.encoder not in kinds:
         raise ClaimError(
             f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "
@@ -99,13 +99,13 @@ def groups_of(claims: Sequence[str | Path], reading: Reading) -> Groups | None:
     return groups
 
 
-def claimed_heads(claims: Sequence[str | Path], reading: Reading) -> dict[str, NDArray[np.bool_]]:
+def claimed_heads(claims: Sequence[str | Path], sources: Sequence[Source]) -> dict[str, NDArray[np.bool_]]:
     """Label of runs → the heads (L, A) that they claim.
 
     Raises:
         ClaimError: as `groups_of`; no claims, or a label that claims no head or all.
     """
-    if groups_of(claims, reading) is None:
+    if groups_of(claims, sources) is None:
         raise ClaimError("whose heads are meant? name runs with gates or with stable claims (--claims)")
     claimed = {one.label: one.claimed for one in group(load_claims(claims))}
     for label, heads in claimed.items():

@@ -4,7 +4,6 @@ Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,13 +12,16 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import claimed_heads
 from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run
 from mtlprune.analyses.cross import ALL_TASKS
-from mtlprune.analyses.reading import Found, Reading, Subject, read_request, survey
-from mtlprune.corpora.store import load_corpus
+from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey, training_sentences
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.significance import Floats, differences, holm, over_seeds, resampled_scores
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import over_seeds, resampled_scores
+from mtlprune.statistics.significance import differences, holm
+from mtlprune.statistics.standard_errors import Floats
+from mtlprune.training.ablation import SENTENCES
 
 Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
@@ -46,19 +48,21 @@ def measure(request: Request) -> Result:
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
     """
+    closed = claimed_heads(request.claims, find_sources(request.names))
     reading = read_request(request)
-    closed = claimed_heads(request.claims, reading)
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
     tables: Tables = {}
-    result = survey("cross", reading, request, lambda subject: _scored(reading, subject, request, masks, tables))
+    constant = request.options.closed in CONSTANT
+    train = training_sentences(reading, request, SENTENCES) if constant else []
+    result = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks, tables))
     claimed = pd.concat(
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
     )
-    frames = {"claimed": claimed, "cells": _cells(tables, request), "own": _own(tables, request, result.about["notes"])}
-    return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
+    own = _own(tables, request, result.about["notes"])
+    return result.with_frames(claimed=claimed, cells=_cells(tables, request), own=own)
 
 
 def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
@@ -73,19 +77,18 @@ def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
 
 
 def _scored(
-    reading: Reading, subject: Subject, request: Request, masks: Mapping[tuple[str, str], list[Mask]], tables: Tables
+    reading: Reading,
+    train: Sequence[Sentence],
+    subject: Subject,
+    request: Request,
+    masks: Mapping[tuple[str, str], list[Mask]],
+    tables: Tables,
 ) -> Found | str:
-    run, corpus = whole_run(subject, request.device), load_corpus(request.corpus)
+    run = whole_run(subject, request.device)
     if isinstance(run, str):
         return run
-    fitted = request.options.closed in CONSTANT
-    if fitted and run.train not in corpus.splits:
-        return (
-            f"{request.corpus} has no split {run.train}, on whose sentences --closed {request.options.closed} is "
-            "measured"
-        )
     tested = [heads for several in masks.values() for heads in several]
-    substitute(run.model, request.options.closed, list(corpus[run.train]) if fitted else [], tested, request.seed)
+    substitute(run.model, request.options.closed, train, tested, request.seed)
     rows = []
     drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
     for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.evaluation.ablations import SENTENCES
-from mtlprune.figures.charts import Chart, Spec, cells, figure
+from mtlprune.figures.charts import Chart, Spec, figure, matrix
 from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, holm
@@ -117,17 +117,10 @@ TABLES = (_own, _table)
 
 def _matrix(result: Result) -> Spec:
     """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
-    claimed = _cells(result).query("mode == 'claimed'")
-    table = claimed.assign(
-        value=claimed["delta"],
-        words=[
-            number(row.delta, 1) + ("*" if (row.holm if row.encoder != row.other else row.p) < LEVEL else "")
-            for row in claimed.itertuples()
-        ],
-    )
-    bound = float(table["value"].abs().max())
+    claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["delta"])
+    own = claimed["encoder"] == claimed["other"]
     return figure(
-        cells(table, "scored", "closed_for", (-bound, bound), size=(60, 30)),
+        matrix(claimed, "scored", "closed_for", claimed["p"].where(own, claimed["holm"]) < LEVEL, digits=1),
         "What closing one task's heads costs every task",
         [
             "Points, claimed heads (rows) minus as many random heads of the same layers. * p < 0.05 over seeds and "

@@ -4,8 +4,9 @@ Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L 
 open heads, O orders, C resamples.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -17,14 +18,25 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import groups_of
 from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run, with_task
 from mtlprune.analyses.curve.maths import Ranking, areas, examine, numbers, ranked, sufficient_sets, within_layers
-from mtlprune.analyses.reading import Found, ProbeError, Reading, Subject, read_request, survey, training_sentences
+from mtlprune.analyses.reading import (
+    Found,
+    ProbeError,
+    Reading,
+    Subject,
+    find_sources,
+    read_request,
+    survey,
+    training_sentences,
+)
 from mtlprune.corpora.tables import batched
 from mtlprune.encoder.gates import Gates
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import Floats, Resampled, System, holm, over_seeds, resampled_scores
+from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores
+from mtlprune.statistics.significance import LEVEL, holm
+from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Task
 from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import derivatives
@@ -55,6 +67,8 @@ class Judge:
         self.task = cast(Task, self.model.tasks[self.name])
         self._counts: dict[bytes, System] = {}
         self._slopes: dict[bytes, Tensor] = {}
+        places = self.model.encoder.places
+        self.size = places.layers, places.heads
 
     def counts(self, heads: Mask) -> System:
         """Of the run with only these heads (L, A) open."""
@@ -124,16 +138,22 @@ def measure(request: Request) -> Result:
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; no run that can be measured.
     """
-    reading = read_request(request)
-    if len(kinds := {source.kind for source in reading.sources}) > 1:
+    sources, options = find_sources(request.names), request.options
+    if len(kinds := {source.kind for source in sources}) > 1:
         raise ProbeError(
             f"expected runs of one encoder, found {', '.join(sorted(kinds))}; name them in calls of their own"
         )
-    groups = groups_of(request.claims, reading)
-    train = training_sentences(reading, request, request.options.train_sentences)
+    groups = groups_of(request.claims, sources)
+    reading = read_request(request)
+    train = training_sentences(reading, request, options.train_sentences)
     study = _Curves(reading, request, train, groups.gates if groups else {})
     result = survey("curve", reading, request, lambda subject: _measured(study, subject))
-    return replace(result, frames={**result.frames, "areas": _areas(study)})
+    if "sets" in result.frames and (least := 1 / (1 + options.tests)) > LEVEL:
+        result.about["notes"].append(
+            f"With tests={options.tests} no p of a set is below {least:.2f}, so none is shown to be sufficient beyond "
+            "random sets or needed, and members of which none can go are not shown to be needed; 0.05 needs tests=19."
+        )
+    return result.with_frames(areas=_areas(study))
 
 
 def _measured(study: _Curves, subject: Subject) -> Found | str:
@@ -150,17 +170,16 @@ def _measured(study: _Curves, subject: Subject) -> Found | str:
         if not any(judge.task.known(sentence) for sentence in judge.sentences):
             notes.append(f"{subject.label}: no sentence has the layer {name}, so it is not scored.")
             continue
-        curve, sets = _curve(study, subject, judge, run.size), _sets(study, subject, judge, run.size)
-        for key, frame in {"curve": curve, **sets}.items():
+        for key, frame in {"curve": _curve(study, subject, judge), **_sets(study, subject, judge)}.items():
             frames.setdefault(key, []).append(frame.assign(task=name))
     if not frames:
         return f"no sentence of {study.reading.split} has a layer of its tasks"
     return Found({key: pd.concat(some, ignore_index=True) for key, some in frames.items()}, {}, notes)
 
 
-def _orders(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]) -> dict[Order, Ranking]:
+def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranking]:
     """Each selector's ranking and that by gates, where there are some of the task, with their reverse and controls."""
-    request, nothing = study.request, np.zeros(size, bool)
+    request, nothing = study.request, np.zeros(judge.size, bool)
     named = {selector: judge.rank(selector, nothing, request.seed) for selector in request.options.selectors}
     task, label = judge.name.upper(), subject.label.split(" (")[0]
     own = next((study.gates[one] for one in (f"{label}:{task}", task, label) if one in study.gates), None)
@@ -172,18 +191,16 @@ def _orders(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int
         orders[name, "reverse", 0] = lambda keep, best=ranking: ~best(nothing.size - keep)  # type: ignore[misc]
         for draw in range(1, request.options.draws + 1):
             generator = np.random.default_rng([request.seed, 21, draw])
-            orders[name, "random", draw] = within_layers(ranking, size, generator)
+            orders[name, "random", draw] = within_layers(ranking, judge.size, generator)
     return orders
 
 
-def _curve(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]) -> pd.DataFrame:
+def _curve(study: _Curves, subject: Subject, judge: Judge) -> pd.DataFrame:
     """The scores of all orders; their counts go to the tables of the study."""
-    opened = numbers(size[0] * size[1], study.request.options.every)
-    masks = {(order, n): best(n) for order, best in _orders(study, subject, judge, size).items() for n in opened}
-    study.request.on_status(
-        f"{subject.label}, seed {subject.seed}, {judge.name.upper()}: curve, evaluation",
-        len({mask.tobytes() for mask in masks.values()}),
-    )
+    opened = numbers(judge.size[0] * judge.size[1], study.request.options.every)
+    masks = {(order, n): best(n) for order, best in _orders(study, subject, judge).items() for n in opened}
+    evaluations = len({mask.tobytes() for mask in masks.values()})
+    study.request.on_status(subject.part(judge.name, "curve, evaluation"), evaluations)
     table = study.tables.setdefault((subject.label, judge.name), {})
     rows = []
     for ((mode, control, draw), keep), mask in masks.items():
@@ -192,18 +209,18 @@ def _curve(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]
     return pd.DataFrame(rows)
 
 
-def _sets(study: _Curves, subject: Subject, judge: Judge, size: tuple[int, int]) -> dict[str, pd.DataFrame]:
+def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFrame]:
     """The disjoint sufficient sets of one run and task, the first one tested; nothing where no head is needed."""
-    request, options, nothing = study.request, study.request.options, np.zeros(size, bool)
+    request, options, nothing = study.request, study.request.options, np.zeros(judge.size, bool)
     whole = judge.score(~nothing)
-    if judge.score(nothing) >= whole - options.margin:
+    floor = whole - options.margin
+    if judge.score(nothing) >= floor:
         return {}
-    request.on_status(f"{subject.label}, seed {subject.seed}, {judge.name.upper()}: sufficient sets, evaluation")
-    sets = sufficient_sets(
-        judge.score,
-        lambda taken: judge.rank(options.selectors[0], taken, request.seed),
-        *(whole - options.margin, options.every, nothing),
-    )
+    request.on_status(subject.part(judge.name, "sufficient sets, evaluation"))  # nobody knows how many there are
+    select = functools.partial(judge.rank, options.selectors[0], seed=request.seed)
+    sets = sufficient_sets(judge.score, select, floor, options.every, nothing)
+    evaluations = 2 * options.tests + int(sets[0].sum()) + min(options.tests, int((~sets[0]).sum()))
+    request.on_status(subject.part(judge.name, "tests of the first set, evaluation"), evaluations)
     tests = examine(judge.score, sets[0], options.tests, np.random.default_rng([request.seed, 22, subject.seed]))
     rows = [
         {"step": step, "heads": int(members.sum()), "all": whole, "alone": judge.score(members)}

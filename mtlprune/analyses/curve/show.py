@@ -6,9 +6,9 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.figures.charts import Chart, Spec, band, colours, figure, lines, panels
-from mtlprune.figures.grid import Grid, difference, number, probability
+from mtlprune.figures.grid import DETECTABLE, Grid, counted, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.significance import only_not_shown
 
 NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
 """Control → what an order is called, given what ranks heads."""
@@ -30,13 +30,12 @@ def findings(result: Result) -> list[str]:
     """Sentences: how few heads are enough for each task, whether by their ranking, and how many such sets there are."""
     selector, margin = result.frames["curve"]["mode"].iloc[0], result.about["settings"]["margin"]
     sentences = []
-    for row in result.frames["areas"].query("mode == @selector and control == ''").itertuples():
-        sure = "" if row.holm < LEVEL else "; not shown after correction"
+    for row in only_not_shown(result.frames["areas"]).query("mode == @selector and control == ''").itertuples():
+        seen = seen_from(row.detectable, unit="of the area", before="; not shown: ")
         sentences.append(
-            f"{_label(row)}: {row.enough:.0f} heads, ranked by {selector}, are enough for a score at most "
-            f"{margin:g} below the whole. The area is {number(row.cpr)}, {number(abs(row.delta))} "
-            f"{'more' if row.delta > 0 else 'less'} than with random heads of the same layers, 95 % "
-            f"[{number(row.low)}, {number(row.high)}] (Holm p {probability(row.holm)}{sure})."
+            f"{_label(row)}: of the heads ranked by {selector} {row.enough:.0f} are enough for a score at most "
+            f"{margin:g} below the whole. The area is {number(row.cpr)}, with random heads of the same layers it "
+            f"differs by {with_interval(row)} (Holm p {probability(row.holm)}{seen})."
         )
     if "sets" not in result.frames:
         return sentences
@@ -44,7 +43,7 @@ def findings(result: Result) -> list[str]:
         first = next(rows.itertuples())
         sentences.append(
             f"{_label(first)}, seed {seed}: sufficient sets without a common head: {len(rows)}, of "
-            f"{' and '.join(map(str, rows['heads']))} heads. Without the first one the score is "
+            f"{' and '.join(counted(heads, 'head') for heads in rows['heads'])}. Without the first one the score is "
             f"{number(first.without)}, without random heads of the same layers {number(first.random_without)} (p "
             f"{probability(first.needed_p)}); {first.superfluous:.0f} of its members can go."
         )
@@ -63,14 +62,14 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _areas(result: Result) -> Grid:
     columns: dict[str, Any] = {"scored": "scored", "order": "order", "runs": ("n", 0), "enough": ("enough", 1)}
-    columns |= {"CPR": ("cpr", 3), "CMD": ("cmd", 3), **difference("gain", "Holm", digits=3)}
+    columns |= {"CPR": ("cpr", 3), "CMD": ("cmd", 3), **difference("gain", "Holm", "detectable", digits=3)}
     return Grid.of(
         "Area under the curve",
-        _named(result.frames["areas"]),
+        _named(only_not_shown(result.frames["areas"])),
         columns,
         "Means over runs and draws. Enough: the least number of open heads with a score within the margin of the "
         "whole. Gain: CPR minus that of random heads of the same layers, with 95 % interval over seeds and sentences "
-        "(over sentences alone with one run).",
+        f"(over sentences alone with one run). {DETECTABLE}",
         texts=2,
     )
 

@@ -26,8 +26,8 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Part, tidy
 from mtlprune.sentence import Sentence
+from mtlprune.statistics.labels import FEW, count_labels
 from mtlprune.statistics.permutation import corrected, rank_test
-from mtlprune.statistics.significance import FEW, count_labels
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
 

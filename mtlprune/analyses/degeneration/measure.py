@@ -30,7 +30,7 @@ from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, 
 from mtlprune.analyses.degeneration.maths import Moments
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import refusal, trace
-from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
+from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, gate_grid, read_request, survey
 from mtlprune.encoder.model import input_embeddings
 from mtlprune.encoder.observe import observe
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
@@ -64,8 +64,8 @@ def measure(request: Request) -> Result:
         ClaimError: claims that cannot be read, or that are of no encoder that is measured.
         EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
     """
+    groups = groups_of(request.claims, find_sources(request.names))
     reading = read_request(request)
-    groups = groups_of(request.claims, reading)
     result = survey(
         "degeneration", reading, request, lambda subject: DegenerationSurvey(reading, subject, request).run()
     )

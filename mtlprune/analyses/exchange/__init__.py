@@ -8,11 +8,14 @@ from mtlprune.io.block import Block
 STEM = "three or more"
 """In the place of a label: the heads that at least three labels claim."""
 
+LEAST = 6
+"""Pairs that can show something: five that all agree have a two-sided p of 2/2⁵, above 0.05."""
+
 
 class ExchangeOptions(Block):
     """Pairs of generated sentences, and random heads beside the claimed ones."""
 
-    pairs: int = Field(default=200, ge=2, description="Of sentences that differ in one layer, for each layer.")
+    pairs: int = Field(default=200, ge=LEAST, description="Of sentences that differ in one layer, for each layer.")
     draws: int = Field(default=5, ge=1, description="Random sets of as many heads of the same layers.")
     resamples: int = Field(default=10_000, ge=1, description="Of pairs.")
 

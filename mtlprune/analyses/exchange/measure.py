@@ -11,8 +11,9 @@ through S is
 Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -22,8 +23,8 @@ import torch
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import claimed_heads
 from mtlprune.analyses.closing import whole_run
-from mtlprune.analyses.exchange import STEM
-from mtlprune.analyses.reading import Found, Subject, read_request, survey
+from mtlprune.analyses.exchange import LEAST, STEM
+from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey
 from mtlprune.corpora.grammar import Pair, draw_pairs
 from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Encoded, EncoderBatch
@@ -32,7 +33,9 @@ from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.significance import Floats, Resampled, holm, over_seeds, weighted
+from mtlprune.statistics.resamples import Resampled, over_seeds, weighted
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Target, Task
 from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import alone
@@ -68,7 +71,7 @@ def measure(request: Request) -> Result:
     - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
       STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
       with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
-      ``pairs``, and which part of them is ``decided`` as gold has both sentences.
+      ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or more.
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
       through those of ``others``, and ``own minus others``.
     - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
@@ -77,17 +80,16 @@ def measure(request: Request) -> Result:
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
     """
+    sets = with_stem(claimed_heads(request.claims, find_sources(request.names)))
     reading = read_request(request)
-    sets = with_stem(claimed_heads(request.claims, reading))
     generator = np.random.default_rng([request.seed, 16])
     masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
     changes: Changes = {}
-    result = survey("exchange", reading, request, lambda subject: _exchanged(subject, request, masks, changes))
+    result = survey("exchange", reading, request, lambda subject: _exchanged(reading, subject, request, masks, changes))
     shares = _shares(changes, request)
     cells = pd.DataFrame(_cells(shares, changes))
-    frames = {"cells": cells.assign(holm=holm(cells["p"]))}
-    frames |= {"contrasts": pd.DataFrame(_contrasts(shares)), "stems": pd.DataFrame(_stems(shares))}
-    return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
+    contrasts, stems = pd.DataFrame(_contrasts(shares)), pd.DataFrame(_stems(shares))
+    return result.with_frames(cells=cells.assign(holm=holm(cells["p"])), contrasts=contrasts, stems=stems)
 
 
 def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
@@ -98,32 +100,47 @@ def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
 
 
 def _exchanged(
-    subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]], changes: Changes
+    reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]], changes: Changes
 ) -> Found | str:
-    run = whole_run(subject, request.device)
+    run = whole_run(subject, request.device, reading.fingerprint)
     if isinstance(run, str):
         return run
-    frames, notes = [], []
+    frames, notes, sets = [], [], sum(map(len, masks.values()))
     for name in (name for name in run.model.tasks if name in LAYERS):
         pairs, targets = usable_pairs(run.model, name, request.options.pairs, request.seed)
-        if len(pairs) < 2:
-            notes.append(f"{subject.label}: {len(pairs)} pairs of {name} have known labels and as many sub-words each.")
+        if len(pairs) < LEAST:
+            notes.append(
+                f"{subject.label}, seed {subject.seed}: {name} is left out; pairs with known labels and as many "
+                f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
+            )
             continue
-        margins, through = _Margins(run.model, name, pairs, targets), {}
-        first, second = margins.of("first"), margins.of("second")
-        for label, several in masks.items():
-            own, *random = (first - margins.exchanged(mask) for mask in several)
-            through[label] = np.stack([own, np.mean(random, axis=0)])
-            request.on_batch()
-        decided = float(((first > 0) & (second < 0)).mean())
-        changes.setdefault((subject.label, name), {})[subject.seed] = Change(first - second, decided, through)
-        each = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)  # a head alone
-        shares = [(first - margins.exchanged(one)).sum() / (first - second).sum() for one in each]
-        request.on_batch()
-        frames.append(head_rows({"share": np.reshape(shares, run.size)}).assign(task=name))
+        request.on_status(subject.part(name, "sets and single heads, exchange"), sets + run.size[0] * run.size[1])
+        margins = _Margins(run.model, name, pairs, targets)
+        change, shares = _change(margins, masks, run.size, request.on_batch)
+        changes.setdefault((subject.label, name), {})[subject.seed] = change
+        frames.append(head_rows({"share": shares}).assign(task=name))
     if not frames:
-        return "none of its tasks is a layer of generated sentences whose labels it knows"
+        return " ".join(notes).removesuffix(".") or "none of its tasks is a layer of generated sentences"
     return Found({"heads": pd.concat(frames, ignore_index=True)}, {}, notes)
+
+
+def _change(
+    margins: _Margins, masks: Mapping[str, Sequence[Mask]], size: tuple[int, int], on_batch: Callable[[], None]
+) -> tuple[Change, Floats]:
+    """The change of one task's margins, and the share (L, A) of it that passes through each head alone."""
+    first, second = margins.of("first"), margins.of("second")
+
+    def passing(heads: Mask) -> Floats:
+        on_batch()
+        return first - margins.exchanged(heads)
+
+    through = {}
+    for label, several in masks.items():
+        own, *random = map(passing, several)
+        through[label] = np.stack([own, np.mean(random, axis=0)])
+    change = Change(first - second, float(((first > 0) & (second < 0)).mean()), through)
+    heads = np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size)
+    return change, np.reshape([passing(one).sum() / change.whole.sum() for one in heads], size)
 
 
 def usable_pairs(

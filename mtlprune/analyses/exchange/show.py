@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from mtlprune.analyses.exchange import STEM
-from mtlprune.figures.charts import Chart, Spec, cells, figure, head_map
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from, with_interval
+from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map, matrix
+from mtlprune.figures.grid import DETECTABLE, Grid, counted, difference, percent, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -42,12 +39,12 @@ def findings(result: Result) -> list[str]:
         for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():
             sentences.append(
                 f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
-                f"than those of other tasks (p {probability(row.p)}, {row.n} runs)."
+                f"than those of other tasks (p {probability(row.p)}, {counted(row.n, 'run')})."
             )
-    shown = rows[(rows["holm"] < LEVEL) & (rows["delta"] > 0)]
+    shown = int(((rows["holm"] < LEVEL) & (rows["delta"] > 0)).sum())
     seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
     sentences.append(
-        f"In {len(shown)} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
+        f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
     )
     if len(stem := rows[rows["other"] == STEM]):
         words = ", ".join(f"{one.task.upper()} {percent(one.share)}" for one in stem.itertuples())
@@ -82,16 +79,16 @@ def _matrix(result: Result) -> Spec:
     rows = result.frames["cells"]
     several = rows["encoder"].nunique() > 1
     names = [
-        f"{label}: {task.upper()}" if several and task.upper() != label else task.upper()
-        for label, task in zip(rows["encoder"], rows["task"], strict=True)
+        f"{row.encoder}: {row.task.upper()}" if several and row.task.upper() != row.encoder else row.task.upper()
+        for row in rows.itertuples()
     ]
-    table = rows.assign(changed=names, heads_of=rows["other"], value=rows["share"])
-    table["words"] = [
-        number(row.share) + ("*" if row.holm < LEVEL and row.delta > 0 else "") for row in table.itertuples()
-    ]
-    bound = float(np.abs(table["value"]).max())
     return figure(
-        cells(table, "changed", "heads_of", (-bound, bound), size=(60, 30)),
+        matrix(
+            rows.assign(changed=names, value=rows["share"]),
+            "changed",
+            "other",
+            (rows["holm"] < LEVEL) & (rows["delta"] > 0),
+        ),
         "Through whose heads does a decision change?",
         [
             "Columns: the task whose decision changes; rows: whose claimed heads it passes through.",
@@ -102,9 +99,7 @@ def _matrix(result: Result) -> Spec:
 
 def _heads(result: Result) -> Spec:
     """Share of the change that passes through each head."""
-    heads = result.named("heads").rename(columns={"value": "share"})
-    names = [f"{name}: {task.upper()}" for name, task in zip(heads["name"], heads["task"], strict=True)]
-    heads = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+    heads = by_task(result.named("heads")).rename(columns={"value": "share"})
     return figure(
         head_map(heads, "share", diverging=True, across=3, axes=True, heading="share of the change"),
         "What passes through each head",

@@ -4,7 +4,6 @@ Letters for shapes: S sentences, L layers, A heads a layer before any was remove
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any, cast
 
@@ -49,8 +48,7 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     maps: Maps = {}
     result = survey("gradients", reading, request, lambda subject: _gradients(reading, subject, request, maps))
-    pairs = pd.DataFrame(_pairs(maps, request))
-    return replace(result, frames={**result.frames, "pairs": pairs})
+    return result.with_frames(pairs=pd.DataFrame(_pairs(maps, request)))
 
 
 def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps) -> Found | str:

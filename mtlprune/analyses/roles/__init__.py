@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from mtlprune.analyses.analysis import Analysis
+from mtlprune.analyses.analysis import Analysis, Column
 from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
@@ -40,5 +40,8 @@ ANALYSIS = Analysis(
     single-task runs. Closing a task's conflict heads for it alone must gain it something, or there is no fight.""",
     needs=frozenset({"encoders", "decoders"}),
     options=RoleOptions,
-    columns=None,
+    columns=(
+        Column("facilitating", "facilitating", "how far it stays open when pushed closed, mean of tasks"),
+        Column("interfering", "interfering", "how far it stays closed when pushed open, mean of tasks"),
+    ),
 )

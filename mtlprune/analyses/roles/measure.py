@@ -4,7 +4,7 @@ Letters for shapes: V selections, T tasks, L layers, A heads a layer, N sentence
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -26,11 +26,11 @@ from mtlprune.analyses.reading import Found, Reading, Subject, read_request, sur
 from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.analyses.roles.maths import agreed, conflicts, role_scores, two_sided
 from mtlprune.evaluation.head_masks import Mask, random_sets
-from mtlprune.model import MultiTaskModel
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import Resampled, holm, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.significance import holm
 from mtlprune.tasks.base import Task
 from mtlprune.training.ablation import known_target
 
@@ -67,17 +67,18 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     study = _Study(reading, request, training_sentences(reading, request, request.options.train_sentences))
     result = survey("roles", reading, request, lambda subject: _roles(study, subject))
-    frames = {"conflicts": pd.DataFrame(_conflicts(study)), "gains": _gains(study)}
-    return replace(result, frames={**result.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
+    return result.with_frames(conflicts=pd.DataFrame(_conflicts(study)), gains=_gains(study))
 
 
 def _roles(study: _Study, subject: Subject) -> Found | str:
     run = whole_run(subject, study.request.device, study.reading.fingerprint)
     if isinstance(run, str):
         return run
+    run.model.requires_grad_(False)  # gates alone are fitted
     frames, roles = [], {}
     for name in run.model.tasks if subject.task is None else [subject.task]:
-        selections = _fitted(study, run.model, name)  # role → (V, L, A)
+        study.request.on_status(subject.part(name, "gates, selection"), study.request.options.selections)
+        selections = _fitted(study, run, name)  # role → (V, L, A)
         if selections is None:
             return f"none of the training sentences has its layer {name} with known labels"
         roles[name] = {role: agreed(values) for role, values in selections.items()}
@@ -90,35 +91,27 @@ def _roles(study: _Study, subject: Subject) -> Found | str:
     return Found({"heads": pd.concat(frames, ignore_index=True)})
 
 
-def _fitted(study: _Study, model: MultiTaskModel, name: str) -> dict[str, NDArray[np.float64]] | None:
+def _fitted(study: _Study, run: WholeRun, name: str) -> dict[str, NDArray[np.float64]] | None:
     """Role → scores (V, L, A) for one task of a run; None where no sentence has its layer with known labels."""
-    options, task = study.request.options, cast(Task, model.tasks[name])
+    options, model, task = study.request.options, run.model, cast(Task, run.model.tasks[name])
     known = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
     if not known:
         return None
-    pieces = model.encoder.tokenize_all([sentence.words for sentence, _ in known])
-    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in weights:  # gates alone are fitted
-        parameter.requires_grad_(False)
-    places, found = model.encoder.places, []
+    pieces, scores = model.encoder.tokenize_all([sentence.words for sentence, _ in known]), []
     for selection in range(options.selections):
         generator = np.random.default_rng([study.request.seed, 13, selection])
         size = min(options.batch, len(known))
         order = [generator.choice(len(known), size, replace=False) for _ in range(options.updates)]
 
         def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
-            batch = model.collate(
-                [pieces[row] for row in order[update]], {name: [known[row][1] for row in order[update]]}
-            )
+            rows = order[update]
+            batch = model.collate([pieces[row] for row in rows], {name: [known[row][1] for row in rows]})
             return task.loss(model.encoder(batch.pieces, gates), batch.targets[name][1])
 
-        size_of = places.layers, places.heads
-        opened, closed = two_sided(loss, size_of, options.strength, options.updates, options.rate)
+        fits = two_sided(loss, run.size, options.strength, options.updates, options.rate)
+        scores.append(role_scores(*(gates.double().cpu().numpy() for gates in fits)))
         study.request.on_batch()
-        found.append(role_scores(opened.double().cpu().numpy(), closed.double().cpu().numpy()))
-    for parameter in weights:
-        parameter.requires_grad_()
-    return {role: np.stack([one[role] for one in found]) for role in ROLES}
+    return {role: np.stack([one[role] for one in scores]) for role in ROLES}
 
 
 def _close(study: _Study, subject: Subject, run: WholeRun, roles: dict[str, dict[str, Mask]]) -> None:
@@ -132,6 +125,7 @@ def _close(study: _Study, subject: Subject, run: WholeRun, roles: dict[str, dict
         closed = [heads, *random_sets(heads, options.draws, generator)]
         alone = with_task(run.model, name)
         substitute(alone, options.closed, study.train, closed, study.request.seed)
+        study.request.on_status(subject.part(name, "conflict heads closed, evaluation"), 1 + len(closed))
         kinds = ["open", "closed", *["random"] * options.draws]
         for kind, mask in zip(kinds, [np.zeros_like(heads), *closed], strict=True):
             counted = count_closed(alone, mask, study.reading.sentences, run.precision)

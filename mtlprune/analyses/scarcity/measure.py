@@ -6,8 +6,7 @@ Letters: C resamples, S seeds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,19 +19,15 @@ from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import PRUNING, SHARED, untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import over_seeds, weighted, within_margin
+from mtlprune.statistics.resamples import over_seeds, weighted, within_margin
 
 Tasks = dict[str, list[int]]
 """Name of a mean → places of its tasks."""
 
 
-@dataclass(frozen=True, eq=False)
-class Level:
-    """Single-task and joint runs of equal settings, with so many heads open from the first update.
-
-    Attributes:
-        label: how many, after how many updates where these differ, and of which joint runs where there is need.
-    """
+class Level(NamedTuple):
+    """Single-task and joint runs of equal settings, with so many heads open from the first update; the label says how
+    many, after how many updates where these differ, and of which joint runs where there is need."""
 
     single: Setting
     joint: Setting
@@ -115,40 +110,33 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
     if len(set(open_heads.values())) < 2:
         raise RunError(
             "expected single-task and joint runs of the same settings with all heads, and such with few "
-            f"(pruning.method: random, pruning.draw), found {len(pairs)} pair(s) with "
-            f"{len(set(open_heads.values()))} number(s) of heads"
+            f"(pruning.method: random, pruning.draw), found {len(pairs)} such settings, all with as many heads"
         )
     total = max(whole for _, joint in pairs for run in columns[joint].runs for _, whole in run.heads.values())
     order = [place for pair in pairs for place in pair]
     settings = read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch)
     of = {one.place: one for one in settings}
     levels = [Level(of[single], of[joint], open_heads[joint] or total) for single, joint in pairs]
-    return _labelled(sorted(levels, key=lambda one: (-one.heads, one.joint.updates)))
+    levels.sort(key=lambda one: (-one.heads, one.joint.updates))
+    updates = len({one.joint.updates for one in levels}) > 1
+    labels = [f"{one.heads} heads" + f", {one.joint.updates:,} updates" * updates for one in levels]
+    if len({*labels}) < len(labels):
+        labels = [f"{label}, {one.joint.label}" for label, one in zip(labels, levels, strict=True)]
+    return [one._replace(label=label) for one, label in zip(levels, labels, strict=True)]
 
 
 def _unlike(levels: Sequence[Level]) -> list[str]:
     """A sentence for each level whose single-task and joint runs of a seed have other heads open."""
     notes = []
     for one in levels:
-        masks: dict[int, set[bytes]] = {}
-        for run in (*one.single.column.runs, *one.joint.column.runs):
-            if run.heads:
-                masks.setdefault(run.seed, set()).add((run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes())
-        if any(len(some) > 1 for some in masks.values()):
+        runs = [run for run in (*one.single.column.runs, *one.joint.column.runs) if run.heads]
+        masks = {(run.seed, (run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
+        if len(masks) > len({run.seed for run in runs}):
             notes.append(
                 f"{one.label}: single-task and joint runs of one seed have other heads open, so their draws add noise "
                 "to the gap; pruning.draw gives them the same."
             )
     return notes
-
-
-def _labelled(levels: Sequence[Level]) -> list[Level]:
-    """The same with their labels."""
-    updates = len({one.joint.updates for one in levels}) > 1
-    labels = [f"{one.heads} heads" + f", {one.joint.updates:,} updates" * updates for one in levels]
-    if len({*labels}) < len(labels):
-        labels = [f"{label}, {one.joint.label}" for label, one in zip(labels, levels, strict=True)]
-    return [replace(one, label=label) for one, label in zip(levels, labels, strict=True)]
 
 
 def _open(runs: Sequence[ScoredRun]) -> int:

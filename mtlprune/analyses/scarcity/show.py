@@ -8,7 +8,7 @@ import pandas as pd
 
 from mtlprune.analyses.scarcity import MEAN
 from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, probability, seen_from, with_interval
+from mtlprune.figures.grid import DETECTABLE, Grid, counted, difference, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -33,19 +33,15 @@ def findings(result: Result) -> list[str]:
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
         sentences.append(
-            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({_seeds(gap['n'])}), "
-            f"{row.other}: {with_interval(base)} ({_seeds(base['n'])}); a change of {with_interval(row)} "
-            f"({_seeds(row.n)}): {verdict(row, margin)}."
+            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({counted(gap['n'], 'seed')}), "
+            f"{row.other}: {with_interval(base)} ({counted(base['n'], 'seed')}); a change of {with_interval(row)} "
+            f"({counted(row.n, 'seed')}): {verdict(row, margin)}."
         )
     for row in result.frames.get("slopes", pd.DataFrame({"task": []})).query("task == @MEAN").itertuples():
         sentences.append(
             f"For each quarter of the heads that is taken away ({row.term}) the gap changes by {with_interval(row)}."
         )
     return sentences + [note for note in result.about["notes"] if "other heads open" in note]
-
-
-def _seeds(number: int) -> str:
-    return "one seed" if number == 1 else f"{number:.0f} seeds"
 
 
 def verdict(row: Any, margin: float) -> str:
@@ -115,11 +111,11 @@ def _gaps(result: Result) -> Spec:
     rows = _named(result.frames["levels"])
     charts = []
     for name, some in rows.groupby("name", sort=False):
-        told = [
+        intervals = [
             Interval(row.term, row.delta, row.low, row.high, row.p < LEVEL, f"{name}: {with_interval(row)}")
             for row in some.itertuples()
         ]
-        charts.append(forest(told, title=str(name), x_title="joint minus single tasks, points"))
+        charts.append(forest(intervals, title=str(name), x_title="joint minus single tasks, points"))
     return figure(
         panels(charts, 2),
         "Does the gap widen where heads are scarce?",

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import compared, groups_of
-from mtlprune.analyses.reading import Found, Reading, Subject, batches, gate_grid, read_request, survey
+from mtlprune.analyses.reading import Found, Reading, Subject, batches, find_sources, gate_grid, read_request, survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
 from mtlprune.encoder.interventions import zero_ablations
@@ -63,8 +63,8 @@ def measure(request: Request) -> Result:
         ClaimError: claims that cannot be read, or that are of no encoder that is measured.
         EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
     """
+    groups = groups_of(request.claims, find_sources(request.names))
     reading = read_request(request)
-    groups = groups_of(request.claims, reading)
     result = survey("smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run())
     return compared(result, groups, COMPARED, request.seed)
 

@@ -21,14 +21,8 @@ from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import (
-    Resampled,
-    holm,
-    over_seeds,
-    ratio_over_seeds,
-    swapped_p,
-    within_margin,
-)
+from mtlprune.statistics.resamples import Resampled, over_seeds, ratio_over_seeds, swapped_p, within_margin
+from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import StandardError
 
 SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
@@ -54,8 +48,6 @@ def measure(request: Request) -> Result:
         RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
-    if len(comparison.encoders()) != 1:
-        raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
     single, joint = _baselines(comparison)
     tasks = comparison.columns[joint].runs[0].tasks
     settings, notes = _settings(comparison, single, joint, tasks, request)
@@ -96,6 +88,8 @@ def measure(request: Request) -> Result:
 def _baselines(comparison: Columns) -> tuple[int, int]:
     """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
     columns = comparison.columns
+    if len(comparison.encoders()) != 1:
+        raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
     pairs = [
         (joint.runs[0].updates, single_place, place)
         for place, joint in enumerate(columns)
@@ -108,8 +102,8 @@ def _baselines(comparison: Columns) -> tuple[int, int]:
     ]
     if not pairs:
         raise RunError(
-            "expected single-task runs of all tasks and untreated joint runs of the same settings, to compare others "
-            "with; name them too"
+            "expected finished single-task runs of every task and untreated joint runs of the same settings, found no "
+            "two that go together; name both"
         )
     return min(pairs)[1:]
 

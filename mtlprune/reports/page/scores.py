@@ -20,7 +20,8 @@ from mtlprune.runs.columns import ScoreColumn
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.significance import FEW, LEVEL, LabelDifference, compare_counted, count_labels
+from mtlprune.statistics.labels import FEW, LabelDifference, compare_counted, count_labels
+from mtlprune.statistics.significance import LEVEL
 
 LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]

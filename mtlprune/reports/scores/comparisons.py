@@ -13,7 +13,8 @@ from mtlprune.runs.columns import Columns, ScoreColumn, in_columns
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.statistics.paired import CountsError, PairedCounts
-from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, System, differences, holm, sign_flip
+from mtlprune.statistics.resamples import System
+from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, differences, holm, sign_flip
 
 if TYPE_CHECKING:
     from pandas import DataFrame

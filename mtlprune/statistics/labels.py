@@ -1,0 +1,120 @@
+"""Joint and single-task training label by label: counts of every label, and their differences.
+
+Labels are counted by the rules of the layer's main score, so that summed over them they give its counts: POS tags,
+entities, arcs by relation (right head and right relation), brackets as EVALB counts them, arguments without V.
+
+Letters: L labels, N sentences, S runs (seeds), K counts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtlprune.evaluation.scores import SCORES, argument_places, brackets, fenceposts
+from mtlprune.layers import kind_of
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.resamples import System
+from mtlprune.statistics.significance import Difference, differences
+
+COUNTS = ("correct", "gold", "predicted")
+FEW = 20
+"""Labels with fewer gold items in all are marked: a few items tell little."""
+Counted = dict[str, tuple[int, int, int]]
+"""Label → correct, gold, predicted."""
+
+
+@dataclass(frozen=True)
+class LabelDifference:
+    """One label: joint training minus single-task training."""
+
+    label: str
+    items: int
+    """In gold."""
+    joint: float
+    """Mean F1 over seeds, in percent."""
+    single: float
+    difference: Difference
+    q: float
+    """difference.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
+
+    @property
+    def few(self) -> bool:
+        return self.items < FEW
+
+
+def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | None:
+    """Counts of every label that occurs; None where gold does not know the layer.
+
+    Raises:
+        ValueError: the sentences do not have the same words, or nothing was predicted.
+    """
+    if gold.words != predicted.words or predicted.get(layer) is None:
+        raise ValueError(
+            f"sentence {gold.id!r}: gold and prediction do not have the same words, or no {layer} predicted"
+        )
+    if (kind := gold.kind(layer)) is None:
+        return None
+    items = _ITEMS[kind_of(kind)]
+    mine, theirs = (Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted))
+    table: dict[str, list[int]] = {}
+    for place, counter in enumerate((mine & theirs, mine, theirs)):
+        for item, number in counter.items():
+            table.setdefault(item[-1], [0, 0, 0])[place] += number
+    return {label: (row[0], row[1], row[2]) for label, row in table.items()}
+
+
+_ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
+    "tags": lambda tags, _: enumerate(tags),
+    "spans": lambda spans, _: set(map(tuple, spans)),
+    "tree": lambda tree, _: zip(range(len(tree.heads)), *tree, strict=True),
+    "brackets": brackets,
+    "frames": lambda frames, _: argument_places(frames),
+}
+"""By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
+
+
+def compare_counted(
+    joint: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    single: Sequence[Sequence[Mapping[str, tuple[int, int, int]] | None]],
+    resamples: int,
+    seed: int = 0,
+) -> list[LabelDifference]:
+    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
+
+    Args:
+        joint, single: for each run what ``count_labels`` gives for each of the same sentences.
+    """
+    known = [place for place, row in enumerate(single[0]) if row is not None]
+    counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
+    totals: Counter[str] = Counter()
+    for row in counted[1][0]:
+        totals.update({label: numbers[1] for label, numbers in row.items()})
+    labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
+    f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
+    sides = [_by_label(side, labels) for side in counted]
+    systems = [System(side[place], COUNTS, f1) for place in range(len(labels)) for side in sides]
+    tested = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
+    q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, tested, strict=True)])
+    means = [float(np.mean(system.scores(system.totals))) for system in systems]
+    return [
+        LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], tested[k], float(q[k]))
+        for k, label in enumerate(labels)
+    ]
+
+
+def _by_label(
+    runs: Sequence[Sequence[Mapping[str, tuple[int, int, int]]]], labels: Sequence[str]
+) -> NDArray[np.integer]:
+    """(L, S, N, K): the counts of every label in every run and sentence."""
+    places = {label: place for place, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
+    for each, run in zip(counts.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
+        items = [(places[k], n, *row[k]) for n, row in enumerate(run) for k in row.keys() & places.keys()]
+        where = np.array(items, np.int32).reshape(-1, 2 + len(COUNTS))
+        each[where[:, 0], where[:, 1]] = where[:, 2:]
+    return counts

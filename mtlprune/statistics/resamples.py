@@ -1,0 +1,208 @@
+"""Scores of several runs on resampled sentences, and any figure made of them: its interval, p and detectable effect.
+
+A score is recomputed from summed counts in every resample, never averaged over sentences; all runs see the same
+resampled sentences. What the intervals cover and what they do not stands in docs/significance.md.
+
+Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from mtlprune.statistics.permutation import tail
+from mtlprune.statistics.standard_errors import LEVEL, NOTHING, Floats, StandardError
+
+CHUNK = 4_000_000  # weights drawn at a time
+
+Score = Callable[[Mapping[str, Floats]], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """The runs of one setting on one task.
+
+    Attributes:
+        counts: (S, N, K) whole numbers, the same sentences in the same order for every run.
+        names: the K names of the counts.
+        score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.evaluation.scores.SCORES``).
+        seeds: of the S runs, where they are known: two systems with the same ones are resampled seed by seed.
+    """
+
+    counts: NDArray[np.integer]
+    names: tuple[str, ...]
+    score: Score
+    seeds: tuple[int, ...] = ()
+
+    @functools.cached_property
+    def totals(self) -> Floats:
+        """(S, K), summed over sentences."""
+        return self.counts.sum(1).astype(np.float64)
+
+    def scores(self, sums: Floats) -> Floats:
+        """(..., K) summed counts → (...) scores."""
+        return self.score({name: sums[..., k] for k, name in enumerate(self.names)})
+
+
+def flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
+    """(S, N, K) → (N, SK)"""
+    return counts.transpose(1, 0, 2).reshape(counts.shape[1], counts.shape[0] * counts.shape[2])
+
+
+def split(systems: Iterable[System], sums: NDArray[Any]) -> list[NDArray[Any]]:
+    """(ΣSK, C) → for each system (S, K, C)."""
+    shapes = [system.counts.shape[::2] for system in systems]
+    parts = np.split(sums, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    return [part.reshape(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def drawn_times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
+    """(rows, N): how often each sentence comes where as many are drawn with replacement."""
+    drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
+
+
+def percentiles(booted: Floats) -> tuple[float, float]:
+    """(C,) → ends of the 95 % interval; NaN where all are the same, as there is nothing to estimate an error from."""
+    low, high = np.percentile(booted, [2.5, 97.5])
+    return (float(low), float(high)) if np.ptp(booted) > NOTHING else (math.nan, math.nan)
+
+
+def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iterator[list[Floats]]:
+    """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
+    sentences = systems[0].counts.shape[1]
+    generator = np.random.default_rng([seed, sentences])
+    tall = np.concatenate([flat(each.counts) for each in systems], axis=1).T.astype(float)
+    size = max(1, CHUNK // sentences)
+    for done in range(0, resamples, size):
+        rows = min(size, resamples - done)
+        yield [np.moveaxis(part, -1, 0) for part in split(systems, tall @ drawn_times(generator, rows, sentences).T)]
+
+
+class Resampled(NamedTuple):
+    """A figure of each of several runs: (S,) on all sentences, (C, S) on resampled ones."""
+
+    observed: Floats
+    booted: Floats
+
+    def __sub__(self, other: Resampled) -> Resampled:
+        return weighted([self, other], [1, -1])
+
+
+def weighted(figures: Sequence[Resampled], weights: Sequence[float] | Floats | None = None) -> Resampled:
+    """The weighted sum of figures of the same runs; their mean without weights."""
+    each = np.full(len(figures), 1 / len(figures)) if weights is None else weights
+    observed, booted = (
+        sum(w * part for w, part in zip(each, parts, strict=True)) for parts in zip(*figures, strict=True)
+    )
+    return Resampled(np.asarray(observed), np.asarray(booted))
+
+
+def resampled_scores(
+    systems: Sequence[System], resamples: int, seed: int, on_chunk: Callable[[], None] = lambda: None
+) -> list[Resampled]:
+    """The scores of every system, on all sentences and on resampled ones, the same for all; ``on_chunk`` is called
+    after each chunk of resamples."""
+    booted: list[list[Floats]] = [[] for _ in systems]
+    for sums in resampled_sums(systems, resamples, seed) if systems else ():
+        for parts, system, part in zip(booted, systems, sums, strict=True):
+            parts.append(system.scores(part))
+        on_chunk()
+    return [
+        Resampled(one.scores(one.totals), np.concatenate(parts)) for one, parts in zip(systems, booted, strict=True)
+    ]
+
+
+def over_seeds(observed: Floats, booted: Floats, one_run: bool = False) -> dict[str, float]:
+    """Any figure of several runs, its mean, interval, two-sided p and minimum detectable effect over seeds and
+    sentences, as of a Difference, and ``free``, the degrees of freedom of seeds; over sentences alone where there is
+    one run. NaN where no error can be estimated.
+
+    Args:
+        observed: (S,), of each run on all sentences.
+        booted: (C, S), of each run on resampled sentences.
+        one_run: also one run has a p, by the share of resamples on the other side of 0.
+    """
+    delta, runs = float(observed.mean()), len(observed)
+    error = StandardError.of([observed], [booted])
+    least = error.detectable()
+    if runs < 2:
+        low, high = percentiles(booted[:, 0])
+        tested = one_run and not error.unknown
+        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if tested else math.nan
+        return {"delta": delta, "low": low, "high": high, "p": p, "free": math.nan, "detectable": least}
+    wide, p = error.half_width(), error.two_sided(delta)
+    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p, "free": runs - 1, "detectable": least}
+
+
+def within_margin(observed: Floats, booted: Floats, margin: float) -> tuple[float, float]:
+    """p, one-sided, that a figure of several runs is above −margin, and the larger p of two that it is within ±margin.
+
+    NaN where there is one run, or no error can be estimated. The arguments are those of `over_seeds`.
+    """
+    if len(observed) < 2:
+        return math.nan, math.nan
+    error, delta = StandardError.of([observed], [booted]), float(observed.mean())
+    return error.upper_tail(margin + delta), error.upper_tail(margin - abs(delta))
+
+
+def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) -> tuple[float, float]:
+    """95 % interval of a ratio of two figures' means over the same runs (Fieller 1954): the ratios θ for which the mean
+    of top − θ · bottom is not shown to differ from 0, by the p of `over_seeds`.
+
+    NaN where the mean of ``bottom`` is not shown to differ from 0: no ratio is then excluded on some side, or only
+    those between two others are.
+
+    Args:
+        top, bottom: (S,) and (C, S), as `over_seeds` takes them.
+    """
+    if not StandardError.of([bottom[0]], [bottom[1]]).two_sided(float(bottom[0].mean())) < LEVEL:
+        return math.nan, math.nan
+    ratio = float(top[0].mean() / bottom[0].mean())
+
+    def excess(theta: float) -> float:
+        apart, drawn = top[0] - theta * bottom[0], top[1] - theta * bottom[1]
+        p = StandardError.of([apart], [drawn]).two_sided(float(apart.mean()))
+        return (1.0 if math.isnan(p) else p) - LEVEL
+
+    ends = []
+    for sign in (-1, 1):
+        step = 0.1
+        while excess(ratio + sign * step) > 0:
+            step *= 2
+        ends.append(float(optimize.brentq(excess, ratio, ratio + sign * step, xtol=1e-5)))
+    return ends[0], ends[1]
+
+
+def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int, seed: int) -> float:
+    """Two-sided p of the mean difference of several scores, sentences swapped at random between the runs of each seed.
+
+    Of these runs: it holds them fixed. Sentences change sides for all scores and seeds together.
+
+    Args:
+        first, second: a system for each score, all with the same sentences and seeds.
+    """
+    runs, sentences, _ = first[0].counts.shape
+    pairs = [(a, (a.counts + b.counts).sum(1), a.counts - b.counts) for a, b in zip(first, second, strict=True)]
+
+    def delta(signs: Floats) -> Floats:
+        """(C, N) → (C,)"""
+        deltas = []
+        for system, both, apart in pairs:
+            between = (signs @ apart.transpose(1, 0, 2).reshape(sentences, -1)).reshape(len(signs), runs, -1)
+            deltas.append((system.scores((both + between) / 2) - system.scores((both - between) / 2)).mean(1))
+        return np.asarray(np.mean(deltas, 0))
+
+    observed, generator, reached = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), 1
+    for done in range(0, resamples, size := max(1, CHUNK // sentences)):
+        signs = 2 * generator.integers(0, 2, (min(size, resamples - done), sentences)) - 1
+        reached += int((np.abs(delta(signs.astype(np.float64))) >= observed - 1e-9).sum())
+    return reached / (1 + resamples)
