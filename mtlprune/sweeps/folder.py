@@ -176,37 +176,39 @@ def default_folder(specification: SweepSpecification) -> Path:
 
 
 def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
-    """Runs of the finished cells of a sweep, each after those it needs.
+    """Runs of the finished cells of a sweep, each after those it needs, or of the packed cells of a study.
 
     Args:
         path: the sweep's folder or a study of it, or its file where the folder is the usual one.
         pattern: of the cells' names, such as ``gates-*``; several with commas.
-        left_out: gets a sentence for those that are not finished, and for each damaged one.
+        left_out: gets a sentence for those that are not finished or packed, and for each damaged one.
 
     Raises:
-        SweepError: no sweep there, no such cell, or none of them finished.
+        SweepError: no sweep there, no such cell, or none of them finished or packed.
     """
     path = Path(path)
     root = default_folder(read_specification(path)) if path.is_file() else path
     cells = read_cells(root)
     chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
+    is_study = open_study(root) is not None
+    kind, state = ("study", "packed") if is_study else ("sweep", "finished")
     if not chosen:
-        raise SweepError(
-            f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
-        )
+        raise SweepError(f"{path}: the {kind} has no cell {pattern}{nearest(pattern, cells)}; it has {_some([*cells])}")
     missing, damaged = unusable(root, chosen)
     usable = [root / str(run) for name, run in chosen.items() if name not in missing and name not in damaged]
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
-        some = _some(missing)
-        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells are not finished and left out: {some}")
+        are = "is" if len(missing) == 1 else "are"
+        rest = f"{are} not {state} and left out: {_some(missing)}"
+        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells {rest}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:
         left_out += notes
     if not usable:
-        why = "of the cells asked for none is finished" + (", or can be read" if damaged else "")
-        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); run `mtlprune sweep`")
+        why = f"of the cells asked for none is {state}" + (", or can be read" if damaged else "")
+        how = "name runs of them to `mtlprune runs pack`" if is_study else "run `mtlprune sweep`"
+        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); {how}")
     return usable
 
 
@@ -216,14 +218,14 @@ def holds_runs(root: Path) -> bool:
 
 
 def read_cells(root: Path) -> dict[str, str | None]:
-    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not finished."""
+    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not packed."""
     if (study := open_study(root)) is not None:
         return dict(study.cells)
     return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
 
 
 def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
-    """The cells that are not finished, and those that are damaged with their reasons; a study has none of these.
+    """The cells that are not finished or packed, and those that are damaged with their reasons; a study has no such.
     ``folders``: cell → its folder in ``root``, as ``read_cells`` gives them."""
     if open_study(root) is not None:
         return [name for name, folder in folders.items() if folder is None], {}
