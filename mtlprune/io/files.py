@@ -238,7 +238,7 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         yield
     except MtlpruneError:
         raise
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise error(f"{path} is missing{after or '; check the path'}") from None
     except OSError as cause:
         raise error(f"{path} could not be read ({cause.strerror or cause}){after}") from None

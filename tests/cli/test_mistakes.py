@@ -154,6 +154,11 @@ MISTAKES: list[tuple[str, str]] = [
     ("report run --analyses . --out new", "holds no results of an analysis"),
     ("export pos --keep 3 --out new", "--keep is for --remove"),
     ("table 'ru?' 'nor*' --split dev", "no run is found at nor*"),
+    *(
+        (f"{words} few.txt --split dev", "few.txt: expected a run folder, found a file; name the folder of the run")
+        for words in ("table", "evaluate", "analyze treatments", "analyze scarcity")
+    ),
+    ("analyze head few.txt layer=1 head=1", "the encoder 'few.txt' is a file; give a folder with config.json"),
     ("train nowhere.yaml", "there is neither a file nor a preset"),
     ("train tiny.yaml data.path=nowhere train.epoch=3 --out new", "unknown key train.epoch (did you mean 'epochs'?)"),
     ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),
