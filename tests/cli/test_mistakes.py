@@ -129,6 +129,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze show probes five", "expected one folder"),
     (HEAD.replace("layer=1", "layer=3"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
     (HEAD.replace("layer=1 head=1", "head=3-1"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
+    ("analyze head encoder head=1-0", "head: input should be greater than or equal to 1"),
+    ("analyze head encoder head=1-2 --out new", "nothing to show of head 1-2. No sentences: name a corpus"),
     (f"{HEAD} probes=five", "2 × 5 heads"),
     ("analyze exchange pos --corpus corpus --split dev", "--split has no effect; leave it out"),
     ("analyze exchange pos --corpus corpus --sentences 9", "--sentences has no effect; leave it out"),

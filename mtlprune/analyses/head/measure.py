@@ -43,7 +43,7 @@ def measure(request: Request) -> Result:
       that goes to the ``special`` tokens, and whether the head's best label connects the two (``sought``).
 
     Raises:
-        RunError: no such run, encoder, head or task; results of other encoders.
+        RunError: no such run, encoder, head or task; results of other encoders; nothing to show.
     """
     options = request.options
     if len(request.names) != 1:
@@ -80,6 +80,9 @@ def measure(request: Request) -> Result:
         costs = closing_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
         closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
         frames["closing"] = pd.DataFrame(closing)
+    if not any(map(len, frames.values())):
+        head = f"head {options.layer}-{options.head}"
+        raise RunError(f"analyze head: nothing to show of {head}. {seen_in} Or give probes=DIR or --claims RUN.")
     return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
 
 
