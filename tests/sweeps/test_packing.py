@@ -106,7 +106,8 @@ def test_what_is_made_of_a_study_is_what_is_made_of_runs(study, monkeypatch, mtl
         shutil.rmtree("made", ignore_errors=True)
         made.append((mtlprune(*words).done().out, files(Path("made")) if Path("made").is_dir() else {}))
     of_runs, (text, written) = made  # a cell of a study is not packed, whatever has become of it since
-    assert of_runs == (text, {name: content.replace(b"not packed", b"not finished") for name, content in written.items()})
+    written = {name: content.replace(b"not packed", b"not finished") for name, content in written.items()}
+    assert of_runs == (text, written)
 
 
 BREAKS: dict[str, Callable[[str], str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from mtlprune.figures.charts import task_colours
 from mtlprune.figures.grid import number
+from mtlprune.io.files import from_here
 from mtlprune.layers import in_order
 from mtlprune.reports.page import answers
 from mtlprune.reports.page.answers import Gap, Joint, Verdict
@@ -254,10 +254,8 @@ def asking(runs: Sequence[DescribedRun], seeds: int = 3) -> str:
 
 def _seen(path: str) -> str:
     """A path as it is typed where the page was made; of one elsewhere the last name, as pages tell of no machine."""
-    if not Path(path).is_absolute():
-        return path
-    here = os.path.relpath(path)
-    return Path(path).name if here.startswith("..") else here
+    here = from_here(path)
+    return Path(path).name if Path(here).is_absolute() else here
 
 
 def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:
