@@ -43,6 +43,11 @@ def system_refusal(error: BaseException) -> OSError | None:
     return system_refusal(error.__cause__) if error.__cause__ is not None else None
 
 
+def plural(number: int, noun: str) -> str:
+    """A number and its noun: 1 run, 2 runs."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Text with characters that steer a terminal written out: names and labels come from files of others."""
     return "".join(

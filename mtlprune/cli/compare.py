@@ -20,6 +20,7 @@ import yaml
 
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
 from mtlprune.corpora.store import read_info
+from mtlprune.errors import plural
 from mtlprune.io.files import RunError, make_room, remove, write_text
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
     began = time.monotonic()
     torch.set_num_threads(threads)
     write_result(folder, find(name).measure(Request(**request)))
-    return f"{find(name).title}: {len(request['names'])} encoders, {time.monotonic() - began:.0f} s"
+    return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {time.monotonic() - began:.0f} s"
 
 
 def _again(wanted: Wanted, tasks: Sequence[str]) -> str:

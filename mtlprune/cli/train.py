@@ -23,6 +23,7 @@ from mtlprune.cli.console import (
 )
 from mtlprune.config import ConfigError, tree_of
 from mtlprune.corpora.store import INFO, read_info
+from mtlprune.errors import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,8 +122,7 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     watch = TrainingWatch(terminal, config.train)
     progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
-    epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
-    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s")
+    terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {progress.seconds:.0f} s")
     return progress
 
 
@@ -197,7 +197,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "was finished already" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
-    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}")
+    terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {progress.seconds:.0f} s; {last}")
     next_command(terminal, "report", folder.path, "--out", f"{folder.path}-curves")
 
 

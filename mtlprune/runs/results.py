@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mtlprune.errors import plural
 from mtlprune.io import files
 
 KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "task", "label", "sentence")
@@ -73,7 +74,7 @@ class Result:
     @property
     def source(self) -> str:
         """The sentences that were read, in words."""
-        return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
+        return f"{plural(self.about['sentences'], 'sentence')} of {self.about['split']} of {self.about['corpus']}"
 
     @property
     def origin(self) -> str:

@@ -18,7 +18,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
 
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, plural
 from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
@@ -133,8 +133,9 @@ def _progress(place: Place, trained: bool) -> str:
         return "beginning"
     train = place.run.read_config().get("train", {})
     count = len(place.run.read_metrics())
-    what = f"{count} evaluations" if train.get("evaluate_every") else f"{count} of {train.get('epochs', '?')} epochs"
-    return f"{what} done"
+    if train.get("evaluate_every"):
+        return f"{plural(count, 'evaluation')} done"
+    return f"{count} of {train.get('epochs', '?')} epochs done"
 
 
 def folders_by_digest(root: Path) -> dict[str, str]:
@@ -198,9 +199,8 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     usable = [root / str(run) for name, run in chosen.items() if name not in missing and name not in damaged]
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
-        are = "is" if len(missing) == 1 else "are"
-        rest = f"{are} not {state} and left out: {_some(missing)}"
-        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells {rest}")
+        many = f"{len(missing)} of {len(chosen)} cells {'is' if len(missing) == 1 else 'are'}"
+        notes.append(f"{path}: {many} not {state} and left out: {_some(missing)}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:

@@ -63,7 +63,7 @@ def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
     one, two = (str(tmp_path / name) for name in ("one", "two"))
     with pytest.raises(CorpusError, match=r"/two, sentence 's': .* of the kind tags, as it is in .*/one, found spans"):
         read_files([one, two], {}, read, print)
-    with pytest.raises(CorpusError, match="/one: 1 sentences are too few for 10 % of dev"):
+    with pytest.raises(CorpusError, match="/one: 1 sentence: too few for 10 % of dev"):
         read_files([one], {}, read, print)
     for shares in ("80/20", "80/10/9", "٨٠/10/10", f"{'9' * 5000}/10/10", "-80/90/90"):
         with pytest.raises(CorpusError, match="--split: expected percents"):

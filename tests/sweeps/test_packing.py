@@ -264,7 +264,7 @@ def test_gold_that_is_not_to_be_had_is_told_and_no_half_study_is_left(study, tmp
     words = "runs", "pack", study[0] / "mine:none-pos-1", "--out", "new"
     mtlprune(*words).refuses("the gold is not to be had")
     assert files(tmp_path) == {}
-    assert "new: 1 runs in 0.0" in mtlprune(*words, "--data", study[0] / "data/x").done().out
+    assert "new: 1 run in 0.0" in mtlprune(*words, "--data", study[0] / "data/x").done().out
     assert packed(Path("new"))["none-pos-1"] == packed(study[1] / "mine")["none-pos-1"]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.errors import plural
 from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
 
@@ -22,7 +23,7 @@ def findings(result: Result) -> list[str]:
     """Which tasks claim the head, and the label that it knows best."""
     rows = result.frames.get("claimed", pd.DataFrame(columns=["encoder", "open"]))
     users = [
-        f"{row.encoder} ({row.open} of {row.seeds} seeds, mean gate {row.mean:.2f})"
+        f"{row.encoder} ({row.open} of {plural(row.seeds, 'seed')}, mean gate {row.mean:.2f})"
         for row in rows[rows["open"] > 0].itertuples()
     ]
     lines = [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []

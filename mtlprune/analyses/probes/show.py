@@ -14,6 +14,7 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.probes import AS_RELEASED, CONTROLS, SOUND
 from mtlprune.analyses.probes.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
+from mtlprune.errors import plural
 from mtlprune.figures.charts import ABOVE, DIVERGING, RULE, SOFT, Chart, Spec, data, figure, head_map
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, shown_label
 from mtlprune.layers import in_order
@@ -356,7 +357,7 @@ def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
     own = own[(own["seed"] == own["seed"].iloc[0]) & ~own["apart"]]
     rows = own.assign(reference=own["test"] - own["gain"], value=own["test"], column=title)
     tips = [
-        f"layer {row['layer']}, head {row['head']}: {row['test']:.1f} % of {row['items']} items"
+        f"layer {row['layer']}, head {row['head']}: {row['test']:.1f} % of {plural(row['items'], 'item')}"
         + "".join(f"; {words} {row[name]:.1f}" for name, words in CONTROLS.items() if not math.isnan(row[name]))
         for row in rows.to_dict("records")
     ]
@@ -380,7 +381,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
         for label in panel.labels:
             value = panel.gap(title, label)
             low, high = bounds.get((title, label), (min(value, 0), max(value, 0)))
-            told = f"{value:+.2f} points, {panel.items[label]} items"
+            told = f"{value:+.2f} points, {plural(panel.items[label], 'item')}"
             rows.append((title, label, value, low, high, low > 0 or high < 0, label in panel.few, told))
     names = ["column", "label", "value", "low", "high", "beyond", "few", "told"]
     frame = pd.DataFrame(rows, columns=names).dropna(subset=["value"]).assign(reference=0.0, words="")

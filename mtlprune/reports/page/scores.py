@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mtlprune.errors import plural
 from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
@@ -299,7 +300,7 @@ def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]
 
 def _drawn(row: LabelDifference) -> Interval:
     low, high = row.difference.low, row.difference.high
-    text = f"{row.label}: {row.difference.delta:+.1f} {span(low, high)}, {row.items} items"
+    text = f"{row.label}: {row.difference.delta:+.1f} {span(low, high)}, {plural(row.items, 'item')}"
     return Interval(shown_label(row.label), row.difference.delta, low, high, row.q < LEVEL, text)
 
 
