@@ -55,7 +55,8 @@ def test_contradictions_are_told_in_words(change, message):
 
 
 def test_two_roots_and_unbreakable_blanks_are_allowed():
-    Sentence("s1", ("\u00a0x", *W[1:]), dep=dep(0, 0, 1, 2)).validate()  # some treebanks have them
+    sentence = Sentence("s1", ("\u00a0x", *W[1:]), dep=dep(0, 0, 1, 2))  # some treebanks have them
+    assert sentence.validate() is sentence
 
 
 @given(sentences())

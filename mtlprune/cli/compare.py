@@ -146,7 +146,7 @@ def _heads(wanted: Wanted) -> int:
 
 
 def _jobs(whole: Sweep) -> int:
-    """As many runs at once as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
+    """Runs at once: as many as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
     from mtlprune.sweeps.pool import cores, visible_gpus
     from mtlprune.sweeps.times import rough_memory
     from mtlprune.training.hardware import decide
@@ -292,7 +292,8 @@ def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[st
         known = majority_scores(wanted.corpus, trained[0], "test")
         baselines = {"majority": {task: known[task] for task in tasks}}
         write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
-        folders, made = list(runs.values()), ([wanted.out / PROBES], [wanted.out / ANALYSES])
-        sources = Sources(folders, *made, notes=notes, baselines=baselines, again=_again(wanted, tasks))
+        folders, repeat = list(runs.values()), _again(wanted, tasks)
+        analysed = {"probes": [wanted.out / PROBES], "analyses": [wanted.out / ANALYSES]}
+        sources = Sources(folders, **analysed, notes=notes, baselines=baselines, repeat=repeat)
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
     return table.read_text(encoding="utf-8")

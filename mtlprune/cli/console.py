@@ -90,7 +90,7 @@ def next_command(terminal: Console, *words: object) -> None:
 
 
 def the_same_command() -> str:
-    """What to say to who stopped this process."""
+    """The hint for whoever stopped this process."""
     return f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
 
 

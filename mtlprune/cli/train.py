@@ -89,12 +89,12 @@ def _tasks_there(config: Config, terminal: Console) -> list[str]:
     if "tasks" in config.model_fields_set or not (Path(config.data.path) / INFO).is_file():
         return []
     known = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
-    there = [task for task in config.tasks if known.get(task)]
-    if not there or len(there) == len(config.tasks):
+    labelled = [task for task in config.tasks if known.get(task)]
+    if not labelled or len(labelled) == len(config.tasks):
         return []
-    lacking = ", ".join(task for task in config.tasks if task not in there)
-    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(there)}, as tasks= could say")
-    return [f"tasks={','.join(there)}"]
+    lacking = ", ".join(task for task in config.tasks if task not in labelled)
+    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(labelled)}, as tasks= could say")
+    return [f"tasks={','.join(labelled)}"]
 
 
 def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:

@@ -34,7 +34,7 @@ Pairs = frozenset[tuple[int, int]]
 
 
 def measure(request: Request) -> Result:
-    """What is known of the head. Frames, all wide:
+    """Everything known of the head. Frames, all wide:
 
     - ``known``: of ``probes.reading.known``, its labels, the best first. ``claimed``: by label of the runs in how many
       of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``
@@ -194,8 +194,8 @@ def _attention(
             target = 1 + int(np.argmax(weights[row, 1:-1]))
             connected = (row, target) in sought[k] or (target, row) in sought[k]
             special = float(weights[row, 0] + weights[row, -1])
-            found = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
-            yield k, {**found, "special": special, "sought": connected}
+            shown = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
+            yield k, {**shown, "special": special, "sought": connected}
 
 
 def _claimed(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:

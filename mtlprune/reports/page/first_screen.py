@@ -32,7 +32,7 @@ TICKS, ROWS = 5, 12
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What the template shows; ``map`` and ``plot`` are None where there is nothing to draw."""
+    """The content of the template; ``map`` and ``plot`` are None where there is nothing to draw."""
 
     about: str
     verdicts: Sequence[Verdict]
@@ -48,16 +48,16 @@ def first_screen(
     tables: Sequence[Scored],
     selections: Sequence[Selection],
     results: Mapping[str, Sequence[Result]],
-    again: str = "",
+    repeat: str = "",
 ) -> FirstScreen:
     """The first screen of a page.
 
     Args:
         selections: the one whose seeds agree most comes first.
         results: by analysis.
-        again: a command that repeats everything with three seeds, where whoever makes the page knows it.
+        repeat: a command that repeats everything with three seeds, where whoever makes the page knows it.
     """
-    ask = again or asking(runs)
+    ask = repeat or asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
     verdicts = [
         answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
@@ -71,7 +71,7 @@ def first_screen(
 
 
 def _about(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
-    """What was run, in one line."""
+    """The runs, in one line."""
     seeds = sorted({run.seed for run in runs})
     sizes = sorted({run.tree["data"]["train_sentences"] or 0 for run in runs})
     parts = [title, f"{len(runs)} run{'s' * (len(runs) > 1)}"]
@@ -259,7 +259,7 @@ def _seen(path: str) -> str:
 
 
 def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:
-    """What these runs lack most, and the command that gives it."""
+    """A question that these runs leave open, and the command that answers it."""
     seeds = {run.seed for run in runs if not run.tree["train"]["start"]}
     if 0 < len(seeds) < 3:
         words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"

@@ -289,7 +289,7 @@ def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]
         if drawn := [_drawn(row) for row in rows if not row.few]:
             most = f", {DOZEN} most frequent of {len(drawn)} labels" if len(drawn) > DOZEN else ""
             plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
-            text = "; ".join(one.told for one in drawn[:DOZEN])
+            text = "; ".join(one.words for one in drawn[:DOZEN])
             words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {text}.")
     shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
