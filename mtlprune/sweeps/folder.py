@@ -189,25 +189,28 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     """
     path = Path(path)
     root = default_folder(read_specification(path)) if path.is_file() else path
+    study = open_study(root)
+    kind, ready = ("sweep", "finished") if study is None else ("study", "packed")
     cells = read_cells(root)
     chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
-    is_study = open_study(root) is not None
-    kind, state = ("study", "packed") if is_study else ("sweep", "finished")
     if not chosen:
         raise SweepError(f"{path}: the {kind} has no cell {pattern}{nearest(pattern, cells)}; it has {_some([*cells])}")
-    missing, damaged = unusable(root, chosen)
-    usable = [root / str(run) for name, run in chosen.items() if name not in missing and name not in damaged]
+    whole = {name: run for name, run in chosen.items() if run is not None}
+    reasons = {name: None if study else Place(root, run).why_unusable() for name, run in whole.items()}
+    missing = [name for name in chosen if reasons.get(name, "") == ""]
+    damaged = {name: why for name, why in reasons.items() if why}
+    usable = [root / whole[name] for name, why in reasons.items() if why is None]
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
         many = f"{len(missing)} of {len(chosen)} cells {'is' if len(missing) == 1 else 'are'}"
-        notes.append(f"{path}: {many} not {state} and left out: {_some(missing)}")
+        notes.append(f"{path}: {many} not {ready} and left out: {_some(missing)}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:
         left_out += notes
     if not usable:
-        why = f"of the cells asked for none is {state}" + (", or can be read" if damaged else "")
-        how = "name runs of them to `mtlprune runs pack`" if is_study else "run `mtlprune sweep`"
+        why = f"of the cells asked for none is {ready}" + (", or can be read" if damaged else "")
+        how = "run `mtlprune sweep`" if study is None else "name runs of them to `mtlprune runs pack`"
         raise SweepError(f"{path}: {why} ({_some(list(chosen))}); {how}")
     return usable
 
@@ -222,15 +225,6 @@ def read_cells(root: Path) -> dict[str, str | None]:
     if (study := open_study(root)) is not None:
         return dict(study.cells)
     return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
-
-
-def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
-    """The cells that are not finished or packed, and those that are damaged with their reasons; a study has no such.
-    ``folders``: cell → its folder in ``root``, as ``read_cells`` gives them."""
-    if open_study(root) is not None:
-        return [name for name, folder in folders.items() if folder is None], {}
-    reasons = {name: Place(root, str(folder)).why_unusable() for name, folder in folders.items()}
-    return [name for name in reasons if reasons[name] == ""], {name: why for name, why in reasons.items() if why}
 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
