@@ -178,7 +178,7 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
     known, taken = set(names), Counter[str]()
     if len(known) == len(names):
         return dict(splits)
-    tell(f"{plural(len(names) - len(known), 'sentence')} with the id of an earlier one got another, such as ID~2")
+    tell(f"{plural(len(names) - len(known), 'sentence')} had the id of an earlier one and got another, such as ID~2")
 
     def renamed(sentence: Sentence) -> Sentence:
         name = sentence.id

@@ -38,7 +38,7 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
         "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
     }  # fmt: skip
     assert len(about["sources"]) == 3 and about["left_out"] == {}
-    assert told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
+    assert told == ["3 sentences had the id of an earlier one and got another, such as ID~2"]
 
 
 @given(st.integers(10, 60), st.integers(0, 5))
