@@ -292,8 +292,7 @@ def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[st
         known = majority_scores(wanted.corpus, trained[0], "test")
         baselines = {"majority": {task: known[task] for task in tasks}}
         write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
-        folders, repeat = list(runs.values()), _again(wanted, tasks)
-        analysed = {"probes": [wanted.out / PROBES], "analyses": [wanted.out / ANALYSES]}
-        sources = Sources(folders, **analysed, notes=notes, baselines=baselines, repeat=repeat)
+        probes, analyses = [wanted.out / PROBES], [wanted.out / ANALYSES]
+        sources = Sources(list(runs.values()), probes, analyses, notes, baselines, _again(wanted, tasks))
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
     return table.read_text(encoding="utf-8")
