@@ -28,7 +28,7 @@ _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.E
 
 
 def system_refusal(error: BaseException) -> OSError | None:
-    """What the operating system refused, where an error or its stated cause says so, be it by words alone: libraries in
+    """The refusal of the operating system that an error or its stated cause tells of, if only in words: libraries in
     Rust (safetensors, tokenizers, vl-convert) and torch give its number in their text."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
@@ -41,6 +41,11 @@ def system_refusal(error: BaseException) -> OSError | None:
     if refusals:
         return OSError(refusals[0], os.strerror(refusals[0]))
     return system_refusal(error.__cause__) if error.__cause__ is not None else None
+
+
+def plural(number: float, noun: str) -> str:
+    """A whole number and its noun: 1 run, 2 runs."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, plural
 
 LAYERS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "brackets:pos", "srl": "frames"}
 """The five layers everybody knows, in the order in which they are shown, and their kinds: the one list of them."""
@@ -62,7 +62,7 @@ class Kind:
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         """Yield contradictions in a value for a sentence of so many words; after the first, nothing may be asked."""
         if len(value) != words:
-            yield f"expected one tag a word, found {len(value)} for {words} words"
+            yield f"expected one tag a word, found {len(value)} for {plural(words, 'word')}"
         for place, tag in enumerate(value):
             yield from _wrong_label(tag, f"word {place}")
 
@@ -162,7 +162,7 @@ class FramesKind(Kind):
         before = -1
         for predicate in value:
             if not 0 <= predicate.index < words:
-                yield f"a predicate stands at word {predicate.index}, but there are {words} words"
+                yield f"a predicate stands at word {predicate.index}, but the sentence has {plural(words, 'word')}"
             if predicate.index <= before:
                 yield (
                     f"the predicate at word {predicate.index} follows the one at word {before}; predicates must be in "
@@ -263,7 +263,7 @@ def _phrase(span: Span, words: Sequence[str]) -> str:
 def _wrong_span(span: Span, words: int) -> Iterator[str]:
     if not 0 <= span.start < span.end <= words:
         yield (
-            f"the span {span.start}–{span.end} ({span.label}) does not lie within the {words} words "
+            f"the span {span.start}–{span.end} ({span.label}) does not lie within the {plural(words, 'word')} "
             "(expected 0 ≤ start < end ≤ number of words)"
         )
     yield from _wrong_label(span.label, f"the span {span.start}–{span.end}")

@@ -39,7 +39,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"con": (Span(0, 2, "A"), Span(1, 3, "B"))}, "con: brackets cross: A 0–2 and B 1–3"),
     ({"con": (Span(0, 2, "A"), Span(0, 4, "B"))}, "con: B 0–4 stands after A 0–2; brackets must be in pre-order"),
     ({"con": (Span(0, 9, "A"),)}, "con: the span 0–9 (A) does not lie within the 4 words"),
-    ({"srl": (Predicate(4),)}, "srl: a predicate stands at word 4, but there are 4 words"),
+    ({"srl": (Predicate(4),)}, "srl: a predicate stands at word 4, but the sentence has 4 words"),
     ({"srl": (Predicate(2), Predicate(2))}, "srl: the predicate at word 2 follows the one at word 2"),
     ({"srl": (Predicate(1, None, (Span(3, 5, "A0"),)),)}, "srl: the span 3–5 (A0) does not lie within the 4 words"),
     ({"srl": (Predicate(1, None, (Span(0, 1, "A 0"),)),)}, "srl: the label of the span 0–1 is 'A 0'"),
@@ -55,7 +55,8 @@ def test_contradictions_are_told_in_words(change, message):
 
 
 def test_two_roots_and_unbreakable_blanks_are_allowed():
-    Sentence("s1", ("\u00a0x", *W[1:]), dep=dep(0, 0, 1, 2)).validate()  # some treebanks have them
+    sentence = Sentence("s1", ("\u00a0x", *W[1:]), dep=dep(0, 0, 1, 2))  # some treebanks have them
+    assert sentence.validate() is sentence
 
 
 @given(sentences())

@@ -142,8 +142,8 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         RunError: a damaged run.
     """
     names = list(names)
-    found = [RunFolder(name).config_path.is_file() for name in names]
-    runs = [DescribedRun.read(RunFolder.with_weights(n)) if run else None for n, run in zip(names, found, strict=True)]
+    folders = {name for name in names if RunFolder(name).config_path.is_file()}
+    runs = [DescribedRun.read(RunFolder.with_weights(name)) if name in folders else None for name in names]
     if not runs:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
     several = len({run.variant for run in runs if run}) > 1  # else it goes without saying
@@ -328,7 +328,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
 
 
 def remarks(subject: Subject) -> list[str]:
-    """What to know of the heads of an encoder before reading maps of them."""
+    """Remarks on the heads of an encoder, for readers of maps of them."""
     if subject.encoder.sees == "full":
         return []
     return [

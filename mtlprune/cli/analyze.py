@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from mtlprune.cli.console import (
     Width,
     chosen_formats,
     console,
+    named_runs,
     paper_style,
     say,
     seen_from_here,
@@ -171,7 +173,8 @@ def run(
     with counted(bar=terminal) as (on_status, on_batch), shown_log(terminal):
         given["claims"] = [Path(one) for one in expanded(seen_from_here(given.get("claims")), having="gates.jsonl")]
         given.setdefault("split", "test" if "scores" in analysis.needs else "dev")
-        names = [str(name) for name in expanded(seen_from_here(names), having=gated)]
+        read_names = named_runs if "scores" in analysis.needs else expanded  # others may be given encoders, too
+        names = [os.fspath(name) for name in read_names(seen_from_here(names), gated)]
         request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given)
         result = analysis.measure(request)
     if out is None:

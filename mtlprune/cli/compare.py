@@ -20,6 +20,7 @@ import yaml
 
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
 from mtlprune.corpora.store import read_info
+from mtlprune.errors import plural
 from mtlprune.io.files import RunError, make_room, remove, write_text
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _heads(wanted: Wanted) -> int:
 
 
 def _jobs(whole: Sweep) -> int:
-    """As many runs at once as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
+    """Runs at once: as many as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
     from mtlprune.sweeps.pool import cores, visible_gpus
     from mtlprune.sweeps.times import rough_memory
     from mtlprune.training.hardware import decide
@@ -262,7 +263,7 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
     began = time.monotonic()
     torch.set_num_threads(threads)
     write_result(folder, find(name).measure(Request(**request)))
-    return f"{find(name).title}: {len(request['names'])} encoders, {time.monotonic() - began:.0f} s"
+    return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {time.monotonic() - began:.0f} s"
 
 
 def _again(wanted: Wanted, tasks: Sequence[str]) -> str:
@@ -291,7 +292,7 @@ def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[st
         known = majority_scores(wanted.corpus, trained[0], "test")
         baselines = {"majority": {task: known[task] for task in tasks}}
         write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
-        folders, made = list(runs.values()), ([wanted.out / PROBES], [wanted.out / ANALYSES])
-        sources = Sources(folders, *made, notes=notes, baselines=baselines, again=_again(wanted, tasks))
+        probes, analyses = [wanted.out / PROBES], [wanted.out / ANALYSES]
+        sources = Sources(list(runs.values()), probes, analyses, notes, baselines, _again(wanted, tasks))
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
     return table.read_text(encoding="utf-8")

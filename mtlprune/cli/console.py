@@ -70,7 +70,7 @@ def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
 
 
 def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
-    """Runs by their paths from the working directory, as tables, claims and pages name them."""
+    """Runs below the working directory by their paths from there, others as given, as tables and pages name them."""
     return [Path(from_here(str(run))) for run in runs or ()]
 
 
@@ -90,7 +90,7 @@ def next_command(terminal: Console, *words: object) -> None:
 
 
 def the_same_command() -> str:
-    """What to say to who stopped this process."""
+    """The hint for whoever stopped this process."""
     return f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
 
 

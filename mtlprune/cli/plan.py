@@ -15,7 +15,8 @@ import typer
 
 from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_here
 from mtlprune.corpora.store import load_corpus
-from mtlprune.figures.grid import counted, number
+from mtlprune.errors import plural
+from mtlprune.figures.grid import number
 from mtlprune.runs.settings import flat, is_aside
 from mtlprune.sweeps.folder import default_folder
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
@@ -58,7 +59,7 @@ def plan(
     table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
         shown = (number(error.of_seeds(seeds).detectable()) if seeds > 1 else "–" for error in errors.values())
-        table.add_row(f"detectable with {counted(seeds, 'seed')}", *shown, ", ".join(names))
+        table.add_row(f"detectable with {plural(seeds, 'seed')}", *shown, ", ".join(names))
     table.add_row("seeds for 1 point", *map(_seeds_for_a_point, errors.values()), "")
     console().print(table)
     if not runs:
@@ -171,7 +172,7 @@ def _without_corpus(settings: Config) -> Iterator[str]:
         each = math.ceil(sentences / train.batch_sentences)
         each *= len(settings.tasks) if train.mixing == "sampled" else 1
         of = f"{sentences:,} sentences, {train.mixing} mixing"
-        yield f"updates: about {each:,} an epoch, {each * train.epochs:,} in {counted(train.epochs, 'epoch')} ({of})"
+        yield f"updates: about {each:,} an epoch, {each * train.epochs:,} in {plural(train.epochs, 'epoch')} ({of})"
     if text := start_and_pruning(settings):
         yield text
 
@@ -214,7 +215,7 @@ def _facts(inspection: Inspection) -> list[str]:
     train = inspection.config.train
     least, most = min(inspection.updates), max(inspection.updates)
     per_epoch = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    epochs = counted(train.epochs, "epoch")
+    epochs = plural(train.epochs, "epoch")
     parameters = ", ".join(f"{name} {number:,}" for name, number in inspection.parameters.items())
     return [
         f"precision {train.precision} on {train.device}, threads: {train.threads}",

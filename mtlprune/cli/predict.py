@@ -17,7 +17,7 @@ import typer
 from mtlprune.cli.console import Device, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
-from mtlprune.errors import MtlpruneError, printable
+from mtlprune.errors import MtlpruneError, plural, printable
 from mtlprune.io.files import RunError, reading
 from mtlprune.io.strict import parse_json
 from mtlprune.layers import kind_of
@@ -100,9 +100,9 @@ def predict(
         write = _writer(out, kind, files, folder, in_place)
         count = _annotate_all(file, itertools.chain([first], groups), annotate, write, notes)
     if notes.skipped:
-        notes.bar.print(f"{file}: {notes.skipped} bad lines or sentences were skipped")
+        notes.bar.print(f"{file}: skipped: {plural(notes.skipped, 'bad line')} or sentences")
     if out is not None:
-        terminal.print(f"{out}: {count} sentences")
+        terminal.print(f"{out}: {plural(count, 'sentence')}")
 
 
 class Notes:

@@ -14,6 +14,7 @@ from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, say, seen_from_here
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, write_bytes, write_text
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
 
@@ -202,4 +203,4 @@ def pack(
 
     make(runs, out, gold_of(data), labels)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
-    say(f"{out}: {len(named_runs([str(out)]))} runs in {size / 1e6:.2f} MB")
+    say(f"{out}: {plural(len(named_runs([str(out)])), 'run')} in {size / 1e6:.2f} MB")

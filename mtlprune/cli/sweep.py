@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, say, the_same_command
-from mtlprune.errors import printable
+from mtlprune.errors import plural, printable
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
 
@@ -94,7 +94,7 @@ def _adopt(whole: Sweep, runs: list[Path], terminal: Console) -> None:
         count += cell is not None
         words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
         terminal.print(f"{run} {words}")
-    terminal.print(f"{count} runs are cells of {whole.root}")
+    terminal.print(f"cells of {whole.root}: {plural(count, 'run')}")
     whole.write_index()
 
 
@@ -125,7 +125,7 @@ def submit_cells(
     numbers = submit(left, whole.root, launcher, jobs, parsed)
     for name, number in numbers.items():
         terminal.print(f"{name}: job {number}")
-    terminal.print(f"{len(numbers)} jobs submitted; before: {_counted(standing.values())}")
+    terminal.print(f"{plural(len(numbers), 'job')} submitted; before: {_counted(standing.values())}")
 
 
 def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, terminal: Console) -> None:
@@ -150,7 +150,7 @@ def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, te
         every, left = every + list(standing.values()), left + own
     if len(sweeps) > 1:
         terminal.print(table)
-    terminal.print(f"{len(every)} cells: {_counted(every)}")
+    terminal.print(f"{plural(len(every), 'cell')}: {_counted(every)}")
     configs = [cell.config for _, cells in sweeps for cell in cells.values()]
     for line in [*_left(left, jobs, configs), *(data_missing(Path(path)) for path in {c.data.path for c in configs})]:
         terminal.print(line) if line else None
@@ -272,8 +272,9 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
         threads = threads or [pool.threads]
         shared = f"{' or '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
-        shared += f", {len(pool.gpus)} GPUs" if pool.gpus else ""
-        terminal.print(f"{len(cells)} cells, {len(pool.ends)} done already; {jobs} at once, each with {shared}")
+        shared += f", {plural(len(pool.gpus), 'GPU')}" if pool.gpus else ""
+        begun = f"{plural(len(cells), 'cell')}, {len(pool.ends)} done already"
+        terminal.print(f"{begun}; {jobs} at once, each with {shared}")
         try:
             outcome = pool.run()
         except KeyboardInterrupt:
@@ -284,7 +285,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             log = cells[name].place.beside("log")  # one that follows another has none of its own
             where = f" (log: {log})" if end.kind == "failed" and log.is_file() else ""
             terminal.print(f"{end.kind}: {name}: {end.note}{where}")
-    terminal.print(f"{len(outcome)} cells: {_counted(outcome.values())}")
+    terminal.print(f"{plural(len(outcome), 'cell')}: {_counted(outcome.values())}")
     if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
         terminal.print(f"stopped; checkpoints are written; {hint}")
         raise typer.Exit(INTERRUPTED)

@@ -23,6 +23,7 @@ from mtlprune.cli.console import (
 )
 from mtlprune.config import ConfigError, tree_of
 from mtlprune.corpora.store import INFO, read_info
+from mtlprune.errors import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,12 +89,12 @@ def _tasks_there(config: Config, terminal: Console) -> list[str]:
     if "tasks" in config.model_fields_set or not (Path(config.data.path) / INFO).is_file():
         return []
     known = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
-    there = [task for task in config.tasks if known.get(task)]
-    if not there or len(there) == len(config.tasks):
+    labelled = [task for task in config.tasks if known.get(task)]
+    if not labelled or len(labelled) == len(config.tasks):
         return []
-    lacking = ", ".join(task for task in config.tasks if task not in there)
-    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(there)}, as tasks= could say")
-    return [f"tasks={','.join(there)}"]
+    lacking = ", ".join(task for task in config.tasks if task not in labelled)
+    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(labelled)}, as tasks= could say")
+    return [f"tasks={','.join(labelled)}"]
 
 
 def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
@@ -121,8 +122,7 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     watch = TrainingWatch(terminal, config.train)
     progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
-    epochs = "1 epoch" if progress.epoch == 1 else f"{progress.epoch} epochs"
-    terminal.print(f"{folder.path} {state}: {epochs}, {progress.seconds:.0f} s")
+    terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {progress.seconds:.0f} s")
     return progress
 
 
@@ -197,7 +197,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "was finished already" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
-    terminal.print(f"{folder.path} {state}: {progress.step} updates, {progress.seconds:.0f} s; {last}")
+    terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {progress.seconds:.0f} s; {last}")
     next_command(terminal, "report", folder.path, "--out", f"{folder.path}-curves")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, files_below, whole_number
 from mtlprune.corpora.tables import LABELS, source_digest
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, plural
 from mtlprune.layers import Layer, in_order, kind_of
 from mtlprune.sentence import Sentence, declared
 
@@ -57,7 +57,7 @@ class LeftOut:
         record: dict[str, Any] = {"layers": list(self.unread.names)} if self.unread.names else {}
         if self.count:
             total = read + self.count
-            share = f"{self.count} of {total} sentences ({100 * self.count / total:.1f} %)"
+            share = f"{self.count} of {plural(total, 'sentence')} ({100 * self.count / total:.1f} %)"
             tell(f"left out {share}, which cannot be read:")
             for line in self.reasons:
                 tell(f"  {line}")
@@ -164,7 +164,7 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
-            what = f"{len(sentences)} sentences are too few for {share} % of {split}"
+            what = f"{plural(len(sentences), 'sentence')}: too few for {share} % of {split}"
             raise CorpusError(f"{source}: {what}; take more, or other shares (--split)")
         if share:
             own = set(order[begin:end])
@@ -178,7 +178,7 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
     known, taken = set(names), Counter[str]()
     if len(known) == len(names):
         return dict(splits)
-    tell(f"{len(names) - len(known)} sentences had the id of an earlier one and have got another, such as ID~2")
+    tell(f"{plural(len(names) - len(known), 'sentence')} had the id of an earlier one and got another, such as ID~2")
 
     def renamed(sentence: Sentence) -> Sentence:
         name = sentence.id
@@ -248,7 +248,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
             joined += len(sentences) - (len(here) - before)
         layers = ", ".join(sorted(unlike))
         differ = f"; in {other} of those {layers} is not as in what came before, which stays" if other else ""
-        tell(f"{name}: {appended} sentences appended, {joined} joined{differ}")
+        tell(f"{name}: {plural(appended, 'sentence')} appended, {joined} joined{differ}")
     mixed = _mixed(labels, tell)
     return with_own_ids(result, tell), mixed
 

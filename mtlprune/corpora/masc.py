@@ -280,13 +280,13 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
 def place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
     """First character and last + 1 of each word in a text; None of words that are not wholly in it."""
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
-    there = list(_PIECE.finditer(text.translate(_FOLDED)))
+    places = list(_PIECE.finditer(text.translate(_FOLDED)))
     missing = Counter(number for number, _ in pieces)
     spans = dict[int, tuple[int, int]]()
-    matcher = SequenceMatcher(None, [piece for _, piece in pieces], [match[0] for match in there])
+    matcher = SequenceMatcher(None, [piece for _, piece in pieces], [match[0] for match in places])
     for block in matcher.get_matching_blocks():
         for k in range(block.size):
-            number, match = pieces[block.a + k][0], there[block.b + k]
+            number, match = pieces[block.a + k][0], places[block.b + k]
             spans[number] = spans.get(number, match.span())[0], match.end()
             missing[number] -= 1
     return [None if missing[number] else spans[number] for number in range(len(words))]

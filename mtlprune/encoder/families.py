@@ -335,7 +335,7 @@ def chosen(weight: Any, places: Tensor, dim: int) -> nn.Parameter:
 
 
 def attention_of(config: PreTrainedConfig) -> Attention:
-    """Whether a model with this config sees the words to the left only, or all."""
+    """The words that a word sees in a model with this config: those to its left (causal), or all (full)."""
     family = FAMILIES.get(config.model_type)
     if family is None or family.pretrained == "full":
         return "full"

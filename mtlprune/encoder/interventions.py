@@ -73,7 +73,7 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
 def fit_constants(
     encoder: Encoder, losses: Sequence[Callable[[], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
 ) -> Tensor:
-    """What closed heads contribute so that the sum of some losses is smallest, of all that Adam passes, from the means
+    """Constants of closed heads with which the sum of some losses is smallest, of all that Adam passes, from the means
     or from zero, whichever loses less: so the sum is never larger than with these. Weights do not move.
 
     Args:

@@ -96,9 +96,10 @@ def locate(name: str) -> str:
     if folder.is_dir():
         return str(folder)
     if folder.is_absolute() or name.startswith(("~", ".")) or name.count("/") > 1 or folder.exists():
+        what = "is a file" if folder.is_file() else "looks like a folder, but there is no such folder"
         raise EncoderError(
-            f"the encoder {name!r} looks like a folder, but there is no such folder; give a folder with config.json, "
-            f"a hub name such as 'bert-base-cased', or '{MINILM}'"
+            f"the encoder {name!r} {what}; give a folder with config.json, a hub name such as 'bert-base-cased', or "
+            f"'{MINILM}'"
         )
     _refuse_unreachable(name)
     return name

@@ -132,7 +132,7 @@ def fenceposts(gold: Sentence, kind: str) -> list[int]:
 
 
 def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None:
-    """What to know of the bracket scores of a layer whose kind names tags that are not the Penn Treebank's, or None.
+    """A remark on the bracket scores of a layer whose kind names tags that are not the Penn Treebank's, or None.
 
     EVALB leaves out words by their Penn tags. Where the tags that the layer's kind names leave out less than half of
     what is punctuation, as with other tag sets, the score counts it.

@@ -137,8 +137,8 @@ def colours(
     shown = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
     hues = list(task_colours(names).values()) if kinds is None else [HUES[kinds[name] % len(HUES)] for name in names]
-    again = [kinds[name] >= len(HUES) if kinds else hues[place] in hues[:place] for place, name in enumerate(names)]
-    dashes = [[5, 3] if name in marked or twice else [1, 0] for name, twice in zip(names, again, strict=True)]
+    repeated = [kinds[name] >= len(HUES) if kinds else hues[place] in hues[:place] for place, name in enumerate(names)]
+    dashes = [[5, 3] if name in marked or twice else [1, 0] for name, twice in zip(names, repeated, strict=True)]
     columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
     legend = alt.Legend(
         orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if symbol == "stroke" else 60
@@ -235,7 +235,7 @@ class Interval(NamedTuple):
     low: float
     high: float
     sure: bool
-    told: str
+    words: str
     """All that is known, in words."""
 
 

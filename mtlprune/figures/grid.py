@@ -226,11 +226,6 @@ def probability(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.4f}" if value >= 5e-5 else "<0.0001"
 
 
-def counted(number: float, noun: str) -> str:
-    """So many of something: 1 run, 3 runs."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
-
-
 def percent(share: float) -> str:
     """A share as a whole number of percent."""
     return f"{100 * share:.0f} %".replace("-", "−")

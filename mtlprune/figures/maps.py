@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from PIL import ImageColor
 
+from mtlprune.errors import plural
 from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
 from mtlprune.runs.claims import Claim, RunGroup
@@ -237,10 +238,10 @@ def _tasks(alone: Sequence[RunGroup]) -> GateMap:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
     claims = [claim for run_group in alone for claim in run_group.claims]
     if len({len(run_group.claims) for run_group in alone}) == 1:
-        each = _counted(len(alone[0].claims), "seed")
+        each = plural(len(alone[0].claims), "seed")
         about = f"{_listed([run_group.label for run_group in alone])}, {each} each"
     else:
-        who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in alone])
+        who = _listed([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in alone])
         about = f"{who}; each task weighs the same"
     mean = np.mean([run_group.mean for run_group in alone], axis=0)
     runs = len({claim.run for claim in claims})  # a run with a gate set a task has a claim for each
@@ -250,7 +251,7 @@ def _tasks(alone: Sequence[RunGroup]) -> GateMap:
 
 
 def _difference(one: RunGroup, other: RunGroup) -> GateMap:
-    who = _listed([f"{c.label} ({_counted(len(c.claims), 'seed')})" for c in (one, other)])
+    who = _listed([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in (one, other)])
     about = f"{who}; sums of mean gates {one.mean.sum():.1f} and {other.mean.sum():.1f} of {one.mean.size}"
     name, title = f"difference-{_file(one.label)}-{_file(other.label)}", f"{one.label} minus {other.label}"
     heading = f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}"
@@ -263,7 +264,7 @@ def encoder_line(claim: Claim) -> str:
     layers, heads = claim.gates.shape
     path, comma, rest = claim.encoder.partition(", ")
     name = (Path(path).name or path) if path.startswith(("/", "~", ".")) else path
-    return f"{name}{comma}{rest}, {_counted(layers, 'layer')} of {_counted(heads, 'head')}"
+    return f"{name}{comma}{rest}, {plural(layers, 'layer')} of {plural(heads, 'head')}"
 
 
 def _file(label: str) -> str:
@@ -273,10 +274,6 @@ def _file(label: str) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 # -- colours of gates --------------------------------------------------------------------------------------------------

@@ -125,9 +125,10 @@ def _whose() -> str:
 
 
 def from_here(text: str) -> str:
-    """A path as seen from the working directory, so that results do not tell how a machine is laid out; other text as
-    it is."""
-    return os.path.relpath(text) if Path(text).is_absolute() else text
+    """A path below the working directory as seen from there, so that results do not tell how a machine is laid out;
+    other text, and a path that leads elsewhere, as it is."""
+    below = Path(text).is_absolute() and Path(text).is_relative_to(Path.cwd())
+    return os.path.relpath(text) if below else text
 
 
 def sync(path: Path) -> None:
@@ -238,7 +239,7 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         yield
     except MtlpruneError:
         raise
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise error(f"{path} is missing{after or '; check the path'}") from None
     except OSError as cause:
         raise error(f"{path} could not be read ({cause.strerror or cause}){after}") from None

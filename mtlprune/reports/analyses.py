@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
+from mtlprune.errors import plural
 from mtlprune.figures.charts import PLAIN, Chart, Spec, Style, notebook, render
 from mtlprune.figures.grid import Grid, html, latex_document, markdown_document
 from mtlprune.io.files import write_bytes, write_text
@@ -107,5 +108,5 @@ class ShownResult(Result):
     def _repr_html_(self) -> str:
         part = section(find(self.analysis), self)
         shown, folded = ([one for one in part.blocks if isinstance(one, Grid) is kind] for kind in (False, True))
-        tables = f"<details><summary>{len(folded)} tables</summary>{html(folded)}</details>"
+        tables = f"<details><summary>{plural(len(folded), 'table')}</summary>{html(folded)}</details>"
         return f"<h3>{part.title}</h3>{html(shown)}{tables}"

@@ -203,6 +203,8 @@ class RunFolder:
                 raise RunError(f"{study.folder} has no run {folder.path.name}; it has {known} and so on")
             if not folder.path.exists():
                 raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
+            if folder.path.is_file():
+                raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
             inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = inside[0].parent if inside else None
             how = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"

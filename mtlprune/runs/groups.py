@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mtlprune.config.blocks import filled
+from mtlprune.errors import plural
 from mtlprune.io.files import from_here, reading
 from mtlprune.layers import in_order, layer_order
 from mtlprune.runs.folder import RunError, RunFolder
@@ -73,7 +74,7 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     if method == "none":
         return "heads removed" if "heads removed" in tree else ""
     if method == "random":
-        return "random heads" if keep is None else f"{keep} random heads"
+        return "random heads" if keep is None else plural(keep, "random head")
     if method == "given":
         return "own given heads a task" if settings["sets"] == "per_task" else "given heads"
     if method == "stable":
@@ -82,7 +83,7 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
     if method in ("gates", "topk"):
         how = "gates" if method == "gates" else "top-K gates"
         how = ("static " if static else "") + (f"own {how} a task" if settings["sets"] == "per_task" else how)
-    many = f"{keep} heads by " if keep is not None else "heads by "
+    many = f"{plural(keep, 'head')} by " if keep is not None else "heads by "
     penalty = f", λ {settings['strength']:g}" if method == "gates" and settings["penalty"] == "lambda" else ""
     return many + how + penalty
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from mtlprune.errors import plural
 from mtlprune.io import files
 
 KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "task", "label", "sentence")
@@ -77,7 +78,7 @@ class Result:
     @property
     def source(self) -> str:
         """The sentences that were read, in words."""
-        return f"{self.about['sentences']} sentences of {self.about['split']} of {self.about['corpus']}"
+        return f"{plural(self.about['sentences'], 'sentence')} of {self.about['split']} of {self.about['corpus']}"
 
     @property
     def origin(self) -> str:
@@ -108,11 +109,11 @@ class Result:
 
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
         """One row for each place, one column for each measure, ``name`` first; NaN where nothing was measured."""
-        held = self.named(frame)
-        keys = [key for key in ("name", *KEYS) if key in held]
-        rows = held[keys].drop_duplicates(ignore_index=True)
-        number = held.merge(rows.reset_index(), on=keys, how="left")["index"]
-        table = held.assign(row=number.to_numpy()).pivot(index="row", columns="measure", values=column)
+        long = self.named(frame)
+        keys = [key for key in ("name", *KEYS) if key in long]
+        rows = long[keys].drop_duplicates(ignore_index=True)
+        number = long.merge(rows.reset_index(), on=keys, how="left")["index"]
+        table = long.assign(row=number.to_numpy()).pivot(index="row", columns="measure", values=column)
         return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
 
     def known(self, frame: str, measure: str) -> pd.DataFrame:
@@ -128,9 +129,9 @@ class Result:
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
         """Measure → (L, A) of one of ``about["encoders"]``, mean of tasks; NaN where nothing is known of a head."""
-        held = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
-        keys = [key for key in ("encoder", "run", "seed") if key in held]
-        mine = held[(held[keys] == [encoder[key] for key in keys]).all(axis=1)]
+        every = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
+        keys = [key for key in ("encoder", "run", "seed") if key in every]
+        mine = every[(every[keys] == [encoder[key] for key in keys]).all(axis=1)]
         grids = {}
         for measure, rows in mine.groupby("measure", sort=False) if len(mine) else ():
             grids[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)
@@ -156,12 +157,12 @@ def tidy(rows: Sequence[Mapping[str, Any]], *keys: str) -> pd.DataFrame:
 
 def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
     """Frames of one name as one, with the keys of each in front; none that is empty."""
-    found: dict[str, list[pd.DataFrame]] = {}
+    of_name: dict[str, list[pd.DataFrame]] = {}
     for keys, frames in parts:
         for name, frame in frames.items():
             if len(frame):
-                found.setdefault(name, []).append(pd.DataFrame(dict(keys), frame.index).join(frame))
-    return {name: pd.concat(each, ignore_index=True) for name, each in found.items()}
+                of_name.setdefault(name, []).append(pd.DataFrame(dict(keys), frame.index).join(frame))
+    return {name: pd.concat(each, ignore_index=True) for name, each in of_name.items()}
 
 
 def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:

@@ -59,7 +59,7 @@ class Study:
     folder: Path
     sha256: str
     cells: Mapping[str, str | None]
-    """Cell of the sweep, in its order → its run; None: it was not finished. A run of no sweep is a cell."""
+    """Cell of the sweep, in its order → its run; None: it was not packed. A run of no sweep is a cell."""
     sweep: Mapping[str, str] = field(default_factory=dict)
     """Its "name" and "file"; nothing for runs of no sweep."""
 

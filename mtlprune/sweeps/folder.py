@@ -18,7 +18,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
 
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, plural
 from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
@@ -133,8 +133,9 @@ def _progress(place: Place, trained: bool) -> str:
         return "beginning"
     train = place.run.read_config().get("train", {})
     count = len(place.run.read_metrics())
-    what = f"{count} evaluations" if train.get("evaluate_every") else f"{count} of {train.get('epochs', '?')} epochs"
-    return f"{what} done"
+    if train.get("evaluate_every"):
+        return f"{plural(count, 'evaluation')} done"
+    return f"{count} of {train.get('epochs', '?')} epochs done"
 
 
 def folders_by_digest(root: Path) -> dict[str, str]:
@@ -176,37 +177,41 @@ def default_folder(specification: SweepSpecification) -> Path:
 
 
 def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
-    """Runs of the finished cells of a sweep, each after those it needs.
+    """Runs of the finished cells of a sweep, each after those it needs, or of the packed cells of a study.
 
     Args:
         path: the sweep's folder or a study of it, or its file where the folder is the usual one.
         pattern: of the cells' names, such as ``gates-*``; several with commas.
-        left_out: gets a sentence for those that are not finished, and for each damaged one.
+        left_out: gets a sentence for those that are not finished or packed, and for each damaged one.
 
     Raises:
-        SweepError: no sweep there, no such cell, or none of them finished.
+        SweepError: no sweep there, no such cell, or none of them finished or packed.
     """
     path = Path(path)
     root = default_folder(read_specification(path)) if path.is_file() else path
+    study = open_study(root)
+    kind, ready = ("sweep", "finished") if study is None else ("study", "packed")
     cells = read_cells(root)
     chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
     if not chosen:
-        raise SweepError(
-            f"{path}: the sweep has no cell {pattern}{nearest(pattern, cells)}; it has {_some(list(cells))}"
-        )
-    missing, damaged = unusable(root, chosen)
-    usable = [root / str(run) for name, run in chosen.items() if name not in missing and name not in damaged]
+        raise SweepError(f"{path}: the {kind} has no cell {pattern}{nearest(pattern, cells)}; it has {_some([*cells])}")
+    whole = {name: run for name, run in chosen.items() if run is not None}
+    reasons = {name: None if study else Place(root, run).why_unusable() for name, run in whole.items()}
+    missing = [name for name in chosen if reasons.get(name, "") == ""]
+    damaged = {name: why for name, why in reasons.items() if why}
+    usable = [root / whole[name] for name, why in reasons.items() if why is None]
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
-        some = _some(missing)
-        notes.append(f"{path}: {len(missing)} of {len(chosen)} cells are not finished and left out: {some}")
+        many = f"{len(missing)} of {len(chosen)} cells {'is' if len(missing) == 1 else 'are'}"
+        notes.append(f"{path}: {many} not {ready} and left out: {_some(missing)}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:
         left_out += notes
     if not usable:
-        why = "of the cells asked for none is finished" + (", or can be read" if damaged else "")
-        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); run `mtlprune sweep`")
+        why = f"of the cells asked for none is {ready}" + (", or can be read" if damaged else "")
+        how = "run `mtlprune sweep`" if study is None else "name runs of them to `mtlprune runs pack`"
+        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); {how}")
     return usable
 
 
@@ -216,19 +221,10 @@ def holds_runs(root: Path) -> bool:
 
 
 def read_cells(root: Path) -> dict[str, str | None]:
-    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not finished."""
+    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not packed."""
     if (study := open_study(root)) is not None:
         return dict(study.cells)
     return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
-
-
-def unusable(root: Path, folders: Mapping[str, str | None]) -> tuple[list[str], dict[str, str]]:
-    """The cells that are not finished, and those that are damaged with their reasons; a study has none of these.
-    ``folders``: cell → its folder in ``root``, as ``read_cells`` gives them."""
-    if open_study(root) is not None:
-        return [name for name, folder in folders.items() if folder is None], {}
-    reasons = {name: Place(root, str(folder)).why_unusable() for name, folder in folders.items()}
-    return [name for name in reasons if reasons[name] == ""], {name: why for name, why in reasons.items() if why}
 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:

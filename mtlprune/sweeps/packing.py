@@ -77,7 +77,7 @@ def _check_out(out: Path, sweep: Path | None) -> None:
 
 
 def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
-    """Cell → its run, of those that are packed; None of a cell that is not finished."""
+    """Cell → its run, of those that are packed; None of a cell that cannot be, as it is not finished."""
     study = open_study(out)
     packed = {*rows, *(study.rows if study is not None else ())}
     folders = {name: cell["folder"] for name, cell in read_index(sweep)["cells"].items()}

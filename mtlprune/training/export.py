@@ -284,24 +284,25 @@ def _auto(asked: ExportRequest, kind: str) -> Any:
     return AutoModelForTextEncoding if kind in ENCODER_DECODERS else AutoModel
 
 
-def account(found: Exported) -> str:
+def account(exported: Exported) -> str:
     """The fate of clones and gates, in sentences."""
-    clones = f"The clones of heads of {found.clones} are in the weights. " if found.clones is not None else ""
-    return clones + _account_of_gates(found)
+    clones = f"The clones of heads of {exported.clones} are in the weights. " if exported.clones is not None else ""
+    return clones + _account_of_gates(exported)
 
 
-def _account_of_gates(found: Exported) -> str:
-    if found.heads is not None:
-        of = len(found.heads.kept) * found.heads.heads
+def _account_of_gates(exported: Exported) -> str:
+    if exported.heads is not None:
+        of = len(exported.heads.kept) * exported.heads.heads
         return (
-            f"{found.heads.count} of {of} heads are left, gates are folded into the weights; closed ones "
+            f"{exported.heads.count} of {of} heads are left, gates are folded into the weights; closed ones "
             "are columns of zeros in the attention output projections."
         )
-    if found.gates is None:
+    if exported.gates is None:
         return "The run has no gates: every head is as it was trained."
-    closed, folded = (int(some.sum()) for some in (found.gates == 0, (found.gates > 0) & (found.gates < 1)))
+    gates = exported.gates
+    closed, folded = (int(some.sum()) for some in (gates == 0, (gates > 0) & (gates < 1)))
     return (
-        f"Gates are folded into the attention output projections: {closed} of {found.gates.numel()} heads are closed "
+        f"Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed "
         f"(their columns are 0), {folded} are scaled down."
     )
 
@@ -368,7 +369,7 @@ Of the run with its decoders{decoders}, in percent.
 """
 
 
-def model_card(asked: ExportRequest, found: Exported) -> str:
+def model_card(asked: ExportRequest, exported: Exported) -> str:
     """The text of README.md. Raises RunError: scores of the run are damaged."""
     config, manifest = asked.config, asked.run.read_manifest()
     start, part, data = config.train.start, config.encoder, manifest["data"].get("name") or Path(config.data.path).name
@@ -394,12 +395,12 @@ def model_card(asked: ExportRequest, found: Exported) -> str:
         data=_markdown(data),
         seed=config.train.seed,
         start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
-        loader=_loader(asked, found),
-        pooling=f"the {found.pooling} of a word's sub-words",
-        limit=f"At most {found.limit} sub-words are seen at once. " if found.limit else "",
-        texts=PIPELINE if asked.head else found.advice,
+        loader=_loader(asked, exported),
+        pooling=f"the {exported.pooling} of a word's sub-words",
+        limit=f"At most {exported.limit} sub-words are seen at once. " if exported.limit else "",
+        texts=PIPELINE if asked.head else exported.advice,
         transformers=transformers_version,
-        heads=account(found),
+        heads=account(exported),
         decoders="" if asked.head else ", which are not part of this folder",
         scores="\n".join(f"| {split} | {task} | {name} | {value:.2f} |" for split, task, name, value in scores),
         licence=_markdown(asked.licence or "not stated yet"),
@@ -413,12 +414,12 @@ def _markdown(text: str) -> str:
     return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
 
 
-def _loader(asked: ExportRequest, found: Exported) -> str:
+def _loader(asked: ExportRequest, exported: Exported) -> str:
     if asked.head is None:
-        return PLAIN.format(auto=found.auto, pooler=", add_pooling_layer=False" if found.pooler else "")
+        return PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
     spans = asked.config.decoder(asked.head).kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
-    reading = ", ".join(f"{name}={value!r}" for name, value in (found.reading or {}).items())
+    reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
     return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
 
 

@@ -10,11 +10,13 @@ from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
+from mtlprune.evaluation.head_masks import head_names
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.data import read_splits
+from mtlprune.training.pruning import drawn_heads
 from mtlprune.training.pruning.gate_penalty import make_penalty
 from mtlprune.training.setup import build_model
 
@@ -50,7 +52,7 @@ class Inspection:
     settled: int
     """Updates after which an epoch may be the best."""
     remarks: str
-    """Which words the encoder's words see, and which heads share keys; empty where there is nothing unusual."""
+    """Which words the encoder's words see, which heads share keys, and which random heads stay open; "" for none."""
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
@@ -92,8 +94,17 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         parameters=model.sizes(),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
         settled=first_settled(config, model, sum(updates)),
-        remarks=model.encoder.remarks(),
+        remarks="; ".join(filter(None, [model.encoder.remarks(), random_heads_named(config, model)])),
     )
+
+
+def random_heads_named(config: Config, model: MultiTaskModel) -> str:
+    """The heads that pruning.method: random leaves open, and by which draw; "" for other methods."""
+    if config.pruning.method != "random":
+        return ""
+    draw = config.pruning.draw
+    of = f"train.seed {config.train.seed} and these tasks" if draw is None else f"pruning.draw {draw}"
+    return f"random heads of {of}: {', '.join(head_names(drawn_heads(config, model)))}"
 
 
 def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:

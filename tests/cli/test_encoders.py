@@ -61,3 +61,5 @@ def test_a_run_goes_all_the_way(mtlprune, tiny_encoder, tmp_path, family: str) -
     mtlprune("predict", cut, tmp_path / "text.txt", "--out", tmp_path / "out.jsonl").done()
     mtlprune("analyze", "probes", run, "--corpus", tmp_path / "corpus", "--out", tmp_path / "probes").done()
     mtlprune("export", run, "--out", tmp_path / "exported").done()
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
+    assert (tmp_path / "exported/config.json").is_file() and (tmp_path / "probes/probes.json").is_file()

@@ -129,6 +129,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze show probes five", "expected one folder"),
     (HEAD.replace("layer=1", "layer=3"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
     (HEAD.replace("layer=1 head=1", "head=3-1"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
+    ("analyze head encoder head=1-0", "head: input should be greater than or equal to 1"),
+    ("analyze head encoder head=1-2 --out new", "nothing to show of head 1-2. No sentences: name a corpus"),
     (f"{HEAD} probes=five", "2 × 5 heads"),
     ("analyze exchange pos --corpus corpus --split dev", "--split has no effect; leave it out"),
     ("analyze exchange pos --corpus corpus --sentences 9", "--sentences has no effect; leave it out"),
@@ -154,6 +156,11 @@ MISTAKES: list[tuple[str, str]] = [
     ("report run --analyses . --out new", "holds no results of an analysis"),
     ("export pos --keep 3 --out new", "--keep is for --remove"),
     ("table 'ru?' 'nor*' --split dev", "no run is found at nor*"),
+    *(
+        (f"{words} few.txt --split dev", "few.txt: expected a run folder, found a file; name the folder of the run")
+        for words in ("table", "evaluate", "analyze treatments", "analyze scarcity")
+    ),
+    ("analyze head few.txt layer=1 head=1", "the encoder 'few.txt' is a file; give a folder with config.json"),
     ("train nowhere.yaml", "there is neither a file nor a preset"),
     ("train tiny.yaml data.path=nowhere train.epoch=3 --out new", "unknown key train.epoch (did you mean 'epochs'?)"),
     ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),

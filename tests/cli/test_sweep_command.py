@@ -198,6 +198,6 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     whole = path.read_bytes()
     path.write_text(text)
     options = ("--out", tmp_path / "out", "--only", "none-*")
-    assert "1 cells: 1 left" in mtlprune("sweep", "--dry-run", swept.file, *options).out
+    assert "1 cell: 1 left" in mtlprune("sweep", "--dry-run", swept.file, *options).out
     mtlprune("sweep", swept.file, *options).done()
     assert json.loads(path.read_bytes()) == json.loads(whole)

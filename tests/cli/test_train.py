@@ -108,6 +108,7 @@ def gated(train: Callable[..., Path]) -> Path:
         (f"importance {RANKED} train.start={{trained}}", "starts from {trained}, its best"),
         (f"stable {RANKED}", "at most 0.6 false claims"),
         (f"stable {RANKED} pruning.selector=topk", "heads are chosen by the loss of {trained}"),
+        ("random pruning.keep=2 pruning.draw=7", "random heads of pruning.draw 7: 1-"),
     ],
 )
 def test_check_says_what_pruning_will_do(overrides, output, mtlprune, lab, trained):

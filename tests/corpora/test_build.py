@@ -38,7 +38,7 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
         "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
     }  # fmt: skip
     assert len(about["sources"]) == 3 and about["left_out"] == {}
-    assert told == ["3 sentences had the id of an earlier one and have got another, such as ID~2"]
+    assert told == ["3 sentences had the id of an earlier one and got another, such as ID~2"]
 
 
 @given(st.integers(10, 60), st.integers(0, 5))
@@ -63,7 +63,7 @@ def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
     one, two = (str(tmp_path / name) for name in ("one", "two"))
     with pytest.raises(CorpusError, match=r"/two, sentence 's': .* of the kind tags, as it is in .*/one, found spans"):
         read_files([one, two], {}, read, print)
-    with pytest.raises(CorpusError, match="/one: 1 sentences are too few for 10 % of dev"):
+    with pytest.raises(CorpusError, match="/one: 1 sentence: too few for 10 % of dev"):
         read_files([one], {}, read, print)
     for shares in ("80/20", "80/10/9", "٨٠/10/10", f"{'9' * 5000}/10/10", "-80/90/90"):
         with pytest.raises(CorpusError, match="--split: expected percents"):

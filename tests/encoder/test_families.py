@@ -73,7 +73,7 @@ def words(encoder: Encoder, gates: Tensor | None = None, sentences: list[list[st
     return encoder(encoder.collate(encoder.tokenize_all(sentences)), gates).words
 
 
-def near(one: Tensor, other: Tensor) -> None:
+def assert_near(one: Tensor, other: Tensor) -> None:
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
@@ -119,7 +119,7 @@ def test_the_table_of_abilities_says_what_is_measured(family: str, loaded, tmp_p
     gates[:, 1] = 0
     batch, closed, plain = encoder.collate(encoder.tokenize_all(SENTENCES)), words(encoder, gates), words(encoder)
     smaller = without_heads(encoder, gates)
-    near(words(smaller), closed)
+    assert_near(words(smaller), closed)
     smaller.save(tmp_path)
     seen = observe(encoder, batch, want={"attention", "heads"})
     whole = AutoModel.from_config(encoder.config)
@@ -151,15 +151,15 @@ def test_gates_close_heads_and_closed_heads_go(family: str, loaded, tmp_path: Pa
         wanted = words(encoder, gates)
         assert not torch.allclose(wanted, plain, atol=1e-3)
         smaller = without_heads(encoder, gates)
-        near(words(smaller), wanted)
+        assert_near(words(smaller), wanted)
         smaller.save(tmp_path / str(place))
         again = Encoder.load(str(tmp_path / str(place)))
         assert torch.equal(words(again), words(smaller)) and again.head_map == smaller.head_map
         further = torch.ones(LAYERS, HEADS)
         further[:, 3] = 0
-        near(words(again, further), words(encoder, gates * further))  # in original numbering
+        assert_near(words(again, further), words(encoder, gates * further))  # in original numbering
         both = without_heads(again, further)
-        near(words(both), words(encoder, gates * further))
+        assert_near(words(both), words(encoder, gates * further))
         both.save(tmp_path / str(place))  # replaced as a whole
         assert torch.equal(words(Encoder.load(str(tmp_path / str(place)))), words(both))
     assert torch.equal(words(encoder), plain) and len(list(tmp_path.iterdir())) == len(GATES)
@@ -185,11 +185,11 @@ def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> 
     for heads, output, result, maps in zip(seen.heads, outputs, given, seen.attention, strict=True):
         columns = matrix(output).unflatten(1, heads.shape[2:])  # (H, n, d)
         total = torch.einsum("blnd,hnd->blh", heads, columns)
-        near(total if output.bias is None else total + output.bias, result)
-        near(maps[0].sum(-1), torch.ones(maps.shape[1:3]))
+        assert_near(total if output.bias is None else total + output.bias, result)
+        assert_near(maps[0].sum(-1), torch.ones(maps.shape[1:3]))
         assert maps[0].triu(1).any() == (encoder.sees == "full")
     if encoder.sees == "full":
-        near(seen.word_vectors(seen.last)[:5], words(encoder, gates)[:5])
+        assert_near(seen.word_vectors(seen.last)[:5], words(encoder, gates)[:5])
 
 
 @table(EVERY)
@@ -216,7 +216,7 @@ def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path:
         for name, model in models.items():
             with quiet():
                 model.save_pretrained(tmp_path / f"{name}-{place}")
-                near(states(auto.from_pretrained(tmp_path / f"{name}-{place}").eval()), wanted)
+                assert_near(states(auto.from_pretrained(tmp_path / f"{name}-{place}").eval()), wanted)
 
 
 LIKE_BERT = ("roberta", "deberta", "electra", "xlm-roberta", "camembert")  # or like deberta-v2
@@ -235,7 +235,7 @@ def test_a_layer_without_heads_is_exported_to_onnx(family: str, tiny_encoder, tm
         batch = encoder.collate(encoder.tokenize_all(SENTENCES))
         given = encoder.transformer, batch.input_ids, batch.attention_mask, tmp_path / "model.onnx"
         with nullcontext() if exported else pytest.raises(Exception, match="ONNX"):
-            near(encoder._pool(by_onnx(*given).flatten(0, 1), batch), words(encoder))
+            assert_near(encoder._pool(by_onnx(*given).flatten(0, 1), batch), words(encoder))
 
 
 @pytest.mark.parametrize("rank", [None, 2])
@@ -249,18 +249,18 @@ def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, ran
     encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-4"], ["pos", "ner"], rank)
     with torch.no_grad():
         one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
-        near(one.words, plain)
-        near(other.words, plain)
+        assert_near(one.words, plain)
+        assert_near(other.words, plain)
         for name, delta in encoder.clones.deltas.items():
             delta[1] = torch.randn(delta[1].shape, generator=torch.Generator().manual_seed(len(name)))
         one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
-        near(one.words, plain)
+        assert_near(one.words, plain)
         assert not torch.allclose(other.words, plain, atol=1e-3)
-        near(encoder.encode_for_tasks(batch, ["ner"], others)[0].words, closed)
+        assert_near(encoder.encode_for_tasks(batch, ["ner"], others)[0].words, closed)
         encoder.clones.fold("ner")
     encoder.clones = None
-    near(words(encoder), other.words)
-    near(words(encoder, others), closed)
+    assert_near(words(encoder), other.words)
+    assert_near(words(encoder, others), closed)
     for old, new in zip(owned(loaded(family)), owned(encoder), strict=True):
         moved = (old.parameter != new.parameter)[..., None].movedim(new.dim, 0).flatten(1).any(1)
         own = new.owners[(1, 3)[new.layer]]
@@ -285,7 +285,7 @@ def test_full_attention_sees_the_right_and_causal_does_not(family: str, loaded, 
     row = torch.tensor([[*causal.frame.before, *pieces.ids.tolist(), *causal.frame.after]])
     hidden = causal.transformer(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state[0]
     ends = torch.tensor(pieces.counts).cumsum(0) - 1 + len(causal.frame.before)
-    near(words(causal, None, SENTENCES[1:]), hidden[ends])
+    assert_near(words(causal, None, SENTENCES[1:]), hidden[ends])
 
 
 def test_which_words_are_seen_is_saved_and_refused_where_it_cannot_be(tiny_encoder, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_heads_share_keys_as_long_as_groups_are_alike(family: str, attention: st
         gates[0] = 0
         gates[0, list(kept)] = 1
         smaller = without_heads(encoder, gates)
-        near(words(smaller), words(encoder, gates))
+        assert_near(words(smaller), words(encoder, gates))
         attention = by_layer(smaller.transformer, smaller.places.family.attention)[0]
         assert smaller.places.groups == [group, 2] == list(smaller.head_map.groups)
         assert attention.v_proj.out_features == values * smaller.places.width
@@ -369,15 +369,15 @@ def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
     batch = encoder.collate(pieces)
     own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
     with torch.no_grad(), encoder.places.gated(GATES[1], encoder.outputs_elsewhere(batch, own)):
-        near(encoder(batch).words, plain)  # z · output + (1 − z) · output, for gates between 0 and 1 too
+        assert_near(encoder(batch).words, plain)  # z · output + (1 − z) · output, for gates between 0 and 1 too
     with torch.no_grad():
-        near(exchange(encoder, batch, head_outputs(encoder, batch), gates).words, plain)
+        assert_near(exchange(encoder, batch, head_outputs(encoder, batch), gates).words, plain)
     results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
     with torch.no_grad():  # a constant is the same vector at every slot
         with encoder.places.gated(GATES[1], [mean.expand(*own.shape, *mean.shape) for mean in means]):
             by_slot = encoder(batch).words
         with encoder.places.gated(GATES[1], means):
-            near(encoder(batch).words, by_slot)
+            assert_near(encoder(batch).words, by_slot)
 
     def loss() -> Tensor:
         return (encoder(batch, gates).words - plain).square().sum()

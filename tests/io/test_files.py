@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mtlprune.io.files import RunError, append_line, read_json, read_json_lines, read_yaml, write_json
+from mtlprune.io.files import RunError, append_line, from_here, read_json, read_json_lines, read_yaml, write_json
 from mtlprune.io.strict import parse_json, parse_yaml
 
 BAD_JSON = {
@@ -48,6 +48,14 @@ def test_a_bad_file_is_named(read, content, message, tmp_path):
 
 def test_yaml_means_what_people_mean():
     assert parse_yaml("c: 1_000\ne: yes\nf: 0x10") == {"c": 1000, "e": True, "f": 16}
+
+
+def test_only_paths_below_the_working_directory_are_seen_from_there(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    elsewhere = ("run", "../run", str(tmp_path), str(tmp_path / "here2/run"), "/")
+    assert [from_here(path) for path in elsewhere] == list(elsewhere)
+    assert [from_here(str(tmp_path / path)) for path in ("here", "here/a/run")] == [".", "a/run"]
 
 
 def test_what_is_written_is_read_again_and_numbers_that_are_none_are_null(tmp_path):

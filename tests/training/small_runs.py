@@ -87,7 +87,7 @@ def gradients(made: Trainer, *mini_batches: MiniBatch) -> dict[str, Tensor]:
     return seen
 
 
-def alike(one: dict[str, Tensor], other: dict[str, Tensor], share: float = 1e-5, rtol: float = 1e-4) -> None:
+def assert_alike(one: dict[str, Tensor], other: dict[str, Tensor], share: float = 1e-5, rtol: float = 1e-4) -> None:
     """Assert that all tensors are equal, to a share of the largest value and of their own."""
     assert one.keys() == other.keys()
     largest = max(float(value.abs().max()) for value in other.values())

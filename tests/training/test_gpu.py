@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import Settings, alike, check_resumes, gradients, prepared, trainer
+from small_runs import Settings, assert_alike, check_resumes, gradients, prepared, trainer
 from tiny import CONTRACT_FAMILIES, make_tiny
 
 from mtlprune.encoder.model import Encoder
@@ -38,7 +38,7 @@ def check_alike(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
     """In fp32: to a share of the largest loss, or gradient, and of itself."""
     for losses in (True, False):
         parts = [{n: v for n, v in each.items() if n.startswith("loss") == losses} for each in (one, other)]
-        alike(*parts, 1e-5, 2e-3)
+        assert_alike(*parts, 1e-5, 2e-3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from small_runs import Settings, alike, check_resumes, gradients, trained, trainer
+from small_runs import Settings, assert_alike, check_resumes, gradients, trained, trainer
 from tiny import make_tiny
 from torch import Tensor
 
@@ -98,7 +98,7 @@ def test_where_nothing_is_treated_it_is_joint_training(treatment, plain: Setting
     made.progress.step = made.total - 1
     found = gradients(made, BATCH)
     if "clone" in block:
-        alike({name: found[name] for name in joint}, joint)
+        assert_alike({name: found[name] for name in joint}, joint)
     else:  # bit for bit
         assert all(torch.equal(found[name], value) for name, value in joint.items()) and found.keys() == joint.keys()
 
@@ -131,7 +131,7 @@ def test_dispatch_gives_each_head_the_gradients_of_its_tasks_alone(how, plain: S
     for gradient in alone.values():
         for name, value in gradient.items():
             expected[name] = expected.get(name, 0) + value / len(batches)
-    alike(found, expected)
+    assert_alike(found, expected)
 
 
 @pytest.mark.parametrize("tasks", [(), ("ner", "srl")])
@@ -195,9 +195,9 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
     parts = total.float().split([s.numel() for s in sources])
     torch.autograd.backward(sources, [p.view_as(s) for p, s in zip(parts, sources, strict=True)])
     encoder = {f"encoder.{n}": p.grad for n, p in other.model.encoder.named_parameters() if p.grad is not None}
-    alike({name: found[name] for name in encoder}, encoder, 1e-4)
+    assert_alike({name: found[name] for name in encoder}, encoder, 1e-4)
     joint = gradients(trainer(plain(seed=2), tmp_path / "whole"), BATCH)
-    alike(*({n: g for n, g in each.items() if n.startswith("tasks.")} for each in (found, joint)))
+    assert_alike(*({n: g for n, g in each.items() if n.startswith("tasks.")} for each in (found, joint)))
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def _variance(single: Sequence[RunGroup]) -> pd.DataFrame:
 
 
 def _about(run_groups: Sequence[RunGroup], settings: dict[str, float]) -> dict[str, object]:
-    """What a Result says of the runs."""
+    """The entries of a Result on its runs."""
     _, layers, heads = run_groups[0].gates.shape
     shape = {"layers": layers, "heads": heads}
     every = [claim for run_group in run_groups for claim in run_group.claims]

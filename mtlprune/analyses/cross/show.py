@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.analyses.cross import ALL_TASKS
+from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, figure, matrix
 from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
@@ -74,7 +75,7 @@ def _cells(result: Result) -> pd.DataFrame:
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
     return frame.assign(
         closed_for=[
-            f"{label}{'' if part == 'claimed' else f', {part}'} ({sizes[label, part]} heads)"
+            f"{label}{'' if part == 'claimed' else f', {part}'} ({plural(sizes[label, part], 'head')})"
             for label, part in zip(frame["other"], frame["mode"], strict=True)
         ],
         scored=[

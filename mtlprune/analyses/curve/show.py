@@ -5,8 +5,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from mtlprune.errors import plural
 from mtlprune.figures.charts import Chart, Spec, band, colours, figure, lines, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, counted, difference, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import only_not_shown
 
@@ -43,7 +44,7 @@ def findings(result: Result) -> list[str]:
         first = next(rows.itertuples())
         sentences.append(
             f"{_label(first)}, seed {seed}: sufficient sets without a common head: {len(rows)}, of "
-            f"{' and '.join(counted(heads, 'head') for heads in rows['heads'])}. Without the first one the score is "
+            f"{' and '.join(plural(heads, 'head') for heads in rows['heads'])}. Without the first one the score is "
             f"{number(first.without)}, without random heads of the same layers {number(first.random_without)} (p "
             f"{probability(first.needed_p)}); {first.superfluous:.0f} of its members can go."
         )

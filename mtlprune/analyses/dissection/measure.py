@@ -105,7 +105,7 @@ def _asked(tasks: str, layers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _named(subject: Subject) -> dict[str, Any]:
-    """What ``side_by_side`` knows an encoder by, and its gates."""
+    """Label, run and seed of an encoder, as ``side_by_side`` takes them, and its gates."""
     gates = gate_grid(subject)
     names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
     return {**names, "gates": gates, "whole": subject.gates is None and bool(gates.all())}

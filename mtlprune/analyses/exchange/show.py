@@ -3,8 +3,9 @@
 from typing import Any
 
 from mtlprune.analyses.exchange import STEM
+from mtlprune.errors import plural
 from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map, matrix
-from mtlprune.figures.grid import DETECTABLE, Grid, counted, difference, percent, probability, seen_from, with_interval
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, percent, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -39,7 +40,7 @@ def findings(result: Result) -> list[str]:
         for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():
             sentences.append(
                 f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
-                f"than those of other tasks (p {probability(row.p)}, {counted(row.n, 'run')})."
+                f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
             )
     shown = int(((rows["holm"] < LEVEL) & (rows["delta"] > 0)).sum())
     seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")

@@ -15,6 +15,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.gradients import EVERY, HALVES
 from mtlprune.analyses.reading import Found, Reading, Subject, gate_grid, read_request, survey
 from mtlprune.corpora.tables import batched
+from mtlprune.errors import plural
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.sentence import Sentence
@@ -103,10 +104,8 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
             ignore_index=True,
         )
     left = len(reading.sentences) - len(chosen)
-    notes = (
-        [f"{subject.label}: {left} sentences without its layers, or with labels it was not trained on."] if left else []
-    )
-    return Found(tables, {"tasks": kept}, notes)
+    unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers, or with labels it was not trained on."
+    return Found(tables, {"tasks": kept}, [unfit] * bool(left))
 
 
 def _targets(tasks: Mapping[str, Task], sentence: Sentence) -> dict[str, Target] | None:

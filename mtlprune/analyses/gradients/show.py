@@ -41,7 +41,7 @@ def findings(result: Result) -> list[str]:
 
 
 def alike(result: Result) -> str:
-    """Whether two tasks need the same heads, by whether they were trained alone or together; "" with one map."""
+    """How far two tasks need the same heads, by whether they were trained alone or together; "" with one map."""
     maps = _pairs(result, "maps")
     joint = {one["encoder"] for one in result.about["encoders"] if len(one["tasks"]) > 1 or ":" in one["encoder"]}
     alone = ~maps["encoder"].isin(joint) & ~maps["other"].isin(joint)
@@ -90,8 +90,8 @@ def _called(name: str, task: str) -> str:
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """Of every run, whatever ``of`` is: importance by task, where it has several seeds of the first; and what the
-    gradients of a joint run's tasks have in common."""
+    """Importance by task in every run, whatever ``of`` is (of several seeds in the first); and what the gradients of
+    a joint run's tasks have in common."""
     columns: list[HeadColumn] = []
     taken: set[str] = set()
     notes = []

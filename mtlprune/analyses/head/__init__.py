@@ -25,7 +25,7 @@ class HeadOptions(Block):
     @classmethod
     def _named(cls, given: Any) -> Any:
         """head=6-9 is a head as maps and tables name it."""
-        named = isinstance(given, dict) and re.fullmatch(r"([1-9]\d*)-([1-9]\d*)", str(given.get("head")))
+        named = isinstance(given, dict) and re.fullmatch(r"(\d+)-(\d+)", str(given.get("head")))
         return {**given, "layer": int(named[1]), "head": int(named[2])} if named and "layer" not in given else given
 
 

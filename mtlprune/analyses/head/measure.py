@@ -34,7 +34,7 @@ Pairs = frozenset[tuple[int, int]]
 
 
 def measure(request: Request) -> Result:
-    """What is known of the head. Frames, all wide:
+    """Everything known of the head. Frames, all wide:
 
     - ``known``: of ``probes.reading.known``, its labels, the best first. ``claimed``: by label of the runs in how many
       of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``
@@ -43,7 +43,7 @@ def measure(request: Request) -> Result:
       that goes to the ``special`` tokens, and whether the head's best label connects the two (``sought``).
 
     Raises:
-        RunError: no such run, encoder, head or task; results of other encoders.
+        RunError: no such run, encoder, head or task; results of other encoders; nothing to show.
     """
     options = request.options
     if len(request.names) != 1:
@@ -80,6 +80,9 @@ def measure(request: Request) -> Result:
         costs = closing_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
         closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
         frames["closing"] = pd.DataFrame(closing)
+    if not any(map(len, frames.values())):
+        head = f"head {options.layer}-{options.head}"
+        raise RunError(f"analyze head: nothing to show of {head}. {seen_in} Or give probes=DIR or --claims RUN.")
     return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
 
 
@@ -191,8 +194,8 @@ def _attention(
             target = 1 + int(np.argmax(weights[row, 1:-1]))
             connected = (row, target) in sought[k] or (target, row) in sought[k]
             special = float(weights[row, 0] + weights[row, -1])
-            found = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
-            yield k, {**found, "special": special, "sought": connected}
+            shown = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
+            yield k, {**shown, "special": special, "sought": connected}
 
 
 def _claimed(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:

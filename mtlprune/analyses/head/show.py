@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.errors import plural
 from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
 
@@ -19,13 +20,18 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Which tasks claim the head."""
+    """Which tasks claim the head, and the label that it knows best."""
     rows = result.frames.get("claimed", pd.DataFrame(columns=["encoder", "open"]))
     users = [
-        f"{row.encoder} ({row.open} of {row.seeds} seeds, mean gate {row.mean:.2f})"
+        f"{row.encoder} ({row.open} of {plural(row.seeds, 'seed')}, mean gate {row.mean:.2f})"
         for row in rows[rows["open"] > 0].itertuples()
     ]
-    return [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []
+    lines = [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []
+    known = result.frames.get("known", pd.DataFrame(columns=["gain"]))
+    for best in known[known["gain"] > 0][:1].itertuples():
+        gain = f"{best.gain:.1f} points beyond every control"
+        lines.append(f"Knows best: {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, {gain}).")
+    return lines or ["No label is known that it tells beyond every control, and no task that claims it."]
 
 
 def _known(result: Result) -> Grid | None:

@@ -255,9 +255,9 @@ def measure(request: Request) -> Result:
         for subject in source.open(request.device):
             first = first if first[1] else (source.name, subject.size())
             _check_size(source.name, subject, *first)
-            told = f"{subject.label}, {number} of {len(sources)}"
-            findings = _probe(subject.encoder, subject.gates, request, data, modes, told)
-            untrained = _untrained(subject, source, request, data, modes, controls, told)
+            subject_title = f"{subject.label}, {number} of {len(sources)}"
+            findings = _probe(subject.encoder, subject.gates, request, data, modes, subject_title)
+            untrained = _untrained(subject, source, request, data, modes, controls, subject_title)
             probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
@@ -286,7 +286,7 @@ def _check_size(name: str, subject: Subject, first: str, size: tuple) -> None:
 
 
 def _about(request: Request, corpus: Corpus, sentences: Mapping[str, Sequence[Sentence]], data: Data) -> dict[str, Any]:
-    """What a Result says of the corpus and the settings."""
+    """The entries of a Result on the corpus and the settings."""
     kinds = {items.task: items.kind for items in data.items["test"]}
     return {
         "corpus": corpus.info["name"],
@@ -353,12 +353,12 @@ def _fitting(
 
 
 def _probe(
-    encoder: Encoder, gates: Tensor | None, request: Request, data: Data, modes: Sequence[str], told: str
+    encoder: Encoder, gates: Tensor | None, request: Request, data: Data, modes: Sequence[str], subject_title: str
 ) -> Findings:
     """One encoder in all modes; the progress counts the sentences of all its passes."""
     sizes = {split: len(content) for split, content in data.sentences.items()}
     passes = [split for mode in modes for split in (("train", "dev") if mode == SOUND else ("test",))] + ["test"]
-    request.on_status(f"probing {told}", sum(sizes[split] for split in passes))
+    request.on_status(f"probing {subject_title}", sum(sizes[split] for split in passes))
     return ProbeSurvey(encoder, gates, request.on_batch).run(data, modes)
 
 
@@ -369,7 +369,7 @@ def _untrained(
     data: Data,
     modes: Sequence[str],
     controls: dict[Any, Findings],
-    told: str,
+    subject_title: str,
 ) -> Findings | None:
     """The same architecture, heads and gates with random weights; encoders that agree in these share the result."""
     if not request.options.random_encoder:
@@ -378,7 +378,7 @@ def _untrained(
     key = source.kind, tuple(subject.encoder.places.kept), gates
     if key not in controls:
         encoder: Encoder = use_eager(subject.untrained(request.seed)).to(request.device)
-        controls[key] = _probe(encoder, subject.gates, request, data, modes, f"{told}, with random weights")
+        controls[key] = _probe(encoder, subject.gates, request, data, modes, f"{subject_title}, with random weights")
     return controls[key]
 
 

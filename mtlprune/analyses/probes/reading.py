@@ -223,9 +223,9 @@ def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
 
 
 def known(result: Result, mode: str, encoder: str | None = None, seed: int | None = None) -> pd.DataFrame:
-    """What every head tells: a row a head and label, with ``test``, ``gain`` over the label's best control (NaN where
-    there is none), ``rank`` among ``there`` heads (1 is the best), whether the head is ``best`` (was chosen for it),
-    ``items``, ``few`` and ``apart``; for each head first what it beats every control on, then by its rank.
+    """The labels that heads tell: a row a head and label, with ``test``, ``gain`` over the label's best control (NaN
+    where there is none), ``rank`` among ``there`` heads (1 is the best), whether the head is ``best`` (was chosen for
+    it), ``items``, ``few`` and ``apart``; for each head first what it beats every control on, then by its rank.
     """
     keys = [*RESULT, "label"]
     labels, heads = result.frames["labels"], result.frames["accuracy"]

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.analyses.scarcity import MEAN
+from mtlprune.errors import plural
 from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, counted, difference, probability, seen_from, with_interval
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -33,9 +34,9 @@ def findings(result: Result) -> list[str]:
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
         sentences.append(
-            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({counted(gap['n'], 'seed')}), "
-            f"{row.other}: {with_interval(base)} ({counted(base['n'], 'seed')}); a change of {with_interval(row)} "
-            f"({counted(row.n, 'seed')}): {verdict(row, margin)}."
+            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({plural(gap['n'], 'seed')}), "
+            f"{row.other}: {with_interval(base)} ({plural(base['n'], 'seed')}); a change of {with_interval(row)} "
+            f"({plural(row.n, 'seed')}): {verdict(row, margin)}."
         )
     for row in result.frames.get("slopes", pd.DataFrame({"task": []})).query("task == @MEAN").itertuples():
         sentences.append(

@@ -48,8 +48,8 @@ def parse_columns(text: str) -> list[FileColumn]:
     names = [column.name for column in columns if column.name != SKIP]
     double = [name for name in names if names.count(name) > 1]
     if names.count(WORD) != 1 or double:
-        found = f"{double[0]} twice" if double else f"no {WORD}"
-        raise CorpusError(f"--columns: expected {WORD} once and no name twice, found {found} in {text!r}")
+        actual = f"{double[0]} twice" if double else f"no {WORD}"
+        raise CorpusError(f"--columns: expected {WORD} once and no name twice, found {actual} in {text!r}")
     if ("head" in names) != ("relation" in names):
         raise CorpusError(f"--columns: expected head and relation, found one of them in {text!r}; name both")
     frames = [place for place, column in enumerate(columns) if column.kind == "frames"]
@@ -257,8 +257,8 @@ class ColumnTable:
             names = ",".join(column.name for column in self.columns)
             what = f"expected {self.width} columns ({names}) between {'tabs' if self.tabs else 'blanks'}"
             advice = f"_ for those to leave out, a last {REST} for those that not every line has"
-            found = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
-            raise formats.malformed(self.path, line.number, f"{what}, {found}")
+            actual = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
+            raise formats.malformed(self.path, line.number, f"{what}, {actual}")
         for place, cell in enumerate(row[: self.width]):
             if not cell and self.columns[place].name != SKIP:
                 what = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for what is unknown"

@@ -246,8 +246,8 @@ def _tags(path: Path, words: Sequence[Row], column: str) -> tuple[str, ...] | No
     if all(row.cells[column] in ("", "_") for row in words):
         return None
     if missing:
-        found = f"found {missing[0].cells[column] or 'nothing'} beside words that have one; tag all words"
-        raise formats.malformed(path, missing[0].line.number, f"expected a tag in the column {column}, {found}")
+        actual = f"found {missing[0].cells[column] or 'nothing'} beside words that have one; tag all words"
+        raise formats.malformed(path, missing[0].line.number, f"expected a tag in the column {column}, {actual}")
     return tuple(row.cells[column] for row in words)
 
 

@@ -53,13 +53,13 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
     """
     every = list(dict.fromkeys(folders))
     files = sorted(FILES, key=lambda file: WHY.index(Path(file).stem) if Path(file).stem in WHY else len(WHY))
-    made: list[Part] = []
+    every_part: list[Part] = []
     for path in (folder / file for file in files for folder in every if (folder / file).is_file()):
         if path.stem == CLAIMS.name:
             continue
         with reading(path, RunError, "make it anew"):
             section = shown.section(find(path.stem), read(path.parent, path.stem))
-        taken = {part.key for part in made}
+        taken = {part.key for part in every_part}
         key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
         title = section.title if key == section.key else f"{section.title} ({path.parent})"
         content, caveats = read_json(path), []
@@ -69,8 +69,8 @@ def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
         question = QUESTION_OF.get(path.stem, "other")
         blocks = {"blocks": section.blocks}
         folded = path.stem == "heads" or question == "other"
-        made.append(Part(key, title, blocks, question, caveats, template="analysis", folded=folded))
-    return made
+        every_part.append(Part(key, title, blocks, question, caveats, template="analysis", folded=folded))
+    return every_part
 
 
 # -- probes ------------------------------------------------------------------------------------------------------------

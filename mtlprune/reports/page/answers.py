@@ -189,7 +189,7 @@ def _by_copies(result: Result) -> Verdict | None:
 
 
 def _seen_from(answer: str, detectable: float) -> str:
-    """What would have been seen, as a clause, where the answer is that nothing is shown."""
+    """The difference that would have been seen, as a clause, where the answer is that nothing is shown."""
     return seen_from(detectable) if answer == NOT_SHOWN else ""
 
 

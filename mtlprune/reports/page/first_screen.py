@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from mtlprune.figures.charts import task_colours
 from mtlprune.figures.grid import number
+from mtlprune.io.files import from_here
 from mtlprune.layers import in_order
 from mtlprune.reports.page import answers
 from mtlprune.reports.page.answers import Gap, Joint, Verdict
@@ -32,7 +32,7 @@ TICKS, ROWS = 5, 12
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What the template shows; ``map`` and ``plot`` are None where there is nothing to draw."""
+    """The content of the template; ``map`` and ``plot`` are None where there is nothing to draw."""
 
     about: str
     verdicts: Sequence[Verdict]
@@ -48,16 +48,16 @@ def first_screen(
     tables: Sequence[Scored],
     selections: Sequence[Selection],
     results: Mapping[str, Sequence[Result]],
-    again: str = "",
+    repeat: str = "",
 ) -> FirstScreen:
     """The first screen of a page.
 
     Args:
         selections: the one whose seeds agree most comes first.
         results: by analysis.
-        again: a command that repeats everything with three seeds, where whoever makes the page knows it.
+        repeat: a command that repeats everything with three seeds, where whoever makes the page knows it.
     """
-    ask = again or asking(runs)
+    ask = repeat or asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
     verdicts = [
         answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
@@ -71,7 +71,7 @@ def first_screen(
 
 
 def _about(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
-    """What was run, in one line."""
+    """The runs, in one line."""
     seeds = sorted({run.seed for run in runs})
     sizes = sorted({run.tree["data"]["train_sentences"] or 0 for run in runs})
     parts = [title, f"{len(runs)} run{'s' * (len(runs) > 1)}"]
@@ -254,14 +254,12 @@ def asking(runs: Sequence[DescribedRun], seeds: int = 3) -> str:
 
 def _seen(path: str) -> str:
     """A path as it is typed where the page was made; of one elsewhere the last name, as pages tell of no machine."""
-    if not Path(path).is_absolute():
-        return path
-    here = os.path.relpath(path)
-    return Path(path).name if here.startswith("..") else here
+    here = from_here(path)
+    return Path(path).name if Path(here).is_absolute() else here
 
 
 def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:
-    """What these runs lack most, and the command that gives it."""
+    """A question that these runs leave open, and the command that answers it."""
     seeds = {run.seed for run in runs if not run.tree["train"]["start"]}
     if 0 < len(seeds) < 3:
         words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"

@@ -75,7 +75,7 @@ def forest_figure(
     """A forest plot of the first dozen rows, beside a table of all."""
     if len(rows) > charts.DOZEN:
         caption += f" The first {charts.DOZEN} of {len(rows)}; the table has all."
-    words = "; ".join(one.told for one in rows[: charts.DOZEN])
+    words = "; ".join(one.words for one in rows[: charts.DOZEN])
     return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {words}", caption)
 
 
@@ -148,8 +148,9 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
         picture = f'<img {look.replace("aria-label", "alt")} width="{width:g}" height="{height:g}" '
         drawn = min(drawn, f'{picture}src="data:image/png;base64,{png}">', key=len)
     words = spec.get("title") or {}
-    said = [words.get("text", ""), *words.get("subtitle", ())]
-    return {"width": width, "height": height, "drawn": Markup(drawn), "title": said[0], "explained": " ".join(said[1:])}
+    explained = " ".join(words.get("subtitle", ()))
+    title = words.get("text", "")
+    return {"width": width, "height": height, "drawn": Markup(drawn), "title": title, "explained": explained}
 
 
 def _shown(value: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mtlprune.errors import plural
 from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
@@ -289,7 +290,7 @@ def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]
         if drawn := [_drawn(row) for row in rows if not row.few]:
             most = f", {DOZEN} most frequent of {len(drawn)} labels" if len(drawn) > DOZEN else ""
             plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
-            text = "; ".join(one.told for one in drawn[:DOZEN])
+            text = "; ".join(one.words for one in drawn[:DOZEN])
             words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {text}.")
     shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
@@ -300,7 +301,7 @@ def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]
 
 def _drawn(row: LabelDifference) -> Interval:
     low, high = row.difference.low, row.difference.high
-    text = f"{row.label}: {row.difference.delta:+.1f} {span(low, high)}, {row.items} items"
+    text = f"{row.label}: {row.difference.delta:+.1f} {span(low, high)}, {plural(row.items, 'item')}"
     return Interval(shown_label(row.label), row.difference.delta, low, high, row.q < LEVEL, text)
 
 

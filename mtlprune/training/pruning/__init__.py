@@ -14,7 +14,7 @@ from mtlprune.config.blocks import HeadsConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.gates import first_logits
 from mtlprune.encoder.interventions import measure_means
-from mtlprune.evaluation.head_masks import OPEN_ABOVE, nested_heads, random_heads
+from mtlprune.evaluation.head_masks import OPEN_ABOVE, Mask, nested_heads, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.forms import GateLine
@@ -133,12 +133,7 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     if settings.method == "given":
         masks = given_masks(run.config, run.model)
     elif settings.method == "random":
-        counts, heads = layer_counts(run.config, run.model), run.model.encoder.places.heads
-        if settings.draw is None:
-            drawn = random_heads(counts, heads, seeded(run.config, 4))
-        else:
-            drawn = nested_heads(counts, heads, settings.draw)
-        masks = {SHARED: torch.from_numpy(drawn).float()}
+        masks = {SHARED: torch.from_numpy(drawn_heads(run.config, run.model)).float()}
     else:
         masks = {SHARED: choose(run, folder, precision)}
     for name, gates in gate_sets(run.model).items():
@@ -152,6 +147,12 @@ def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
     """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError, ResultError where they do not fit."""
     wanted, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
     return {name: mask.float() for name, mask in named_heads(wanted, config, model, shared, "pruning.heads").items()}
+
+
+def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
+    """(L, A): the heads that pruning.method: random leaves open. Raises ConfigError, as `layer_counts` does."""
+    counts, heads, draw = layer_counts(config, model), model.encoder.places.heads, config.pruning.draw
+    return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:

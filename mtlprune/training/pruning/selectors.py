@@ -77,7 +77,7 @@ class Finished:
         return slopes
 
     def substitutes(self, batch: EncoderBatch) -> Substitutes | None:
-        """What heads contribute to a batch when the run that asks closes them; None for nothing."""
+        """The contributions of heads to a batch where the run that asks closes them; None for nothing."""
         if self.run.config.pruning.closed != "resample":
             return self.means
         return self.model.encoder.outputs_elsewhere(batch, donors(batch, self.run.config.train.seed))
