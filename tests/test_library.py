@@ -66,7 +66,7 @@ def test_maps_are_of_the_runs_with_gates() -> None:
     assert list(made) == ["run-POS-seed1", "run-POS-seed2", "run-POS-seed3", "rgb-POS", "grey-POS"]
     gated, bare = (read_study(RECORDS).paths(name)[0] for name in ("gates-pos-2", "none-pos-1"))
     assert list(mtlprune.maps(mtlprune.RunFolder(gated))) == ["run-POS-seed2", "grey-POS"]
-    for run, said in ((bare, "is a run without gates"), (f"{RECORDS}:nine-*", "the sweep has no cell")):
+    for run, said in ((bare, "is a run without gates"), (f"{RECORDS}:nine-*", "the study has no cell")):
         with pytest.raises(RunError, match=said):
             mtlprune.maps(run)
 

@@ -100,7 +100,7 @@ def predict(
         write = _writer(out, kind, files, folder, in_place)
         count = _annotate_all(file, itertools.chain([first], groups), annotate, write, notes)
     if notes.skipped:
-        notes.bar.print(f"{file}: skipped: {plural(notes.skipped, 'bad line')} or sentences")
+        notes.bar.print(f"{file}: skipped: {plural(notes.skipped, 'bad line or sentence')}")
     if out is not None:
         terminal.print(f"{out}: {plural(count, 'sentence')}")
 

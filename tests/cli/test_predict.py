@@ -182,7 +182,7 @@ def test_results_come_group_by_group_in_the_order_of_the_file(mtlprune, trained,
     assert mtlprune("predict", trained, tmp_path / "bad.txt", "--out", tmp_path / "out.jsonl").code == 2
     assert (tmp_path / "out.jsonl").read_text() == "before"
     skipped = mtlprune("predict", trained, tmp_path / "bad.txt", "--skip-bad", "--out", tmp_path / "out.jsonl").done()
-    assert "bad.txt, line 5: " in skipped.err and "1 bad lines" in skipped.err
+    assert "bad.txt, line 5: " in skipped.err and "1 bad line or sentence\n" in skipped.err
     assert [tree["id"] for tree in jsonl((tmp_path / "out.jsonl").read_text())] == [f"bad-{n}" for n in (1, 2, 3, 4, 6)]
 
 
