@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mtlprune.evaluation.scores import SCORES
 from mtlprune.statistics import significance
+from mtlprune.statistics.resamples import System
 from mtlprune.statistics.standard_errors import upper_tail
 
 LEVELS = (0.05, 0.01, 0.0025, 0.0001)
@@ -76,7 +77,7 @@ def of_counts(
                 right = generator.binomial(gold, share)
                 counts = [right, np.broadcast_to(gold, shape), right + generator.binomial(gold, 1 - share)]
                 same = seeds[: shape[0]] if len(runs) == 1 else ()
-                systems.append(resamples.System(np.stack(counts, -1), names, SCORES["spans"]["f1"], same))
+                systems.append(System(np.stack(counts, -1), names, SCORES["spans"]["f1"], same))
         pairs = [(place, place + 1) for place in range(0, len(systems), 2)]
         found += [one.wide_p for one in significance.differences(systems, pairs, resamples)]
     return np.array(found)
