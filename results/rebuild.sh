@@ -122,10 +122,14 @@ fi
 
 # Is there a fight over heads: Results that need the runs' weights are shown again from their tables
 if [ -d results/fight ]; then
+    mtlprune analyze scarcity results/fight/records/scarcity without=srl --out "$out/fight/scarcity" > /dev/null
     for kind in exchange roles; do
         test -d "results/fight/$kind" || continue
         mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
     done
+    if [ -d results/fight/records/masc ]; then
+        python results/fight/corpora.py results/claims/records/stable:stable results/fight/records/masc:stable > "$out/fight/corpora.md"
+    fi
     test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
 fi
 
