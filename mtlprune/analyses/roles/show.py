@@ -50,7 +50,7 @@ def findings(result: Result) -> list[str]:
 def _known_gains(result: Result) -> pd.DataFrame:
     """Gains, of whose mean p needs no correction; ``detectable`` only where p shows nothing."""
     gains = result.frames.get("gains", pd.DataFrame(columns=["holm", "p", "task"]))
-    return only_not_shown(gains.assign(holm=gains["holm"].fillna(gains["p"])))
+    return only_not_shown(gains.assign(holm=gains["holm"].fillna(gains["p"])).dropna(subset="holm"))
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
