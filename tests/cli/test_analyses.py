@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from run_folders import write_run
-from tiny import HEADS, LAYERS
+from tiny import HEADS, LAYERS, make_lab
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
@@ -145,6 +145,20 @@ def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):
     words = ("analyze", "exchange", single, "--corpus", lab.corpus, *claims)
     mtlprune(*words, "pairs=5").refuses("greater than or equal to 6")
     mtlprune(*words, "pairs=6").refuses("pos is left out; pairs with known labels and as many sub-words each: ")
+
+
+def test_exchange_of_natural_sentences(mtlprune, encoder, claims, tmp_path):
+    """Pairs are of the split that is named; tasks in whose layer none differ are left out, and so are their runs."""
+    config, runs = make_lab(tmp_path, encoder, (300, 4, 4)), (tmp_path / "several", tmp_path / "one")
+    for run, tasks in zip(runs, ("pos,ner,srl", "pos"), strict=True):
+        mtlprune("train", config, f"tasks={tasks}", "train.epochs=1", "--out", run).done()
+    words = ("analyze", "exchange", *runs, "--corpus", tmp_path / "corpus", *claims, "draws=2", "resamples=99")
+    answer = mtlprune(*words, "pairs=8", "natural=train", "--out", tmp_path / "out").done()
+    result = package.read_results(tmp_path / "out")["exchange"]
+    assert set(result.frames["cells"]["task"]) == {"ner", "srl"} and set(result.frames["cells"]["pairs"]) == {8}
+    assert "in which pairs differ" in result.about["notes"][0]
+    assert "a sentence of train and the same with" in answer.out + (tmp_path / "out" / "exchange.md").read_text()
+    mtlprune(*words, "natural=none").refuses("expected a split of train, dev, test, found 'none'")
 
 
 def test_curve(measured, single, trained, claims, encoder):

@@ -13,9 +13,14 @@ LEAST = 6
 
 
 class ExchangeOptions(Block):
-    """Pairs of generated sentences, and random heads beside the claimed ones."""
+    """Pairs of sentences, and random heads beside the claimed ones."""
 
     pairs: int = Field(default=200, ge=LEAST, description="Of sentences that differ in one layer, for each layer.")
+    natural: str = Field(
+        default="",
+        description="A split of --corpus whose sentences are paired with the same in which a name (NER) or a modifier "
+        "(SRL) is swapped for one with another label; where none is named, sentences are generated.",
+    )
     draws: int = Field(default=5, ge=1, description="Random sets of as many heads of the same layers.")
     resamples: int = Field(default=10_000, ge=1, description="Of pairs.")
 
@@ -25,11 +30,12 @@ ANALYSIS = Analysis(
     title="Exchange of heads' outputs between paired sentences",
     key="exchange",
     question="Through whose heads does a task's decision change?",
-    help="""Pairs of generated sentences differ in one layer of annotation only. The outputs of the heads that each task
+    help="""Pairs of sentences differ in one layer of annotation only. The outputs of the heads that each task
     claims (--claims), or of one head, are taken from one sentence and put into the other: which share of the change of
     the task's decision passes through them?
 
-    Beside it as many random heads of the same layers. Nothing is trained; the corpus only names the runs' data.""",
+    Beside it as many random heads of the same layers. Nothing is trained. Sentences are generated,
+    and the corpus only names the runs' data, unless natural=SPLIT takes them from it.""",
     needs=frozenset({"encoders", "generated", "decoders", "claims"}),
     options=ExchangeOptions,
     columns=(Column("share", "share of change", "of a decision's change that passes through it, mean of tasks"),),

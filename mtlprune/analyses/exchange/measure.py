@@ -14,6 +14,7 @@ Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from mtlprune.analyses.closing import whole_run
 from mtlprune.analyses.exchange import LEAST, STEM
 from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey
 from mtlprune.corpora.grammar import Pair, draw_pairs
+from mtlprune.corpora.swaps import SWAPPED, swapped_pairs
 from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.interventions import exchange, head_outputs
@@ -33,6 +35,7 @@ from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
+from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import Resampled, over_seeds, weighted
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import Floats
@@ -44,7 +47,7 @@ BATCH = 50
 CARRIED = 0.1
 """A set carries a task's change from this share on."""
 LAYERS = ("pos", "ner", "dep", "con", "srl")
-"""Layers of generated sentences."""
+"""Layers in which generated sentences differ."""
 
 
 class Change(NamedTuple):
@@ -81,7 +84,7 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
     """
     sets = with_stem(claimed_heads(request.claims, find_sources(request.names)))
-    reading = read_request(request)
+    reading = read_request(replace(request, split=request.options.natural or request.split))
     generator = np.random.default_rng([request.seed, 16])
     masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
     changes: Changes = {}
@@ -106,8 +109,9 @@ def _exchanged(
     if isinstance(run, str):
         return run
     frames, notes, sets = [], [], sum(map(len, masks.values()))
-    for name in (name for name in run.model.tasks if name in LAYERS):
-        pairs, targets = usable_pairs(run.model, name, request.options.pairs, request.seed)
+    natural = reading.sentences if request.options.natural else None
+    for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
+        pairs, targets = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
         if len(pairs) < LEAST:
             notes.append(
                 f"{subject.label}, seed {subject.seed}: {name} is left out; pairs with known labels and as many "
@@ -120,7 +124,7 @@ def _exchanged(
         changes.setdefault((subject.label, name), {})[subject.seed] = change
         frames.append(head_rows({"share": shares}).assign(task=name))
     if not frames:
-        return " ".join(notes).removesuffix(".") or "none of its tasks is a layer of generated sentences"
+        return " ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ"
     return Found({"heads": pd.concat(frames, ignore_index=True)}, {}, notes)
 
 
@@ -144,20 +148,24 @@ def _change(
 
 
 def usable_pairs(
-    model: MultiTaskModel, name: str, size: int, seed: int
+    model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
 ) -> tuple[list[Pair], list[tuple[Target, Target]]]:
-    """Pairs that differ in a layer, with the task's targets of both; those left out have labels that the run does not
-    know, or other numbers of sub-words, so that places would not correspond."""
-    layers = [name, "dep+con"] if name in ("dep", "con") else [name]
-    drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))]
+    """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, with the task's targets
+    of both; those left out have labels that the run does not know, or other numbers of sub-words, so that places would
+    not correspond."""
+    if natural is None:
+        layers = [name, "dep+con"] if name in ("dep", "con") else [name]
+        drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
+    else:
+        drawn = swapped_pairs(natural, name, seed + 1)
     task, pairs, targets = cast(Task, model.tasks[name]), [], []
-    for pair in drawn[:size]:
+    for pair in drawn:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
         both = known_target(task, pair.first), known_target(task, pair.second)
         if len(first.ids) == len(second.ids) and both[0] is not None and both[1] is not None:
             pairs.append(pair)
             targets.append((both[0], both[1]))
-    return pairs, targets
+    return pairs[:size], targets[:size]
 
 
 class _Margins:

@@ -13,8 +13,14 @@ from mtlprune.statistics.significance import LEVEL, only_not_shown
 def about(result: Result) -> str:
     """Where the numbers come from, and how to read them."""
     settings = result.about["settings"]
+    natural = settings.get("natural")
+    of = (
+        f"of a sentence of {natural} and the same with one name or modifier swapped"
+        if natural
+        else "of generated sentences"
+    )
     return (
-        f"Up to {settings['pairs']} pairs of generated sentences for each layer, which differ in its gold only; seed "
+        f"Up to {settings['pairs']} pairs {of}, for each layer, which differ in its gold only; seed "
         f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
         "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
         f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers."

@@ -1,0 +1,99 @@
+"""Pairs of a corpus's sentence and the same with a span swapped, which differ in the gold of one layer."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+
+from mtlprune.corpora.grammar import Pair
+from mtlprune.sentence import Sentence, Span
+
+SWAPPED = ("ner", "srl")
+"""Layers that a swap can change alone."""
+_WORDS_OF_GRAMMAR = frozenset({"ARGM-NEG", "ARGM-MOD"})  # modifiers that take part in the form of the verb
+
+
+def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> list[Pair]:
+    """One pair for each span that can be swapped, in a random order: of ``ner``, a name for one of another type; of
+    ``srl``, a modifier (ARGM-*) for one in another role.
+
+    Tags, brackets, heads and relations of the two spans are equal, and names in modifiers, so only one label differs.
+    Whether the new sentence makes sense is not asked ("grew up in Canada", "grew up in Enron")."""
+    alike: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
+    for sentence in sentences:
+        for span in _spans(sentence, layer):
+            if (form := _form(sentence, span, layer)) is not None:
+                alike[form].append((sentence, span))
+    pairs, generator = [], np.random.default_rng([seed, 23])
+    for spans in alike.values():
+        for sentence, span in spans:
+            words = _words(sentence, span)
+            others = [one for one in spans if one[1].label != span.label and _words(*one) != words]
+            if others:
+                other = others[generator.integers(len(others))]
+                second = _relabelled(sentence, span, other[1].label, layer, _words(*other))
+                pairs.append(Pair((layer,), sentence, second))
+    return [pairs[place] for place in generator.permutation(len(pairs))]
+
+
+def _words(sentence: Sentence, span: Span) -> tuple[str, ...]:
+    return sentence.words[span.start : span.end]
+
+
+def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
+    """Names; or modifiers of one role only, for however many predicates."""
+    if layer == "ner":
+        yield from sentence.ner or ()
+        return
+    arguments = {span for predicate in sentence.srl or () for span in predicate.arguments}
+    for span in sorted(arguments):
+        alone = not any(other[:2] == span[:2] for other in arguments - {span})
+        if alone and span.label.startswith("ARGM-") and span.label not in _WORDS_OF_GRAMMAR:
+            yield span
+
+
+def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
+    """What the layers say within a span, places counted from its start; None where it is no unit of all layers: another
+    span crosses it, or a predicate or a part of an argument lies in it."""
+    start, end, _ = span
+    inside = range(start, end)
+
+    def within(spans: Sequence[Span]) -> tuple[Span, ...]:
+        return tuple(
+            Span(one.start - start, one.end - start, one.label) for one in spans if start <= one.start < one.end <= end
+        )
+
+    arguments = [one for predicate in sentence.srl or () for one in predicate.arguments]
+    spans = [*(sentence.ner or ()), *(sentence.con or ()), *arguments]
+    if any(one.start < start < one.end < end or start < one.start < end < one.end for one in spans):
+        return None
+    parts = any(one[:2] != span[:2] for one in arguments if start <= one.start and one.end <= end)
+    if parts or any(predicate.index in inside for predicate in sentence.srl or ()):
+        return None
+    edges = zip(sentence.dep.heads[start:end], sentence.dep.relations[start:end], strict=True) if sentence.dep else ()
+    tree = tuple((head - start if head - 1 in inside else None, relation) for head, relation in edges)
+    names = () if layer == "ner" else within(sentence.ner or ())
+    return (sentence.pos or ())[start:end], tree, within(sentence.con or ()), names, end - start
+
+
+def _relabelled(sentence: Sentence, span: Span, label: str, layer: str, words: tuple[str, ...]) -> Sentence:
+    """The sentence with other words in a span, and another label of it."""
+
+    def changed(spans: Sequence[Span]) -> tuple[Span, ...]:
+        return tuple(one._replace(label=label) if one == span else one for one in spans)
+
+    value = (
+        changed(sentence.ner or ())
+        if layer == "ner"
+        else tuple(one._replace(arguments=changed(one.arguments)) for one in sentence.srl or ())
+    )
+    both = (*sentence.words[: span.start], *words, *sentence.words[span.end :])
+    return Sentence(
+        f"{sentence.id}-swapped-{span.start}",
+        both,
+        sentence.pos,
+        sentence.ner,
+        sentence.dep,
+        sentence.con,
+        sentence.srl,
+    ).with_layers(**{layer: value})
