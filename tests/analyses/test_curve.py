@@ -38,9 +38,8 @@ def score(*copies: Mask) -> Callable[[Mask], float]:
 def test_area_of_a_line_a_step_and_a_curve_above_the_whole() -> None:
     opened = [0, 6, 12]
     curves = np.array([[40, 70, 100], [40, 100, 100], [40, 130, 100], [40, 40, 100], [50, 50, 50]], float)
-    performance, distance = areas(curves, opened)
-    assert performance[:4] == pytest.approx([0.5, 0.75, 1.0, 0.25]) and np.isnan([performance[4], distance[4]]).all()
-    assert distance[:4] == pytest.approx([0.5, 0.25, 0.5, 0.75])
+    performance = areas(curves, opened)
+    assert performance[:4] == pytest.approx([0.5, 0.75, 1.0, 0.25]) and np.isnan(performance[4])
     assert numbers(8, 3) == [0, 3, 6, 8] and numbers(6, 3) == [0, 3, 6]
 
 
@@ -62,7 +61,7 @@ def test_the_curve_of_planted_heads_reaches_the_whole_at_their_number() -> None:
     orders = [best, *(within_layers(best, SIZE, generator) for _ in range(5)), lambda keep: ~best(24 - keep)]
     curves = np.array([[score(FIRST)(order(keep)) for keep in opened] for order in orders])
     assert curves[0, :4].tolist() == pytest.approx([40, 60, 80, 100]) and (curves[0, 3:] == 100).all()
-    performance, _ = areas(curves, opened)
+    performance = areas(curves, opened)
     assert performance[0] > performance[1:-1].max() and performance[-1] < performance[:-1].min()
 
 

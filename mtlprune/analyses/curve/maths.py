@@ -40,26 +40,22 @@ def within_layers(ranking: Ranking, size: tuple[int, int], generator: np.random.
     return lambda keep: np.take_along_axis(ranking(keep), order, 1)
 
 
-def areas(scores: Floats, opened: Sequence[int]) -> tuple[Floats, Floats]:
-    """Areas of a curve (Mueller et al. 2025, MIB, ICML): with f(k) = (s(k) − s(0)) / (s(all) − s(0)), s(k) the score
-    with k heads open, the integrated circuit performance ratio CPR = ∫ f and the integrated circuit-model distance
-    CMD = ∫ |1 − f|, over the share of open heads, by trapezoids.
+def areas(scores: Floats, opened: Sequence[int]) -> Floats:
+    """The area of a curve (Mueller et al. 2025, MIB, ICML): with f(k) = (s(k) − s(0)) / (s(all) − s(0)), s(k) the score
+    with k heads open, the integrated circuit performance ratio CPR = ∫ f over the share of open heads, by trapezoids.
 
     Args:
         scores: (..., G).
         opened: G numbers of open heads, from 0 to all.
 
     Returns:
-        CPR and CMD, (...) each; NaN where all heads open score as none do.
+        CPR (...); NaN where all heads open score as none do.
     """
     none, whole = scores[..., :1], scores[..., -1:]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(whole == none, np.nan, (scores - none) / (whole - none))
     widths = np.diff(opened) / opened[-1]
-    performance, distance = (
-        ((values[..., 1:] + values[..., :-1]) / 2 * widths).sum(-1) for values in (ratio, np.abs(1 - ratio))
-    )
-    return performance, distance
+    return np.asarray(((ratio[..., 1:] + ratio[..., :-1]) / 2 * widths).sum(-1))
 
 
 def sufficient_sets(

@@ -127,7 +127,7 @@ def measure(request: Request) -> Result:
     ``control`` ("", reverse, random for heads permuted within layers):
 
     - ``curve``, wide: the ``score`` of each run's task with so many ``heads`` open, by order and draw (``step``).
-    - ``areas``, wide: mean ``cpr`` and ``cmd`` over ``n`` runs and draws; ``enough``, the mean of the least number of
+    - ``areas``, wide: mean ``cpr`` over ``n`` runs and draws; ``enough``, the mean of the least number of
       heads with a score within the margin of the whole; of rankings ``delta``, their CPR minus that of heads permuted
       within layers, with interval and p over seeds and sentences (over sentences alone with one run), and ``holm``.
     - ``sets``, wide: of each run and task the disjoint sufficient sets of the first selector (``step``): how many
@@ -253,13 +253,12 @@ def _rows(table: Mapping[tuple[Order, int], ClosedCounts], request: Request) -> 
     observed, booted = map(
         curves, zip(*resampled_scores(systems, request.options.resamples, request.seed), strict=True)
     )
-    performance, distance = areas(observed, opened)  # (O, S)
-    drawn = areas(booted, opened)[0]  # (O, C, S)
+    performance, drawn = areas(observed, opened), areas(booted, opened)  # (O, S), (O, C, S)
     least = np.array(opened)[(observed >= observed[..., -1:] - request.options.margin).argmax(-1)]  # (O, S)
     for mode, control in dict.fromkeys(order[:2] for order in orders):
         own, null = ([order[:2] == (mode, kind) for order in orders] for kind in (control, "random"))
         row = {"mode": mode, "control": control, "n": len(seeds), "p": np.nan}
-        row |= {"cpr": performance[own].mean(), "cmd": distance[own].mean(), "enough": least[own].mean()}
+        row |= {"cpr": performance[own].mean(), "enough": least[own].mean()}
         if not control:
             mean, of_null = (Resampled(performance[some].mean(0), drawn[some].mean(0)) for some in (own, null))
             row |= over_seeds(*(mean - of_null), one_run=True)

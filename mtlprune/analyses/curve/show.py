@@ -22,7 +22,7 @@ def about(result: Result) -> str:
         f"{result.origin} Finished runs with only some heads open (a closed one contributes: {settings['closed']}), "
         f"ranked on {settings['train_sentences']:,} training sentences by each task's own loss; beside a ranking "
         f"{settings['draws']} random orders within its layers. Area (CPR): the mean share of the gap between no head "
-        "and all heads that is closed, over all numbers of open heads; CMD: the distance from the whole. A set is "
+        "and all heads that is closed, over all numbers of open heads. A set is "
         f"sufficient if its score is at most {settings['margin']:g} below the whole."
     )
 
@@ -63,7 +63,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _areas(result: Result) -> Grid:
     columns: dict[str, Any] = {"scored": "scored", "order": "order", "runs": ("n", 0), "enough": ("enough", 1)}
-    columns |= {"CPR": ("cpr", 3), "CMD": ("cmd", 3), **difference("gain", "Holm", "detectable", digits=3)}
+    columns |= {"CPR": ("cpr", 3), **difference("gain", "Holm", "detectable", digits=3)}
     return Grid.of(
         "Area under the curve",
         _named(only_not_shown(result.frames["areas"])),

@@ -151,21 +151,21 @@ def usable_pairs(
     model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
 ) -> tuple[list[Pair], list[tuple[Target, Target]]]:
     """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, with the task's targets
-    of both; those left out have labels that the run does not know, or other numbers of sub-words, so that places would
-    not correspond."""
+    of both, the shortest first; those left out have labels that the run does not know, or other numbers of sub-words,
+    so that places would not correspond."""
     if natural is None:
         layers = [name, "dep+con"] if name in ("dep", "con") else [name]
         drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
     else:
         drawn = swapped_pairs(natural, name, seed + 1)
-    task, pairs, targets = cast(Task, model.tasks[name]), [], []
+    task, found = cast(Task, model.tasks[name]), []
     for pair in drawn:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
         both = known_target(task, pair.first), known_target(task, pair.second)
         if len(first.ids) == len(second.ids) and both[0] is not None and both[1] is not None:
-            pairs.append(pair)
-            targets.append((both[0], both[1]))
-    return pairs[:size], targets[:size]
+            found.append((pair, (both[0], both[1])))
+    found = sorted(found[:size], key=lambda one: len(one[0].first))  # so that batches have little padding
+    return [pair for pair, _ in found], [targets for _, targets in found]
 
 
 class _Margins:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
@@ -49,8 +48,6 @@ def measure(request: Request) -> Result:
     - ``changes``: the gap of ``term`` minus that of ``other``, which has all heads and else the same settings (or, of a
       level with all heads, is the first such); paired by seed. ``widens``: p of a true change of −margin or less;
       ``equal``: p of one of the margin or more either way.
-    - ``slopes``: by how much the gap changes for each quarter of the heads that is taken away, least squares over all
-      levels of equal other settings, of which there are three or more.
 
     Raises:
         RunError: no single-task and joint runs of the same settings under two numbers of heads; runs that cannot be
@@ -71,17 +68,12 @@ def measure(request: Request) -> Result:
     whole = [some[0] for some in alike.values() if some[0].heads == levels[0].heads]
     bases = {one: some[0] for some in alike.values() if some[0] in whole for one in some[1:]}
     bases |= dict.fromkeys(whole[1:], whole[0])
-    rows: dict[str, list[dict[str, Any]]] = {"levels": [], "changes": [], "slopes": []}
+    rows: dict[str, list[dict[str, Any]]] = {"levels": [], "changes": []}
     for one in levels:
         rows["levels"] += _rows({one: 1}, means, {"term": one.label, "heads": one.heads, "updates": one.joint.updates})
         if base := bases.get(one):
             keys = {"term": one.label, "other": base.label}
             rows["changes"] += _rows({one: 1, base: -1}, means, keys, options.margin)
-    for some in (some for some in alike.values() if len(some) > 2):
-        taken = 4 * (1 - np.array([one.heads for one in some]) / some[0].heads)  # quarters taken away
-        slope = (taken - taken.mean()) / ((taken - taken.mean()) ** 2).sum()
-        row = {"term": f"{', '.join(str(one.heads) for one in some)} heads", "updates": some[0].joint.updates}
-        rows["slopes"] += _rows(dict(zip(some, slope, strict=True)), means, row)
     paired = {place for one in levels for place in (one.single.place, one.joint.place)}
     notes = [
         f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
@@ -92,7 +84,7 @@ def measure(request: Request) -> Result:
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
     about |= {"heads": max(one.heads for one in levels)}
-    return Result("scarcity", about, {name: pd.DataFrame(each) for name, each in rows.items() if each})
+    return Result("scarcity", about, {name: pd.DataFrame(each) for name, each in rows.items()})
 
 
 def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:

@@ -38,10 +38,6 @@ def findings(result: Result) -> list[str]:
             f"{row.other}: {with_interval(base)} ({plural(base['n'], 'seed')}); a change of {with_interval(row)} "
             f"({plural(row.n, 'seed')}): {verdict(row, margin)}."
         )
-    for row in result.frames.get("slopes", pd.DataFrame({"task": []})).query("task == @MEAN").itertuples():
-        sentences.append(
-            f"For each quarter of the heads that is taken away ({row.term}) the gap changes by {with_interval(row)}."
-        )
     return sentences + [note for note in result.about["notes"] if "other heads open" in note]
 
 
@@ -87,24 +83,12 @@ def _changes(result: Result) -> Grid:
     )
 
 
-def _slopes(result: Result) -> Grid | None:
-    if "slopes" not in result.frames:
-        return None
-    return Grid.of(
-        "Change of the gap for each quarter of the heads taken away",
-        _named(result.frames["slopes"]),
-        {"levels": "term", "task": "name", **difference("slope")},
-        "Least squares over the levels, seed by seed.",
-        texts=2,
-    )
-
-
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
     """With ``name``: tasks in capitals."""
     return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
 
 
-TABLES = (_levels, _changes, _slopes)
+TABLES = (_levels, _changes)
 
 
 def _gaps(result: Result) -> Spec:
