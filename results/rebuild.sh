@@ -127,8 +127,10 @@ if [ -d results/fight ]; then
         test -d "results/fight/$kind" || continue
         mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
     done
-    if [ -d results/fight/records/masc ]; then
-        python results/fight/corpora.py results/claims/records/stable:stable results/fight/records/masc:stable > "$out/fight/corpora.md"
+    if [ -d results/fight/records/masc ]; then # MASC, and DEP of GUM
+        set -- results/claims/records/stable:stable results/fight/records/masc:stable "$out/fight/corpora"
+        python results/fight/corpora.py "$@" > "$out/fight/corpora.md"
+        mtlprune claims 'results/fight/records/masc:stable-*' 'results/fight/records/gum:stable-*' > "$out/fight/masc-claims.md"
     fi
     test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
 fi

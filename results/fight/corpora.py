@@ -1,10 +1,11 @@
 """Do tasks claim the same heads on another corpus? (PLAN.md, E4: its primary)
 
-    python results/fight/corpora.py results/claims/records/stable:stable results/fight/records/masc:stable
+    python results/fight/corpora.py results/claims/records/stable:stable results/fight/records/masc:stable PICTURE
 
 Φ of the claims of single-task runs on two corpora (STUDY:PREFIX, cells named PREFIX-TASK-*): of one task on both and of
 two tasks, one on each, over all pairs of runs; and the same within each corpus. Jack-knife over training runs, each
-task on each corpus a stratum of its own.
+task on each corpus a stratum of its own. PICTURE.png and PICTURE.svg: Φ of each task on one corpus and each on the
+other, with DEP, which MASC lacks, of GUM.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from mtlprune.analyses.claims.stability import MODES, Runs, jackknife, phi
+from mtlprune.figures.charts import Spec, figure, matrix, render
 from mtlprune.runs.claims import RunGroup, load_claims
 from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "con", "srl")
+GUM = "results/fight/records/gum:stable"
 PLACES = ("first corpus", "second corpus", "across corpora")
 
 
@@ -47,14 +51,19 @@ def statistics(phis: np.ndarray) -> np.ndarray:
     return np.stack([np.stack([one, two, one - two], axis=1) for one, two in ends], axis=1)
 
 
+def read(*places: tuple[str, str]) -> Runs:
+    """The runs of so many places and tasks."""
+    groups = []
+    for place, task in places:
+        study, _, prefix = place.partition(":")
+        paths = sorted(read_study(Path(study)).paths(f"{prefix}-{task}-*"))
+        groups.append(RunGroup(f"{study} {task}", tuple(load_claims(paths))))
+    return Runs.of(groups)
+
+
 def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]:
     """By MODES and PLACES the three figures of ``statistics``; and Φ of each task across corpora, by MODES."""
-    groups = []
-    for study, _, prefix in (place.partition(":") for place in places):
-        packed = read_study(Path(study))
-        for task in TASKS:
-            groups.append(RunGroup(f"{study} {task}", tuple(load_claims(sorted(packed.paths(f"{prefix}-{task}-*"))))))
-    runs = Runs.of(groups)
+    runs = read(*((place, task) for place in places for task in TASKS))
     pairs = np.ones_like(runs.strangers)
 
     def all_of(kept: np.ndarray) -> np.ndarray:
@@ -71,8 +80,27 @@ def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]
     return [[row[3 * p : 3 * p + 3] for p in range(3)] for row in flat], [row[9:] for row in flat]
 
 
-def main(first: str, second: str) -> None:
-    """Print a row for each place and way of counting."""
+def picture(first: str, second: str) -> Spec:
+    """Plain Φ of each task on the first corpus (rows) and each on the second, DEP on GUM."""
+    tasks = ("pos", "dep", "con", "ner", "srl")
+    others = [(GUM if task == "dep" else second, task) for task in tasks]
+    runs = read(*((first, task) for task in tasks), *others)
+    phis = phi(runs, np.ones_like(runs.strangers), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
+    rows = [
+        {"first": one.upper(), "second": other.upper(), "value": phis[row, len(tasks) + column]}
+        for row, one in enumerate(tasks)
+        for column, other in enumerate(tasks)
+    ]
+    frame = pd.DataFrame(rows)
+    return figure(
+        matrix(frame, "second", "first", pd.Series(False, frame.index)),
+        "Do tasks claim the same heads on another corpus?",
+        ["Rows: runs on EWT5; columns: on MASC (DEP: GUM). Φ, mean over pairs of runs; 1: the same heads, 0: chance."],
+    )
+
+
+def main(first: str, second: str, drawing: str = "") -> None:
+    """Print a row for each place and way of counting; draw the picture."""
     found, own = measure(first, second)
     print("| pairs of runs | Φ | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
     for mode, by_place in zip(MODES, found, strict=True):
@@ -81,7 +109,9 @@ def main(first: str, second: str) -> None:
     print(f"\n| across corpora | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
     for mode, figures in zip(MODES, own, strict=True):
         print(f"| Φ, {mode} | {' | '.join(figure.shown for figure in figures)} |")
+    for kind in ("png", "svg") if drawing else ():
+        Path(f"{drawing}.{kind}").write_bytes(render(picture(first, second), kind))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:])
