@@ -17,8 +17,9 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
     """One pair for each span that can be swapped, in a random order: of ``ner``, a name for one of another type; of
     ``srl``, a modifier (ARGM-*) for one in another role.
 
-    Tags, brackets, heads and relations of the two spans are equal, and names in modifiers, so only one label differs.
-    Whether the new sentence makes sense is not asked ("grew up in Canada", "grew up in Enron")."""
+    Tags, brackets, heads and relations of the two spans are equal, and names in modifiers, so only the span's label
+    differs, for each predicate that it modifies. Whether the new sentence makes sense is not asked (a town for a firm).
+    """
     alike: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
     for sentence in sentences:
         for span in _spans(sentence, layer):
@@ -27,8 +28,12 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
     pairs, generator = [], np.random.default_rng([seed, 23])
     for spans in alike.values():
         for sentence, span in spans:
-            words = _words(sentence, span)
-            others = [one for one in spans if one[1].label != span.label and _words(*one) != words]
+            low = _words(sentence, span, lower=True)
+            others = [
+                one
+                for one in spans
+                if one[0] is not sentence and one[1].label != span.label and _words(*one, lower=True) != low
+            ]
             if others:
                 other = others[generator.integers(len(others))]
                 second = _relabelled(sentence, span, other[1].label, layer, _words(*other))
@@ -36,18 +41,22 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
     return [pairs[place] for place in generator.permutation(len(pairs))]
 
 
-def _words(sentence: Sentence, span: Span) -> tuple[str, ...]:
-    return sentence.words[span.start : span.end]
+def _words(sentence: Sentence, span: Span, lower: bool = False) -> tuple[str, ...]:
+    words = sentence.words[span.start : span.end]
+    return tuple(word.lower() for word in words) if lower else words
 
 
 def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
-    """Names; or modifiers of one role only, for however many predicates."""
+    """Names; or modifiers of one role only, for however many predicates, to which nothing refers or adds (R-, C-)."""
     if layer == "ner":
         yield from sentence.ner or ()
         return
     arguments = {span for predicate in sentence.srl or () for span in predicate.arguments}
     for span in sorted(arguments):
-        alone = not any(other[:2] == span[:2] for other in arguments - {span})
+        alone = not any(
+            other[:2] == span[:2] or other.label in (f"C-{span.label}", f"R-{span.label}")
+            for other in arguments - {span}
+        )
         if alone and span.label.startswith("ARGM-") and span.label not in _WORDS_OF_GRAMMAR:
             yield span
 
@@ -73,7 +82,8 @@ def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
     edges = zip(sentence.dep.heads[start:end], sentence.dep.relations[start:end], strict=True) if sentence.dep else ()
     tree = tuple((head - start if head - 1 in inside else None, relation) for head, relation in edges)
     names = () if layer == "ner" else within(sentence.ner or ())
-    return (sentence.pos or ())[start:end], tree, within(sentence.con or ()), names, end - start
+    known = sentence.layers()  # what is not known is not equal to what is not there
+    return (sentence.pos or ())[start:end], tree, within(sentence.con or ()), names, end - start, known
 
 
 def _relabelled(sentence: Sentence, span: Span, label: str, layer: str, words: tuple[str, ...]) -> Sentence:

@@ -83,6 +83,20 @@ def test_spans_that_differ_otherwise_are_not_swapped(other: Sentence, layer: str
     assert swapped_pairs([ANN, other], layer) == []
 
 
-def test_negation_stays() -> None:
+def test_spans_of_one_sentence_and_capitals_are_no_swap() -> None:
+    both = Sentence("both", ("Ann", "sees", "Shell"), ner=(Span(0, 1, "PER"), Span(2, 3, "ORG")))
+    again = Sentence("again", ("ANN", "sees", "him"), ner=(Span(0, 1, "ORG"),))
+    assert swapped_pairs([both], "ner") == []
+    assert swapped_pairs([both, again], "ner") == []
+    assert swapped_pairs([both, replace(again, words=("Ford", "sees", "him"))], "ner")
+
+
+def test_what_is_unknown_is_not_what_is_not_there() -> None:
+    assert swapped_pairs([ANN, replace(SHELL, con=None)], "ner") == []
+
+
+def test_negation_stays_and_what_is_referred_to() -> None:
+    referred = replace(SHELL, srl=(Predicate(1, None, (Span(0, 1, "R-ARGM-LOC"), Span(2, 3, "ARGM-LOC"))),))
+    assert swapped_pairs([ANN, referred], "srl") == []
     negated = replace(SHELL, srl=(Predicate(1, None, (Span(2, 3, "ARGM-NEG"),)),))
     assert swapped_pairs([ANN, negated], "srl") == []

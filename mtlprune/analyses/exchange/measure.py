@@ -76,7 +76,8 @@ def measure(request: Request) -> Result:
       with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
       ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or more.
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
-      through those of ``others``, and ``own minus others``.
+      through those of ``others`` (all single tasks that have claims), and
+      ``own minus others``.
     - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
     - ``heads``: ``share`` of each head by ``task``.
 
@@ -151,8 +152,8 @@ def usable_pairs(
     model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
 ) -> tuple[list[Pair], list[tuple[Target, Target]]]:
     """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, with the task's targets
-    of both, the shortest first; those left out have labels that the run does not know, or other numbers of sub-words,
-    so that places would not correspond."""
+    of both, the shortest first; those left out have labels that the run does not know, or words of other
+    numbers of sub-words, so that places would not correspond."""
     if natural is None:
         layers = [name, "dep+con"] if name in ("dep", "con") else [name]
         drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
@@ -162,9 +163,11 @@ def usable_pairs(
     for pair in drawn:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
         both = known_target(task, pair.first), known_target(task, pair.second)
-        if len(first.ids) == len(second.ids) and both[0] is not None and both[1] is not None:
+        if np.array_equal(first.counts, second.counts) and both[0] is not None and both[1] is not None:
             found.append((pair, (both[0], both[1])))
-    found = sorted(found[:size], key=lambda one: len(one[0].first))  # so that batches have little padding
+        if len(found) == size:
+            break
+    found = sorted(found, key=lambda one: len(one[0].first))  # so that batches have little padding
     return [pair for pair, _ in found], [targets for _, targets in found]
 
 
@@ -262,7 +265,8 @@ def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
         if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
             continue
         own = weighted([of[task, task.upper()].beyond for task in tasks])
-        others = weighted([of[task, other.upper()].beyond for task in tasks for other in tasks if task != other])
+        claimed = [one for one in dict.fromkeys(other for _, other in of) if one != STEM and not is_joint(one)]
+        others = weighted([of[task, other].beyond for task in tasks for other in claimed if other != task.upper()])
         for name, figure in {"own": own, "others": others, "own minus others": own - others}.items():
             yield {"encoder": label, "term": name, "n": len(figure.observed), **over_seeds(*figure)}
 

@@ -55,11 +55,10 @@ def findings(result: Result) -> list[str]:
     )
     if len(stem := rows[rows["other"] == STEM]):
         words = ", ".join(f"{one.task.upper()} {percent(one.share)}" for one in stem.itertuples())
-        carriers = result.frames["stems"]
-        sentences.append(
-            f"Heads that three tasks or more claim carry: {words}; a tenth or more of the change of three tasks or "
-            f"more in {int((carriers['carried'] > 2).sum())} of {len(carriers)} runs."
-        )
+        carriers = result.frames["stems"].query("of > 2")
+        carried = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
+        also = f"; a tenth or more of the change of three tasks or more in {carried}" if len(carriers) else ""
+        sentences.append(f"Heads that three tasks or more claim carry: {words}{also}.")
     return sentences
 
 
