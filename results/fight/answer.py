@@ -119,7 +119,10 @@ def exchange(result: Result) -> Row:
         f"{interval(apart['low'], apart['high'])} more; stem heads carry three tasks or more in {int(stems.sum())} of "
         f"{len(stems)} runs"
     )
-    predicts = f"own claims carry {TWICE:g} times as much; stem heads carry a tenth of three tasks in most runs"
+    predicts = (
+        "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
+        f"{TWICE:g} times as much"
+    )
     return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(least(apart))} of a change")
 
 

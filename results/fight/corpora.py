@@ -20,10 +20,12 @@ import pandas as pd
 
 from mtlprune.analyses.claims.stability import MODES, Runs, jackknife, phi
 from mtlprune.figures.charts import Spec, figure, matrix, render
+from mtlprune.figures.grid import number
 from mtlprune.runs.claims import RunGroup, load_claims
 from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "con", "srl")
+FIVE = ("pos", "dep", "con", "ner", "srl")
 GUM = "results/fight/records/gum:stable"
 PLACES = ("first corpus", "second corpus", "across corpora")
 
@@ -39,8 +41,8 @@ class Figure(NamedTuple):
 
     @property
     def shown(self) -> str:
-        ends = "" if math.isnan(self.low) else f" [{self.low:.2f}, {self.high:.2f}]"
-        return f"{self.value:.2f}{ends}"
+        ends = "" if math.isnan(self.low) else f" [{number(self.low)}, {number(self.high)}]"
+        return f"{number(self.value)}{ends}"
 
 
 def statistics(phis: np.ndarray) -> np.ndarray:
@@ -80,18 +82,17 @@ def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]
     return [[row[3 * p : 3 * p + 3] for p in range(3)] for row in flat], [row[9:] for row in flat]
 
 
-def picture(first: str, second: str) -> Spec:
-    """Plain Φ of each task on the first corpus (rows) and each on the second, DEP on GUM."""
-    tasks = ("pos", "dep", "con", "ner", "srl")
-    others = [(GUM if task == "dep" else second, task) for task in tasks]
-    runs = read(*((first, task) for task in tasks), *others)
+def crossed(first: str, second: str) -> pd.DataFrame:
+    """Plain Φ (``value``) of each task on the first corpus and each on the second, DEP on GUM."""
+    others = [(GUM if task == "dep" else second, task) for task in FIVE]
+    runs = read(*((first, task) for task in FIVE), *others)
     phis = phi(runs, np.ones_like(runs.strangers), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
-    rows = [
-        {"first": one.upper(), "second": other.upper(), "value": phis[row, len(tasks) + column]}
-        for row, one in enumerate(tasks)
-        for column, other in enumerate(tasks)
-    ]
-    frame = pd.DataFrame(rows)
+    names = [task.upper() for task in FIVE]
+    rows = np.ndindex(len(FIVE), len(FIVE))
+    return pd.DataFrame([{"first": names[i], "second": names[j], "value": phis[i, len(FIVE) + j]} for i, j in rows])
+
+
+def picture(frame: pd.DataFrame) -> Spec:
     return figure(
         matrix(frame, "second", "first", pd.Series(False, frame.index)),
         "Do tasks claim the same heads on another corpus?",
@@ -100,17 +101,23 @@ def picture(first: str, second: str) -> Spec:
 
 
 def main(first: str, second: str, drawing: str = "") -> None:
-    """Print a row for each place and way of counting; draw the picture."""
+    """Print a row for each place and way of counting, and Φ of each two tasks; draw the picture."""
     found, own = measure(first, second)
-    print("| pairs of runs | Φ | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
+    print(f"# Φ of claims on two corpora\n\nFirst: {first}; second: {second}. Jack-knife over training runs.\n")
+    print("| pairs of runs | counted | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
     for mode, by_place in zip(MODES, found, strict=True):
         for place, (one, two, apart) in zip(PLACES, by_place, strict=True):
             print(f"| {place} | {mode} | {one.shown} | {two.shown} | {apart.shown} | {apart.detectable:.2f} |")
     print(f"\n| across corpora | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
     for mode, figures in zip(MODES, own, strict=True):
         print(f"| Φ, {mode} | {' | '.join(figure.shown for figure in figures)} |")
-    for kind in ("png", "svg") if drawing else ():
-        Path(f"{drawing}.{kind}").write_bytes(render(picture(first, second), kind))
+    if drawing:
+        frame = crossed(first, second)
+        print(f"\n| first, second (DEP: GUM) | {' | '.join(map(str.upper, FIVE))} |\n|:--|{'--:|' * len(FIVE)}")
+        for name, some in frame.groupby("first", sort=False):
+            print(f"| {name} | {' | '.join(map(number, some['value']))} |")
+        for kind in ("png", "svg"):
+            Path(f"{drawing}.{kind}").write_bytes(render(picture(frame), kind))
 
 
 if __name__ == "__main__":
