@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
-NAMED = [f"fight/{name}.yaml" for name in ("longer", "masc", "mpnet", "multiberts")] + ["treatments/full.yaml"]
+NAMED = [f"fight/{name}.yaml" for name in ("gum", "longer", "masc", "mpnet", "multiberts")] + ["treatments/full.yaml"]
 SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), *(FOLDER / name for name in NAMED)})
 SELECTIONS = {
     "fight/sweep": {4, 5},

@@ -149,9 +149,9 @@ def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):
 
 def test_exchange_of_natural_sentences(mtlprune, encoder, claims, tmp_path):
     """Pairs are of the split that is named; tasks in whose layer none differ are left out, and so are their runs."""
-    config, runs = make_lab(tmp_path, encoder, (300, 4, 4)), (tmp_path / "several", tmp_path / "one")
+    config, runs = make_lab(tmp_path, encoder, (600, 4, 4)), (tmp_path / "several", tmp_path / "one")
     for run, tasks in zip(runs, ("pos,ner,srl", "pos"), strict=True):
-        mtlprune("train", config, f"tasks={tasks}", "train.epochs=1", "--out", run).done()
+        mtlprune("train", config, f"tasks={tasks}", "train.epochs=1", "data.train_sentences=150", "--out", run).done()
     words = ("analyze", "exchange", *runs, "--corpus", tmp_path / "corpus", *claims, "draws=2", "resamples=99")
     answer = mtlprune(*words, "pairs=8", "natural=train", "--out", tmp_path / "out").done()
     result = package.read_results(tmp_path / "out")["exchange"]
