@@ -93,3 +93,15 @@ def test_planted_shares_are_found() -> None:
     apart = contrasts.loc["own minus others"]
     assert apart["delta"] == pytest.approx(0.5 - 1 / 15, abs=0.02) and apart["low"] < apart["delta"] < apart["high"]
     assert [row["carried"] for row in _stems(shares)] == [2, 2, 2]
+
+
+def test_others_are_all_single_tasks_that_have_claims_also_those_without_pairs() -> None:
+    generator = np.random.default_rng(1)
+    changes = {
+        ("MTL-3", "ner"): planted({"POS": 0.7, "NER": 0.2, "SRL": 0.3, STEM: 0.9, "MTL-3": 0.9}, generator),
+        ("MTL-3", "srl"): planted({"POS": 0.5, "NER": 0.3, "SRL": 0.4, STEM: 0.9, "MTL-3": 0.9}, generator),
+    }
+    contrasts = pd.DataFrame(_contrasts(_shares(changes, Request([], Path(), ExchangeOptions(resamples=99)))))
+    means = contrasts.set_index("term")["delta"]
+    assert means["own"] == pytest.approx(0.2, abs=0.02)
+    assert means["others"] == pytest.approx((0.6 + 0.2 + 0.4 + 0.2) / 4, abs=0.02)

@@ -76,8 +76,7 @@ def measure(request: Request) -> Result:
       with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
       ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or more.
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
-      through those of ``others`` (all single tasks that have claims), and
-      ``own minus others``.
+      through those of ``others`` (all single tasks that have claims), and ``own minus others``.
     - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
     - ``heads``: ``share`` of each head by ``task``.
 
