@@ -64,7 +64,7 @@ class Subject:
     task: str | None = None
 
     def part(self, task: str, what: str) -> str:
-        """What is under way of one task, in words."""
+        """Name what is under way of one task."""
         return f"{self.label}, seed {self.seed}, {task.upper()}: {what}"
 
     def size(self) -> tuple[str, int, int, int]:

@@ -38,17 +38,17 @@ class Setting:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of its runs; of single tasks those that all have."""
+        """The seeds of its runs; of single tasks those that all have."""
         return self.systems[0].seeds
 
     @property
     def runs(self) -> list[ScoredRun]:
-        """Of these seeds."""
+        """Its runs of these seeds."""
         return [run for run in self.column.runs if run.seed in self.seeds]
 
     @property
     def updates(self) -> int:
-        """Of each run."""
+        """The updates of each run."""
         return self.column.runs[0].updates
 
     @property

@@ -62,8 +62,8 @@ def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
 
 
 def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
-    """What the layers say within a span, places counted from its start; None where it is no unit of all layers: another
-    span crosses it, or a predicate or a part of an argument lies in it."""
+    """All layers within a span, places counted from its start; None where it is no unit of all layers: another span
+    crosses it, or a predicate or a part of an argument lies in it."""
     start, end, _ = span
     inside = range(start, end)
 

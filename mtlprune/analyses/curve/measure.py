@@ -71,7 +71,7 @@ class Judge:
         self.size = places.layers, places.heads
 
     def counts(self, heads: Mask) -> System:
-        """Of the run with only these heads (L, A) open."""
+        """The counts of the run with only these heads (L, A) open."""
         if (key := heads.tobytes()) not in self._counts:
             self._counts[key] = count_closed(self.model, ~heads, self.sentences, self.precision)[self.name]
             self.on_batch()

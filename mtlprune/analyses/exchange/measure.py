@@ -51,7 +51,7 @@ LAYERS = ("pos", "ner", "dep", "con", "srl")
 
 
 class Change(NamedTuple):
-    """What the pairs of one layer change in one run, and what of it passes through each set of heads.
+    """The change that the pairs of one layer make in one run, and what of it passes through each set of heads.
 
     Attributes:
         whole: (P,) m(a) − m(b).
@@ -189,12 +189,12 @@ class _Margins:
 
     @torch.no_grad()
     def of(self, side: str) -> Floats:
-        """Of the first or second sentences as they are."""
+        """The decisions on the first or second sentences as they are."""
         return np.concatenate([self._margins(rows, self.model.encoder(both[side])) for rows, both in self.batches])
 
     @torch.no_grad()
     def exchanged(self, heads: Mask) -> Floats:
-        """Of the first sentences with the outputs of some heads (L, A) taken from the second."""
+        """The decisions on the first sentences with the outputs of some heads (L, A) taken from the second."""
         gates = torch.from_numpy(~heads).float().to(self.model.device)
         parts = [
             self._margins(rows, exchange(self.model.encoder, both["first"], outputs, gates))

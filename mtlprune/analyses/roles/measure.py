@@ -149,7 +149,7 @@ def _conflicts(study: _Study) -> Iterator[dict[str, Any]]:
 
 
 def _gains(study: _Study) -> pd.DataFrame:
-    """What closing its interfering conflict heads gains a task, beyond random heads of the same layers."""
+    """The gain of a task by closing its interfering conflict heads, beyond random heads of the same layers."""
     options, keys = study.request.options, [key[:2] for key in study.closed if key[2] == "closed"]
     seeds = [tuple(sorted(study.closed[(*key, "closed")].runs)) for key in keys]
     systems = [

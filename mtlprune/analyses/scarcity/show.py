@@ -42,7 +42,7 @@ def findings(result: Result) -> list[str]:
 
 
 def verdict(row: Any, margin: float) -> str:
-    """What a change says of a fight over heads, which widens the gap by the margin or more: by its 95 % interval."""
+    """Say by its 95 % interval whether a change speaks for a fight, which widens the gap by the margin or more."""
     if row.n < 2:
         return "one seed shows nothing, as its interval is of sentences alone"
     if row.high < 0:
