@@ -132,6 +132,11 @@ if [ -d results/fight ]; then
         python results/fight/corpora.py "$@" > "$out/fight/corpora.md"
         mtlprune claims 'results/fight/records/masc:stable-*' 'results/fight/records/gum:stable-*' > "$out/fight/masc-claims.md"
     fi
+    if [ -d results/fight/records/mpnet ]; then # another encoder
+        mtlprune claims 'results/fight/records/mpnet:stable-*' --format png --out "$out/fight/mpnet" > /dev/null
+        rm -r "$out/fight/mpnet/maps" # one a run
+        mtlprune table results/fight/records/mpnet --out "$out/fight/mpnet/scores.md"
+    fi
     test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
 fi
 
