@@ -366,13 +366,9 @@ def test_sign_flip_equals_scipy():
         n_resamples=np.inf,
         vectorized=False,
     )
-    assert significance.sign_flip(values).p == pytest.approx(theirs.pvalue)
-    assert significance.sign_flip([1.0, -2.0, 4.0]).agreeing == 2
+    assert significance.sign_flip(values) == pytest.approx(theirs.pvalue)
     for seeds in (1, 2, 3, 5, 8):  # seeds alone have a floor
-        found = significance.sign_flip(np.arange(1, seeds + 1))
-        assert found.p == found.floor == 2 / 2**seeds and (found.agreeing, found.seeds) == (seeds, seeds)
-    with pytest.raises(ValueError, match="1 to 20 differences, found 0"):
-        significance.sign_flip([])
+        assert significance.sign_flip(np.arange(1, seeds + 1)) == 2 / 2**seeds
 
 
 def test_holm_by_hand():
