@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mtlprune.corpora.formats import blocks, read_lines
@@ -10,11 +11,10 @@ from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.sentence import Predicate
 
 
-def mean_cosine_gradient(rows: Tensor) -> Tensor:
-    """∂R / ∂w_k = (2/N²) (I − ŵ_k ŵ_kᵀ) S / ‖w_k‖ with S = Σ ŵ: (N, D). At right angles to w_k, so norms stay."""
-    units = rows / rows.norm(dim=1, keepdim=True)
-    total = units.sum(0)
-    return 2 / len(rows) ** 2 * (total - units * (units @ total)[:, None]) / rows.norm(dim=1, keepdim=True)
+def mean_cosine(rows: Tensor) -> float:
+    """R by its definition, 1/N² Σ_i Σ_{j≠i} cos(w_i, w_j), of rows (N, D)."""
+    cosines = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=-1)  # (N, N)
+    return float(cosines.fill_diagonal_(0).mean())
 
 
 def read_props(path: Path) -> Iterator[tuple[Predicate, ...]]:

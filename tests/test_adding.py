@@ -92,8 +92,8 @@ def test_an_analysis_is_added_as_the_page_says(tiny_encoder: Callable[[str], Pat
     uniform = "import torch; from mtlprune.analyses.entropy.maths import entropy; "
     uniform += "print(entropy(torch.full((1, 1, 8, 8), 0.125), torch.ones(1, 8).bool()).item())"
     assert float(run("python", "-c", uniform)) == pytest.approx(3)
-    section = "from mtlprune.reports.page.analyses import parts; from pathlib import Path; "
-    assert "Attention entropy" in run("python", "-c", f"{section}print(parts([Path('found')])[0].title)")
+    section = "from mtlprune.reports.page.analyses import parts, results_of; from pathlib import Path; "
+    assert "Attention entropy" in run("python", "-c", f"{section}print(parts(results_of([Path('found')]))[0].title)")
 
 
 @pytest.mark.slow

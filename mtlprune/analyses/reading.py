@@ -1,9 +1,10 @@
 """The input of an analysis: the sentences of a split, and encoders and runs, with their gates, batch by batch.
 
     reading = read_request(Request(["minilm", "runs/pos"], Path("data/ewt5"), options, sentences=1000))
-    for subject in reading.subjects():
-        for rows, batch in reading.batches(subject):
-            seen = observe(subject.encoder, batch, subject.gates, want={"hidden"})
+    for source in reading.sources:
+        for subject in source.open():
+            for rows, batch in reading.batches(subject):
+                seen = observe(subject.encoder, batch, subject.gates, want={"hidden"})
 
 All encoders see the same sentences: what is too long for one of them is left out for all.
 """
@@ -100,16 +101,13 @@ class Source:
     run: DescribedRun | None = None
 
     @property
-    def is_run(self) -> bool:
-        return self.run is not None
-
-    @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks of a run; none of an encoder."""
         return self.run.tasks if self.run else ()
 
     def open(self, device: str = "cpu") -> Iterator[Subject]:
-        """Load it. Raises EncoderError or RunError in words."""
+        """Load it as an eager and evaluating encoder; as several where a run has gates or clones a task. Raises
+        EncoderError or RunError in words."""
         if self.run is None:
             try:
                 encoder = Encoder.load(self.name, attention="eager").to(device)
@@ -201,11 +199,6 @@ class Reading:
     left_out: int
     sources: list[Source]
     seed: int
-
-    def subjects(self, device: str = "cpu") -> Iterator[Subject]:
-        """Load one after another, as eager and evaluating encoders; several where a run has gates or clones a task."""
-        for source in self.sources:
-            yield from source.open(device)
 
     def batches(self, subject: Subject, device: str = "cpu") -> Iterator[tuple[list[int], EncoderBatch]]:
         """Rows of ``sentences`` and their batch, of similar length, longest first."""
@@ -303,20 +296,19 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     Raises:
         EncoderError, RunError: a subject cannot be loaded, or all are left out.
     """
-    kinds = {source.name: source.kind for source in reading.sources}
     encoders: list[dict[str, Any]] = []
     notes: list[str] = []
     refused: list[str] = []
     parts: list[Part] = []
-    for subject in reading.subjects(request.device):
-        number = 1 + [source.name for source in reading.sources].index(subject.name)
+    sources = enumerate(reading.sources, 1)
+    for number, source, subject in ((n, one_of, each) for n, one_of in sources for each in one_of.open(request.device)):
         request.on_status(f"{subject.label}, seed {subject.seed} ({number} of {len(reading.sources)}), batch")
         measured = one(subject)
         if isinstance(measured, str):
             refused.append(f"{subject.name}: {measured}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        encoders.append({**entry(subject, kinds[subject.name]), **measured.about})
+        encoders.append({**entry(subject, source.kind), **measured.about})
         notes += [*remarks(subject), *measured.notes]
         parts.append((keys, measured.frames))
     if not encoders:

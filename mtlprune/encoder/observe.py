@@ -31,7 +31,6 @@ from mtlprune.encoder.pieces import EncoderError
 SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 """The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
 
-Specials = Literal["kept", "dropped", "folded"]
 WANTS = ("attention", "heads", "hidden", "norms")
 NORMS = ("LayerNorm", "RMSNorm")
 
@@ -84,14 +83,13 @@ class Observation:
         places = torch.where(column < self.front, 0, lengths + 1).where(batch.source < 0, words)
         return places.masked_fill(batch.attention_mask == 0, -1)
 
-    def word_attention(self, layer: int, specials: Specials = "kept") -> Tensor:
+    def word_attention(self, layer: int, specials: Literal["kept", "dropped"] = "kept") -> Tensor:
         """Attention between words: mean over the sub-words that attend, sum over those attended to.
 
         Args:
             layer: from 0.
             specials: ``kept``: places as in :attr:`places`, rows sum to 1. ``dropped``: words only, rows sum to what
-                words get. ``folded``: words only, and what special tokens get is shared out among the words in
-                proportion to what they get (evenly where they get nothing): rows sum to 1.
+                words get.
 
         Returns:
             (B, n, S, S), zero in rows and columns that a sentence does not have.
@@ -107,33 +105,20 @@ class Observation:
         between = between[:, :, 1:-1, 1:-1]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
         real = torch.arange(side - 2, device=between.device) < self.batch.lengths[:, None]  # (B, T)
         pair = (real[:, None, :] & real[:, :, None])[:, None]  # (B, 1, T, T)
-        between = between * pair
-        if specials == "dropped":
-            return between
-        sums = between.sum(-1, keepdim=True)
-        even = pair / self.batch.lengths[:, None, None, None]
-        return torch.where(sums > 0, between / sums.where(sums > 0, 1), even.to(between))
+        return between * pair
 
-    def word_vectors(self, slots: Tensor, specials: Literal["kept", "dropped"] = "dropped") -> Tensor:
+    def word_vectors(self, slots: Tensor) -> Tensor:
         """Mean over the sub-words of each word.
 
         Args:
             slots: (B, L, ...), such as ``hidden[3]``, ``heads[0]`` or ``norms[0].values``.
-            specials: ``dropped``: words only. ``kept``: [CLS], words, [SEP] of each sentence one after another.
 
         Returns:
-            (N, ...) or (N + 2 B, ...), all sentences one after another, no padding.
+            (N, ...), all sentences one after another, no padding.
         """
         flat = slots.reshape(slots.shape[0] * slots.shape[1], -1)
-        if specials == "dropped":
-            which, starts = self.batch.piece_slot, self.batch.first_piece
-        else:
-            which = (self.places >= 0).flatten().nonzero().flatten()
-            place = self.places.flatten()[which]
-            begins = torch.ones_like(place, dtype=torch.bool)
-            begins[1:] = place[1:] != place[:-1]
-            starts = begins.nonzero().flatten()
-        return functional.embedding_bag(which, flat, starts, mode="mean").unflatten(1, slots.shape[2:])
+        bags = functional.embedding_bag(self.batch.piece_slot, flat, self.batch.first_piece, mode="mean")
+        return bags.unflatten(1, slots.shape[2:])
 
 
 def use_eager(encoder: Encoder) -> Encoder:

@@ -90,13 +90,11 @@ class Style:
         width: of the whole figure, in centimetres; None: as it comes.
         font_size: of all words but titles, in points.
         title: whether title and explanation stand above; a paper has its own captions.
-        scale: pixels of a PNG for each of a chart.
     """
 
     width: float | None = None
     font_size: float = 11
     title: bool = True
-    scale: float = SCALE
 
 
 PLAIN = Style()
@@ -282,7 +280,6 @@ def head_map(
     across: int = 0,
     cell: int = CELL,
     axes: bool = False,
-    legend: bool = True,
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
 ) -> alt.FacetChart:
@@ -310,7 +307,7 @@ def head_map(
     if subsets is None:
         known = frame[value].abs().dropna()
         most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
-        drawn = [_by_value(base, value, most, diverging, ramp, above if legend else None)]
+        drawn = [_by_value(base, value, most, diverging, ramp, above)]
     else:
         drawn = _by_subset(base, subsets, {**above, "columns": 4 if across else 2})
     if framed:
@@ -327,12 +324,12 @@ BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
 
 
 def _by_value(
-    base: alt.Chart, value: str, most: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any] | None
+    base: alt.Chart, value: str, most: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any]
 ) -> alt.Chart:
-    """Cells in colours from 0, or from −most, to ``most``; ``above``: of the legend, None for none."""
+    """Cells in colours from 0, or from −most, to ``most``; ``above``: of the legend."""
     colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
     scale = alt.Scale(domain=[-most, 0, most] if diverging else [0, most], range=colours, clamp=True, interpolate="rgb")
-    legend = above and alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
+    legend = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
     return base.mark_rect(**BOX).encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))
 
 
@@ -481,7 +478,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     if kind == "pdf":
         return bytes(vl_convert.svg_to_pdf(text))
     buffer = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=style.scale))) as picture:
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=SCALE))) as picture:
         picture.convert("RGB").save(buffer, "PNG", optimize=True)  # a third of the bytes
     return buffer.getvalue()
 

@@ -202,9 +202,9 @@ def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> s
     return f"{before}a difference of {ends} {unit} or more would have been seen in four of five studies"
 
 
-def with_interval(row: Any, digits: int = 2) -> str:
+def with_interval(row: Any) -> str:
     """The difference of a row with its interval."""
-    return f"{number(row.delta, digits)} [{number(row.low, digits)}, {number(row.high, digits)}]"
+    return f"{number(row.delta)} [{number(row.low)}, {number(row.high)}]"
 
 
 def difference(name: str, *more: str, digits: int = 2) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mtlprune.analyses.degeneration.maths import mean_cosine
+from mtlprune.analyses.degeneration.maths import unit_rows
 from mtlprune.analyses.syntax.pseudo_likelihood import evaluating
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.store import Corpus, load_corpus
@@ -271,7 +271,8 @@ def measure(run: Pretraining) -> dict[str, Any]:
         line = {**_losses(run, everything), **_syntax(uas_of(encoder, everything)), **_dimensions(run, everything)}
         if len(run.dev) > 1:
             line["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
-    line["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model.whole).weight.detach()))
+    units = unit_rows(input_embeddings(run.model.whole).weight.detach().float())  # (V, H)
+    line["embedding_cosine"] = float((units.sum(0).square().sum() - len(units)) / len(units) ** 2)
     return line
 
 

@@ -25,18 +25,6 @@ class Figure:
         return notebook(self.spec) + html([self.caption] * bool(self.caption))
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: plain words (the page escapes them), tables and figures.
-
-    ``key`` is its anchor: lower-case letters and dashes.
-    """
-
-    key: str
-    title: str
-    blocks: Sequence[str | Grid | Figure]
-
-
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
     """All that there is something to say in; one of TABLES may make several, or None."""
     results = (make(result) for make in analysis.show.TABLES)
@@ -93,20 +81,22 @@ def write_shown(
     write_text(folder / f"{analysis.name}.md", markdown(analysis, result))
 
 
-def section(analysis: Analysis, result: Result, notes: bool = True) -> Section:
-    """Its part of the report page; notes are left out where they stand elsewhere on it."""
+def section(analysis: Analysis, result: Result, notes: bool = True) -> list[str | Grid | Figure]:
+    """Its part of the report page: plain words (the page escapes them), figures and tables; notes are left out where
+    they stand elsewhere on the page."""
     show = analysis.show
     remarks = result.about["notes"] if notes else ()
     drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
     words = [show.about(result), *show.findings(result), *remarks]
-    return Section(analysis.key, analysis.title, [*words, *drawn, *tables(analysis, result)])
+    return [*words, *drawn, *tables(analysis, result)]
 
 
 class ShownResult(Result):
     """A Result that notebooks show: what it says, its figures and, folded, its tables."""
 
     def _repr_html_(self) -> str:
-        part = section(find(self.analysis), self)
-        shown, folded = ([one for one in part.blocks if isinstance(one, Grid) is kind] for kind in (False, True))
+        analysis = find(self.analysis)
+        blocks = section(analysis, self)
+        shown, folded = ([one for one in blocks if isinstance(one, Grid) is kind] for kind in (False, True))
         tables = f"<details><summary>{plural(len(folded), 'table')}</summary>{html(folded)}</details>"
-        return f"<h3>{part.title}</h3>{html(shown)}{tables}"
+        return f"<h3>{analysis.title}</h3>{html(shown)}{tables}"

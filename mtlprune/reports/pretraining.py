@@ -66,7 +66,7 @@ class PretrainingLog:
         if len(points) < LEAST:
             return None
         steps, values = zip(*points, strict=True)
-        return find_break(steps, values, falling=measure.falling, axis="log")
+        return find_break(steps, values, falling=measure.falling)
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:

@@ -6,8 +6,6 @@
 break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)], with Δ to the neighbours in the log.
 """
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -16,24 +14,18 @@ LEAST = 3
 _ROUNDING = 1e-9  # of the largest slope: a smaller bend is rounding
 
 
-def find_break(
-    steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Literal["step", "log"] = "step"
-) -> float | None:
+def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False) -> float | None:
     """The step of the largest acceleration, of equal ones the first; None for a line or one that only flattens out.
 
-    Points need not be evenly spaced: slopes to both sides are compared, which is the published formula over Δ where
-    they are.
+    Points need not be evenly spaced: slopes to both sides over the logarithm of the step are compared, which is the
+    published formula over Δ where they are.
 
     Args:
-        steps: LEAST or more, rising.
+        steps: LEAST or more, above 0, rising.
         values: as many, finite.
         falling: look for the drop of a falling curve: −f.
-        axis: ``log`` measures distances between logarithms of steps, for curves logged on a log schedule; a step 0 is
-            left out.
     """
-    x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64) * (-1 if falling else 1)
-    if axis == "log":
-        x, y = np.log(x[x > 0]), y[x > 0]
+    x, y = np.log(np.asarray(steps, np.float64)), np.asarray(values, np.float64) * (-1 if falling else 1)
     slopes = np.diff(y) / np.diff(x)
     bends = np.diff(slopes)
     # values carry rounding errors of their own size, which slopes inherit
@@ -42,4 +34,4 @@ def find_break(
     if highest <= noise:
         return None
     place = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
-    return round(float(np.exp(x[place])), 6) if axis == "log" else float(x[place])
+    return round(float(np.exp(x[place])), 6)

@@ -4,8 +4,6 @@ Letters: S runs, N sentences, K counts a score is made of.
 """
 
 import functools
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +16,6 @@ from mtlprune.runs.columns import Columns, ScoredRun
 from mtlprune.runs.folder import RunError
 from mtlprune.statistics.resamples import System
 
-OF_GOLD = frozenset({"gold", "words", "words_no_punct"})
-"""Counts that depend on gold only: equal for all runs of a sentence."""
 IN_MEMORY = 256
 """Runs whose counts of all tasks are kept while a table is tested."""
 
@@ -61,22 +57,14 @@ class PairedCounts:
             raise CountsError(str(error)) from None
 
     def _count(self, run: ScoredRun, task: str) -> RunCounts:
-        """Raises CountsError where counts are missing, damaged, or do not give the run's score."""
+        """Raises CountsError where counts are missing or damaged."""
         split, names, tree = self.columns.split, self.names(task), self._read(run)
-        anew = f"`mtlprune evaluate {run.path} --split {split.partition('.')[0]}` writes them"
         ids, columns = tree.get("ids", ()), tree.get("counts", {}).get(task, {})
         if not columns.keys() >= set(names):
+            anew = f"`mtlprune evaluate {run.path} --split {split.partition('.')[0]}` writes them"
             raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
-        if twice := [name for name, times in Counter(ids).items() if times > 1]:
-            raise CountsError(f"{run.path}: several sentences of {split} have the id {twice[0]}, so none can be paired")
         order = sorted((i for i in range(len(ids)) if columns[names[0]][i] is not None), key=ids.__getitem__)
         rows = np.array([[columns[name][i] for i in order] for name in names], np.int32).T
-        score = self.system([rows], task, ()).scores(rows.sum(0, dtype=np.float64))
-        if not len(rows) or not math.isclose(float(score), run.scores[task], abs_tol=1e-6):
-            raise CountsError(
-                f"{run.path}: the counts of {task} on {split} give {float(score):.4f}, its scores say "
-                f"{run.scores[task]:.4f}; {anew} anew"
-            )
         return RunCounts(run.path, tuple(ids[i] for i in order), rows)
 
     def system(self, rows: Sequence[NDArray[np.integer]], task: str, seeds: tuple[int, ...]) -> System:
@@ -84,9 +72,8 @@ class PairedCounts:
         score = SCORES[self.columns.kind(task)][self.columns.name(task)]
         return System(np.stack(rows), self.names(task), score, seeds)
 
-    def refuse_unpaired(self, runs: Sequence[RunCounts], task: str) -> None:
-        """Raises CountsError where runs were not scored on the same sentences, or not against the same gold."""
-        of_gold = [k for k, name in enumerate(self.names(task)) if name in OF_GOLD]
+    def refuse_unpaired(self, runs: Sequence[RunCounts]) -> None:
+        """Raises CountsError where runs were not scored on the same sentences."""
         first = runs[0]
         for other in runs[1:]:
             if other.ids != first.ids:
@@ -95,5 +82,3 @@ class PairedCounts:
                     f"{first.path} and {other.path} were not scored on the same sentences ({len(first.ids)} and "
                     f"{len(other.ids)}, of which {alike} have the same id), so nothing can be paired"
                 )
-            if not (other.rows[:, of_gold] == first.rows[:, of_gold]).all():
-                raise CountsError(f"{first.path} and {other.path} were scored against different gold, by their counts")

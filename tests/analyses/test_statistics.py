@@ -270,28 +270,33 @@ def test_points_without_a_dimension(points, words):
         twonn(points)
 
 
-STEPS = np.arange(101.0)
-KINK = np.maximum(0, STEPS - 40)
+LOGS = np.arange(101.0)
+KINK = np.maximum(0, LOGS - 40)
+
+
+def log_break(logs: np.ndarray, values: np.ndarray, falling: bool = False) -> float | None:
+    """The place of the break on the axis of logarithms, here to the base 1.1."""
+    step = find_break(1.1**logs, values, falling)
+    return None if step is None else round(math.log(step, 1.1), 4)
 
 
 def test_a_line_has_no_break_nor_has_one_that_flattens_out():
     for slope in (0.0, 1 / 3, -1e-5, 1e6):
-        assert find_break(STEPS, 0.1 + slope * STEPS) is None
-    assert find_break([0, 1, 3, 8], [0.1, 0.2, 0.4, 0.9]) is None
-    assert find_break(STEPS, np.minimum(STEPS, 40)) is None
+        assert log_break(LOGS, 0.1 + slope * LOGS) is None
+    assert find_break([1, 2, 8, 256], [0.1, 0.2, 0.4, 0.9]) is None
+    assert log_break(LOGS, np.minimum(LOGS, 40)) is None
 
 
 def test_breaks_by_definition_of_a_logistic_by_hand_mirrored_and_with_uneven_steps():
-    logistic = 1 / (1 + np.exp(-(STEPS - 50) / 4))  # its second derivative is highest at 50 − 4 ln(2 + √3)
-    assert find_break(STEPS, logistic) == 45 == round(50 - 4 * math.log(2 + math.sqrt(3)))
-    assert find_break(STEPS, KINK) == 40
-    assert find_break(STEPS, 5 - KINK, falling=True) == 40
-    assert find_break(STEPS, 5 - KINK) is None
+    logistic = 1 / (1 + np.exp(-(LOGS - 50) / 4))  # its second derivative is highest at 50 − 4 ln(2 + √3)
+    assert log_break(LOGS, logistic) == 45 == round(50 - 4 * math.log(2 + math.sqrt(3)))
+    assert log_break(LOGS, KINK) == 40
+    assert log_break(LOGS, 5 - KINK, falling=True) == 40
+    assert log_break(LOGS, 5 - KINK) is None
     curve = np.random.default_rng(0).normal(size=30).cumsum()
     bends = {t: curve[t + 1] - 2 * curve[t] + curve[t - 1] for t in range(1, 29)}
-    assert find_break(np.arange(30), curve) == max(bends, key=bends.__getitem__)
+    assert log_break(np.arange(30), curve) == max(bends, key=bends.__getitem__)
     uneven = np.array([0, 10, 15, 40, 70, 71, 100])
-    assert find_break(uneven, np.maximum(0, uneven - 40)) == 40
+    assert log_break(uneven, np.maximum(0, uneven - 40)) == 40
     powers = 2 ** np.arange(11)
-    late = np.maximum(0, np.log2(powers) - 6)
-    assert find_break(np.append(0, powers), np.append(0, late), axis="log") == 64
+    assert find_break(powers, np.maximum(0, np.log2(powers) - 6)) == 64

@@ -49,11 +49,8 @@ def test_observing_changes_nothing(encoder: Encoder, gates: Tensor | None) -> No
 def test_word_vectors_are_those_the_encoder_gives(encoder: Encoder) -> None:
     batch = batch_of(encoder)
     seen = observe(encoder, batch, want={"hidden", "heads"})
-    words, cls, sep = output(encoder, batch)
-    torch.testing.assert_close(seen.word_vectors(seen.last), words)
+    torch.testing.assert_close(seen.word_vectors(seen.last), output(encoder, batch)[0])
     assert len(seen.hidden) == LAYERS + 1 and torch.equal(seen.hidden[-1], seen.last)
-    framed = [row for b, own in enumerate(words.split(batch.sizes)) for row in (cls[b], *own, sep[b])]
-    torch.testing.assert_close(seen.word_vectors(seen.last, "kept"), torch.stack(framed))
     heads = seen.heads[1]
     assert torch.equal(seen.word_vectors(heads).flatten(1), seen.word_vectors(heads.flatten(2)))
 
@@ -73,16 +70,14 @@ def slowly(seen: Observation, encoder: Encoder, layer: int) -> list[Tensor]:
 
 def test_attention_of_words_is_mean_of_rows_and_sum_of_columns(encoder: Encoder) -> None:
     seen = observe(encoder, batch_of(encoder), want={"attention"})
-    kept, dropped, folded = (seen.word_attention(1, specials) for specials in ("kept", "dropped", "folded"))
+    kept, dropped = seen.word_attention(1), seen.word_attention(1, "dropped")
     for b, expected in enumerate(slowly(seen, encoder, 1)):
         n = len(SENTENCES[b])
         torch.testing.assert_close(kept[b, :, : n + 2, : n + 2], expected)
         torch.testing.assert_close(kept[b, :, : n + 2].sum(-1), torch.ones(4, n + 2))
         assert not kept[b, :, n + 2 :].any() and not kept[b, :, :, n + 2 :].any()
-        words = expected[:, 1:-1, 1:-1]
-        torch.testing.assert_close(dropped[b, :, :n, :n], words)
-        torch.testing.assert_close(folded[b, :, :n, :n], words / words.sum(-1, keepdim=True))
-        assert not dropped[b, :, n:].any() and not folded[b, :, :, n:].any() and not folded[b, :, n:].any()
+        torch.testing.assert_close(dropped[b, :, :n, :n], expected[:, 1:-1, 1:-1])
+        assert not dropped[b, :, n:].any() and not dropped[b, :, :, n:].any()
 
 
 def test_a_removed_head_is_a_head_at_gate_zero(encoder: Encoder) -> None:

@@ -180,12 +180,12 @@ def test_beside_the_paper_defects_are_marked_and_labels_matched(found):
 
 def test_dots_are_best_heads_and_differences_to_stl(found):
     panel = panel_of(found, "dep")
-    drawn = {one["label"]: one for one in shown(layers_figure(found, panel, "pretrained"), "tip")}
+    drawn = {one["label"]: one for one in shown(layers_figure(found, panel, "pretrained"), "ink")}
     assert drawn.keys() == set(panel.labels)
     for label, one in drawn.items():
         gain = panel.mean("pretrained", label, "gain")
         assert one["value"] - one["reference"] == pytest.approx(gain, abs=1e-2) and one["few"] == (label in panel.few)
-    marks = {(one["column"], one["label"]): one for one in shown(differences_figure(found, panel), "tip")}
+    marks = {(one["column"], one["label"]): one for one in shown(differences_figure(found, panel), "ink")}
     assert list(dict.fromkeys(column for column, _ in marks)) == panel.compared
     gaps = [panel.mean("MTL-5", label) - panel.mean("STL", label) for label in panel.sure]
     assert [marks["MTL-5", label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-2)

@@ -302,11 +302,6 @@ def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.take_along_axis(tails(open_), open_.sum(0), axis=1)
 
 
-def over_all_heads(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(L, A): p after Benjamini-Hochberg over all heads."""
-    return np.asarray(corrected(p.ravel().tolist())).reshape(p.shape)
-
-
 def least(open_: NDArray[np.bool_]) -> float:
     """The smallest p that any head could have: open in every map that opens any of its layer, where that is rarest."""
     most = open_.any(2).sum(0)  # (L,): maps that open a head of the layer

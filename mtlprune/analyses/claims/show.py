@@ -192,9 +192,15 @@ def _needed(runs: float) -> str:
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """Columns of the runs of all labels, whatever ``of`` is; no notes."""
-    encoders = result.about["encoders"]
-    claims = [Claim(e["run"], e["encoder"], e["seed"], e["kind"], result.grids(e)["gate"], []) for e in encoders]
-    return claim_columns(claims), []
+    return claim_columns(claims_in(result)), []
+
+
+def claims_in(result: Result) -> list[Claim]:
+    """The claims that a Result was made of, as far as it knows them."""
+    return [
+        Claim(e["run"], e["encoder"], e["seed"], e["kind"], grids["gate"], [], start=e["training"], half=e["half"])
+        for e, grids in ((e, result.grids(e)) for e in result.about["encoders"])
+    ]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

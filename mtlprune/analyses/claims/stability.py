@@ -95,8 +95,6 @@ class Runs:
 
 
 COUNTED = ("shared heads", "beyond depth", "beyond depth and ranking")
-COLUMNS = ["pairs", "counted", "within", "between", "p", "least", "labellings", "exact"]
-COLUMNS += ["nearest", "nearest_chance", "nearest_p", "low", "high"]
 
 
 def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
@@ -144,7 +142,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
                 row["p"] = max(row["p"], _p(row["within"] - row["between"], swaps, False))
                 row["least"] = max(row["least"], 1 / (1 + len(swaps)))
             rows.append({"pairs": name, "counted": measure, **row})
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows)
 
 
 def _kinds_of_pairs(runs: Runs, unequal: Mask) -> Iterator[tuple[str, Mask, list[NDArray[np.intp]]]]:

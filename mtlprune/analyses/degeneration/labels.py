@@ -140,9 +140,9 @@ def matrix(rows: Tensor) -> dict[str, float]:
     small, singular = _small(rows), torch.linalg.svdvals(rows)
     moments = maths.Moments(len(rows))
     moments.add(small)
-    angles, mean = maths.angles_to_mean(rows), float(maths.mean_cosine(rows))
+    angles = maths.angles_to_mean(rows)
     measures: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
-    measures |= {"mean_cosine": mean, "cosine": mean * len(rows) / (len(rows) - 1)}
+    measures |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
     measures |= {"angle": angles.median(), "angle_max": angles.max(), "top1": maths.top_share(singular, 1)}
     measures |= {"rank": maths.effective_rank(singular), "rank_share": moments.effective_rank_share()}
     measures["partition"] = maths.partition_isotropy(small)

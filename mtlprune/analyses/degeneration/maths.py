@@ -1,6 +1,8 @@
 """How degenerate a cloud of rows is: cosines, cone, spectrum, isotropy, a negative direction. For any matrix of rows.
 
-    mean_cosine(model.tasks["pos"].label_rows().rows)  # R of Gao et al.; the penalty CosReg is γ · R
+    moments = Moments(features)
+    moments.add(rows)
+    moments.mean_cosine()  # R of Gao et al.
 
 Rows are token embeddings, label weights, head outputs or hidden states. What follows from first and second moments is
 read off :class:`Moments`, which rows are added to as they come; angles and partitions need the rows (a sample).
@@ -8,8 +10,8 @@ read off :class:`Moments`, which rows are added to as they come; angles and part
 Letters for shapes: N rows, M rows of a sample, D features, W words of all sentences, ... any leading dimensions, such
 as heads.
 
-Sources: Gao, He, Tan, Qin, Wang and Liu (2019), Representation Degeneration Problem (R, CosReg, projection, spectrum,
-uniformly negative directions); Mu and Viswanath (2018) (partition isotropy); Rudman, Gillman, Rayne and Eickhoff (2022)
+Sources: Gao, He, Tan, Qin, Wang and Liu (2019), Representation Degeneration Problem (R, projection, spectrum, uniformly
+negative directions); Mu and Viswanath (2018) (partition isotropy); Rudman, Gillman, Rayne and Eickhoff (2022)
 (IsoScore); Roy and Vetterli (2007) (effective rank).
 """
 
@@ -34,20 +36,6 @@ def unit_rows(rows: Tensor) -> Tensor:
     """(..., N, D): every row at length 1; a row of zeros has no direction and stays, without a gradient."""
     squares = rows.square().sum(-1, keepdim=True)
     return rows * torch.where(squares > 0, squares, 1.0).rsqrt() * (squares > 0)
-
-
-def mean_cosine(rows: Tensor) -> Tensor:
-    """R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N. In float32 at least; differentiable.
-    ``rows``: (..., N, D); returns (...).
-
-    The token similarity CosSim of the same rows is R · N / (N − 1).
-
-    Source: Gao et al. (2019), the regulariser of MLE-CosReg.
-    """
-    number = rows.shape[-2]
-    with torch.autocast(rows.device.type, enabled=False):
-        total = unit_rows(rows if rows.dtype == torch.float64 else rows.float()).sum(-2)
-        return (total.square().sum(-1) - number) / number**2
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
@@ -163,12 +151,13 @@ class Moments:
         return self.total / self.rows
 
     def mean_cosine(self) -> Tensor:
-        """(...): R, as of :func:`mean_cosine`. Rows of zeros, which have no direction, give NaN."""
+        """(...): R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N (Gao et al. 2019). NaN
+        where all rows are zeros, which have no direction."""
         cosine = (self.units.square().sum(-1) - self.rows) / self.rows**2
         return torch.where(self.second.diagonal(dim1=-2, dim2=-1).sum(-1) > 0, cosine, math.nan)
 
     def cosine(self) -> Tensor:
-        """(...): mean cosine of two different rows."""
+        """(...): mean cosine of two different rows, the token similarity CosSim."""
         return self.mean_cosine() * self.rows / (self.rows - 1) if self.rows > 1 else self.mean_cosine() * math.nan
 
     def spectrum(self) -> Tensor:

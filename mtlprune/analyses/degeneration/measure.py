@@ -234,7 +234,7 @@ def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]
     parts: list[Part] = []
     notes: list[str] = []
     for source in reading.sources:
-        if source.is_run:
+        if source.run:
             request.on_status(f"decoders of {source.label}, seed {source.seed}")
             parts_of_run, more = decoders(source, reading.sentences, frequencies, request)
             parts += parts_of_run

@@ -13,6 +13,7 @@ from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
+from mtlprune.statistics.labels import FEW
 from mtlprune.statistics.significance import LEVEL
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
@@ -40,8 +41,6 @@ AGAINST = {
     "cosine_change_given_frequency": "change of the cosine, frequency held",
 }
 DEEPEST, FURTHEST = 4, 2
-FEW = 20
-"""Gold items of the labels that the figure of lost F1 shows."""
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

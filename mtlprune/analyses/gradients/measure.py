@@ -3,7 +3,7 @@
 Letters for shapes: S sentences, L layers, A heads a layer before any was removed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, cast
 
@@ -18,9 +18,9 @@ from mtlprune.corpora.tables import batched
 from mtlprune.errors import plural
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Grid, Result, head_rows
-from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test
-from mtlprune.tasks.base import Target, Task
+from mtlprune.tasks.base import Task
+from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import agreement, derivatives
 
 BATCH = 32
@@ -61,7 +61,8 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
     model = subject.model(request.device)
     kept = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in kept}
-    known = [(sentence, labels) for sentence in reading.sentences if (labels := _targets(tasks, sentence)) is not None]
+    every = [(one, {name: known_target(task, one) for name, task in tasks.items()}) for one in reading.sentences]
+    known = [(sentence, labels) for sentence, labels in every if all(target is not None for target in labels.values())]
     if len(known) < 2:
         return (
             f"{len(known)} of the sentences have its layers ({', '.join(kept)}) with known labels; expected 2 or more"
@@ -106,16 +107,6 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
     left = len(reading.sentences) - len(chosen)
     unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers, or with labels it was not trained on."
     return Found(tables, {"tasks": kept}, [unfit] * bool(left))
-
-
-def _targets(tasks: Mapping[str, Task], sentence: Sentence) -> dict[str, Target] | None:
-    """Targets for all tasks; None where the sentence lacks a layer, or has a label that the vocabularies lack."""
-    if not all(task.known(sentence) for task in tasks.values()):
-        return None
-    try:
-        return {name: task.target(sentence) for name, task in tasks.items()}
-    except KeyError:  # of an index of labels
-        return None
 
 
 def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:

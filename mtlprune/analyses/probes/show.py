@@ -14,7 +14,6 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.probes import AS_RELEASED, CONTROLS, SOUND
 from mtlprune.analyses.probes.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
-from mtlprune.errors import plural
 from mtlprune.figures.charts import ABOVE, DIVERGING, RULE, SOFT, Chart, Spec, data, figure, head_map
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, shown_label
 from mtlprune.layers import in_order
@@ -79,13 +78,8 @@ def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
 
 def setting(result: Result) -> str:
     """The pretrained encoder, where it was probed, and the corpus."""
-    return ", ".join(word for word in (pretrained(result), Path(result.about["corpus"]).name) if word)
-
-
-def pretrained(result: Result) -> str:
-    """The label of the untouched encoder; empty where it was not probed."""
-    runs = (Path(one["run"]).name for one in result.about["encoders"] if one["encoder"] == PRETRAINED)
-    return next(runs, "")
+    untouched = [Path(one["run"]).name for one in result.about["encoders"] if one["encoder"] == PRETRAINED]
+    return ", ".join(word for word in (*untouched[:1], Path(result.about["corpus"]).name) if word)
 
 
 def lacking(shown: Sequence[ProbePanel]) -> list[str]:
@@ -356,12 +350,7 @@ def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
     own = panel.rows[panel.rows["title"] == title]
     own = own[(own["seed"] == own["seed"].iloc[0]) & ~own["apart"]]
     rows = own.assign(reference=own["test"] - own["gain"], value=own["test"], column=title)
-    tips = [
-        f"layer {row['layer']}, head {row['head']}: {row['test']:.1f} % of {plural(row['items'], 'item')}"
-        + "".join(f"; {words} {row[name]:.1f}" for name, words in CONTROLS.items() if not math.isnan(row[name]))
-        for row in rows.to_dict("records")
-    ]
-    rows = rows.assign(tip=tips, beyond=rows["gain"] > 0, low=rows["reference"], high=rows["value"])
+    rows = rows.assign(beyond=rows["gain"] > 0, low=rows["reference"], high=rows["value"])
     rows["words"] = rows["layer"].astype(str) + "-" + rows["head"].astype(str)
     sure = rows[~rows["few"] & rows["gain"].notna()]
     lines = [
@@ -381,9 +370,8 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
         for label in panel.labels:
             value = panel.gap(title, label)
             low, high = bounds.get((title, label), (min(value, 0), max(value, 0)))
-            tip = f"{value:+.2f} points, {plural(panel.items[label], 'item')}"
-            rows.append((title, label, value, low, high, low > 0 or high < 0, label in panel.few, tip))
-    names = ["column", "label", "value", "low", "high", "beyond", "few", "tip"]
+            rows.append((title, label, value, low, high, low > 0 or high < 0, label in panel.few))
+    names = ["column", "label", "value", "low", "high", "beyond", "few"]
     frame = pd.DataFrame(rows, columns=names).dropna(subset=["value"]).assign(reference=0.0, words="")
     sure = frame[~frame["few"]] if not frame["few"].all() else frame
     ends = [5 * math.floor(min(0, sure["value"].min()) / 5 - 0.2), 5 * math.ceil(max(0, sure["value"].max()) / 5 + 0.2)]
@@ -405,16 +393,15 @@ def _rings(panel: ProbePanel) -> list[str]:
 def _by_label(panel: ProbePanel, rows: pd.DataFrame, titles: Sequence[str], x: str, ends: Sequence[float]) -> Any:
     """Dots beside a reference, a row a label, a panel a title. ``rows``: ``column`` (a title), ``label``, ``value``,
     ``low`` and ``high`` (ends of its bar), ``reference``, ``beyond`` and ``few`` (colour and ring), ``words`` beside
-    the dot and ``tip`` (for the pointer); ``x``, ``ends``: title and ends of the horizontal axis."""
+    the dot; ``x``, ``ends``: title and ends of the horizontal axis."""
     names = {label: f"{shown_label(label)}  {panel.items[label]:,}" for label in panel.labels}
     ink = rows["beyond"].map({True: ABOVE, False: FAINT})
     shown = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
-    kept = ["column", "name", "value", "low", "high", "reference", "words", "tip", "ink", "fill", "label", "few"]
+    kept = ["column", "name", "value", "low", "high", "reference", "words", "ink", "fill", "label", "few"]
     shown = shown[shown["value"].between(*ends)]
     scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for words beside the last dot
     base = alt.Chart(data(shown[kept]), width=WIDTH, height=ROW * max(1, len(names))).encode(
         alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
-        tooltip=[alt.Tooltip("label:N"), alt.Tooltip("tip:N", title="of it")],
     )
     value = alt.X("value:Q", scale=scale, title=x)
     bars = base.mark_rule(color=RULE, clip=True).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))

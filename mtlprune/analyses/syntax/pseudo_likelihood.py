@@ -53,7 +53,7 @@ class MaskedLanguageModel:
     limit: int
 
     @classmethod
-    def load(cls, name: str, device: str = "cpu") -> "MaskedLanguageModel":
+    def load(cls, name: str) -> "MaskedLanguageModel":
         """Load a folder or hub name, in evaluation mode and float32. Raises EncoderError: there is no such model, or it
         has no head that predicts masked pieces."""
         if (Path(name) / "config.yaml").is_file() and not (Path(name) / "config.json").is_file():
@@ -68,7 +68,7 @@ class MaskedLanguageModel:
                 f"{name!r} is an encoder without a head that predicts masked words (its checkpoint lacks "
                 f"{missing[0]}), so it has no pseudo-likelihoods; give the folder of a masked language model"
             )
-        return cls.of(model.to(device).eval(), tokenizer)
+        return cls.of(model.eval(), tokenizer)
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> "MaskedLanguageModel":

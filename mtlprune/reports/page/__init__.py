@@ -48,7 +48,6 @@ class Choices:
     resamples: int = 10_000
     """Resamples of each test; 0 leaves tests out."""
     permutations: int = 10_000
-    seed: int = 0
 
 
 def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
@@ -67,13 +66,13 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     # what else was named is read first: whoever mistyped it need not wait for all tests
     results = page_analyses.results_of(sources.analyses)
     probes = page_analyses.probes_part(sources.probes, corpora)
-    analyses = page_analyses.parts(sources.analyses, corpora)
-    tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, choices.seed, sources.baselines)
-    every, without = page_claims.selections(runs, sources.analyses, choices.permutations, choices.seed)
+    analyses = page_analyses.parts(results, corpora)
+    tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, sources.baselines)
+    every, without = page_claims.selections(runs, results, choices.permutations)
     parts = [
         page_scores.part(tables, unscored),
-        page_scores.labels_part(tables, gold, choices.resamples, choices.seed),
-        page_claims.part(every, without, corpora),
+        page_scores.labels_part(tables, gold, choices.resamples),
+        page_claims.part(every, without),
         probes,
         *analyses,
         page_runs.part(runs, sources.notes),

@@ -1,7 +1,7 @@
 """Parts of the page from Results in folders, the table of heads, and probes."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,66 +10,60 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses import ANALYSES
-from mtlprune.analyses.analysis import find, read
+from mtlprune.analyses.analysis import find, results_in
 from mtlprune.analyses.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid
 from mtlprune.figures.maps import diverging, hexes
-from mtlprune.io.files import RunError, read_json, reading
+from mtlprune.io.files import RunError, reading
 from mtlprune.reports import analyses as shown
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
-FILES = [f"{name}.json" for name in ANALYSES]
-"""Files that analyses leave in their folders, in the order of parts."""
 WHY = ("cross", "curve", "roles", "exchange", "gradients", "treatments")
 QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
-def results_of(folders: Sequence[Path]) -> dict[str, list[Result]]:
-    """The Results in folders, by analysis.
+Found = Sequence[tuple[Path, Mapping[str, Result]]]
+"""Folders, each with its Results by the names of their analyses."""
 
-    Raises:
-        RunError: a folder without results of any analysis, or damaged ones.
-    """
-    every = list(dict.fromkeys(folders))
+
+def results_of(folders: Sequence[Path]) -> Found:
+    """The folders with their Results. Raises RunError: one without results of any analysis, or with damaged ones."""
+    every, files = list(dict.fromkeys(folders)), [f"{name}.json" for name in ANALYSES]
     for folder in every:
-        if not any((folder / file).is_file() for file in FILES):
+        if not any((folder / file).is_file() for file in files):
             raise RunError(
-                f"{folder} holds no results of an analysis (none of {', '.join(FILES)}); name a folder that "
+                f"{folder} holds no results of an analysis (none of {', '.join(files)}); name a folder that "
                 "`mtlprune analyze ... --out DIR` wrote"
             )
-    return {name: [read(f, name) for f in every if (f / f"{name}.json").is_file()] for name in ANALYSES}
+    return [(folder, results_in(folder)) for folder in every]
 
 
-def parts(folders: Sequence[Path], data: Collection[str] = ()) -> list[Part]:
-    """A part for every analysis found in the folders but claims, which have their own, in the order of FILES.
+def parts(found: Found, data: Collection[str] = ()) -> list[Part]:
+    """A part for every Result but claims, which have their own: those of WHY first, then in the order of ANALYSES.
 
     Args:
         data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
     """
-    every = list(dict.fromkeys(folders))
-    files = sorted(FILES, key=lambda file: WHY.index(Path(file).stem) if Path(file).stem in WHY else len(WHY))
     every_part: list[Part] = []
-    for path in (folder / file for file in files for folder in every if (folder / file).is_file()):
-        if path.stem == CLAIMS.name:
-            continue
-        with reading(path, RunError, "make it anew"):
-            section = shown.section(find(path.stem), read(path.parent, path.stem))
+    names = [name for name in dict.fromkeys([*WHY, *ANALYSES]) if name != CLAIMS.name]
+    for name, folder, result in ((name, folder, of[name]) for name in names for folder, of in found if name in of):
+        analysis, about, caveats = find(name), result.about, []
+        with reading(folder / f"{name}.json", RunError, "make it anew"):
+            blocks = shown.section(analysis, result)
         taken = {part.key for part in every_part}
-        key = next(k for k in (section.key, *(f"{section.key}-{n}" for n in range(2, 1000))) if k not in taken)
-        title = section.title if key == section.key else f"{section.title} ({path.parent})"
-        content, caveats = read_json(path), []
-        if data and content.get("fingerprint") not in (None, *data):
-            of = content.get("corpus", content["fingerprint"][:8])
+        key = next(k for k in (analysis.key, *(f"{analysis.key}-{n}" for n in range(2, 1000))) if k not in taken)
+        title = analysis.title if key == analysis.key else f"{analysis.title} ({folder})"
+        if data and about.get("fingerprint") not in (None, *data):
+            of = about.get("corpus", about["fingerprint"][:8])
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
-        question = QUESTION_OF.get(path.stem, "other")
-        blocks = {"blocks": section.blocks}
-        folded = path.stem == "heads" or question == "other"
-        every_part.append(Part(key, title, blocks, question, caveats, template="analysis", folded=folded))
+        question = QUESTION_OF.get(name, "other")
+        folded = name == "heads" or question == "other"
+        every_part.append(Part(key, title, {"blocks": blocks}, question, caveats, template="analysis", folded=folded))
     return every_part
 
 

@@ -3,7 +3,7 @@
 A selection is all claims that were made in the same way: of runs with gates, or of a folder of `mtlprune claims`.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.analysis import read
 from mtlprune.analyses.claims import ANALYSIS, maths
 from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.claims.show import claims_in
 from mtlprune.config.blocks import PruningConfig
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, head_names
 from mtlprune.figures.grid import Grid, number, probability
@@ -26,6 +26,7 @@ from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import DescribedRun, without_duplicates
 from mtlprune.runs.results import Result
+from mtlprune.statistics.permutation import corrected
 from mtlprune.statistics.significance import LEVEL
 
 
@@ -74,14 +75,14 @@ def undecided(claim: Claim) -> int:
 
 
 def selections(
-    runs: Sequence[DescribedRun], folders: Sequence[Path], permutations: int, seed: int
+    runs: Sequence[DescribedRun], found: Sequence[tuple[Path, Mapping[str, Result]]], permutations: int
 ) -> tuple[list[Selection], list[str]]:
-    """Selections of the runs and folders, the most stable first, and which runs have none and why."""
+    """Selections of the runs and of folders with Results, the most stable first, and which runs have none and why."""
     sets, without = claim_sets(runs)
-    given = [_of_folder(folder) for folder in folders if (folder / f"{ANALYSIS.name}.json").is_file()]
+    given = [_of_folder(folder, results[ANALYSIS.name]) for folder, results in found if ANALYSIS.name in results]
     known = [{_key(claim) for claim in one.claims} for one in given]
     measured = [
-        Selection(title, claims, overlap(claims, permutations, seed))
+        Selection(title, claims, overlap(claims, permutations))
         for title, claims in sets
         if {_key(claim) for claim in claims} not in known
     ]
@@ -92,24 +93,10 @@ def _key(claim: Claim) -> tuple[str, bytes]:
     return Path(claim.run).name, claim.gates.tobytes()
 
 
-def _of_folder(folder: Path) -> Selection:
-    result = read(folder, ANALYSIS.name)
-    encoders = result.about["encoders"]
-    claims = tuple(
-        Claim(
-            e["run"],
-            e["encoder"],
-            e["seed"],
-            e["kind"],
-            result.grids(e)["gate"],
-            [],
-            start=e["training"],
-            half=e["half"],
-        )
-        for e in encoders
-    )
-    rules = {f"stable heads, π ≥ {one['stable']['threshold']:g}" for one in encoders if one.get("stable")}
-    return Selection(", ".join(sorted(rules)) or str(folder), claims, result)
+def _of_folder(folder: Path, result: Result) -> Selection:
+    stable = [one["stable"] for one in result.about["encoders"] if one.get("stable")]
+    rules = {f"stable heads, π ≥ {one['threshold']:g}" for one in stable}
+    return Selection(", ".join(sorted(rules)) or str(folder), tuple(claims_in(result)), result)
 
 
 def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Claim, ...]]], list[str]]:
@@ -146,21 +133,14 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
 # -- the section -------------------------------------------------------------------------------------------------------
 
 
-def part(every: Sequence[Selection], without: Sequence[str], data: Collection[str] = ()) -> Part | None:
-    """The part of the page; None where no run has gates.
-
-    Args:
-        data: fingerprints of the corpora of the page's runs; claims of another one are called so.
-    """
+def part(every: Sequence[Selection], without: Sequence[str]) -> Part | None:
+    """The part of the page; None where no run has gates."""
     if not every:
         return None
     caveats = list(without)
     for one in every:
         where = f"{one.title}: " if len(every) > 1 else ""
         caveats += [f"{where}{line}" for line in (*one.result.about["notes"], *_reach(one), *_ties(one))]
-        if data and one.result.about.get("fingerprint") not in (None, *data):
-            corpus = one.result.about["corpus"]
-            caveats.append(f"{where}made of another corpus than the runs were trained on ({corpus}).")
     holds: dict[str, Any] = {"overview": _overview(every) if len(every) > 1 else None, "sets": list(map(_shown, every))}
     holds |= {"open_above": f"{OPEN_ABOVE:g}", "best": every[0].title}
     data = {"sets": [_data(one) for one in every], "openAbove": OPEN_ABOVE}
@@ -207,7 +187,7 @@ def _shown(one: Selection) -> dict[str, Any]:
                 "cells": np.array(drawn.cells).reshape(run_group.claimed.shape).tolist(),
             }
         )
-    blocks = shown.section(ANALYSIS, one.result, notes=False).blocks if len(one.run_groups) > 1 else ()
+    blocks = shown.section(ANALYSIS, one.result, notes=False) if len(one.run_groups) > 1 else ()
     return {
         "title": one.title,
         "maps": maps,
@@ -231,7 +211,7 @@ def _reach(one: Selection) -> Iterator[str]:
     """Sentences on labels none of whose heads is told from chance, and the smallest p possible there."""
     silent = []
     for run_group in one.run_groups:
-        q = maths.over_all_heads(maths.by_maps(run_group.open)).min()
+        q = corrected(maths.by_maps(run_group.open)).min()
         if len(run_group.claims) > 1 and q > LEVEL:
             smallest = maths.least(run_group.open)
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
@@ -256,7 +236,7 @@ def _data(one: Selection) -> dict[str, Any]:
                 "label": run_group.label,
                 "z": [_short(gates) for gates in run_group.gates],
                 "p": _short(p),
-                "q": _short(maths.over_all_heads(p)),
+                "q": _short(corrected(p)),
             }
         )
     if len(alone) > 1:
@@ -265,7 +245,7 @@ def _data(one: Selection) -> dict[str, Any]:
             "claimed": np.sum([run_group.claimed for run_group in alone], axis=0).ravel().tolist(),
             "of": len(alone),
             "p": _short(p),
-            "q": _short(maths.over_all_heads(p)),
+            "q": _short(corrected(p)),
         }
     return tree
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from mtlprune.figures.grid import number
 from mtlprune.io.files import from_here
 from mtlprune.layers import in_order
 from mtlprune.reports.page import answers
-from mtlprune.reports.page.answers import Gap, Joint, Verdict
+from mtlprune.reports.page.answers import Gap, Joint
 from mtlprune.reports.page.claims import Selection
 from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
@@ -30,31 +30,19 @@ TICKS, ROWS = 5, 12
 """Steps of its axis at most, and rows."""
 
 
-@dataclass(frozen=True)
-class FirstScreen:
-    """The content of the template; ``map`` and ``plot`` are None where there is nothing to draw."""
-
-    about: str
-    verdicts: Sequence[Verdict]
-    map: Mapping[str, Any] | None
-    plot: Mapping[str, Any] | None
-    following: Sequence[tuple[str, str]]
-    question: str = QUESTION
-
-
 def first_screen(
     title: str,
     runs: Sequence[DescribedRun],
     tables: Sequence[Scored],
     selections: Sequence[Selection],
-    results: Mapping[str, Sequence[Result]],
+    found: Sequence[tuple[Path, Mapping[str, Result]]],
     repeat: str = "",
-) -> FirstScreen:
-    """The first screen of a page.
+) -> dict[str, Any]:
+    """The values that the template of the first screen shows; ``map`` and ``plot`` are None where there is none.
 
     Args:
         selections: the one whose seeds agree most comes first.
-        results: by analysis.
+        found: folders, each with its Results by the names of their analyses.
         repeat: a command that repeats everything with three seeds, where whoever makes the page knows it.
     """
     ask = repeat or asking(runs)
@@ -62,12 +50,19 @@ def first_screen(
     verdicts = [
         answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
         answers.on_scores(joint),
-        answers.because_of_heads(*(next(iter(results.get(name, ())), None) for name in ("treatments", "cross"))),
+        answers.because_of_heads(
+            *(next((of[name] for _, of in found if name in of), None) for name in ("treatments", "cross"))
+        ),
     ]
     splits = dict.fromkeys(scored.comparison.split for scored in tables)
-    head_map = claim_map(selections[0]) if selections else None
-    following = list(_following(runs, [one.question for one in verdicts if not one.link], ask))
-    return FirstScreen(_about(title, runs, list(splits)), verdicts, head_map, plot(joint), following)
+    return {
+        "about": _about(title, runs, list(splits)),
+        "question": QUESTION,
+        "verdicts": verdicts,
+        "map": claim_map(selections[0]) if selections else None,
+        "plot": plot(joint),
+        "following": list(_following(runs, [one.question for one in verdicts if not one.link], ask)),
+    }
 
 
 def _about(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
@@ -241,7 +236,7 @@ def plot(joint: Joint) -> dict[str, Any] | None:
 # -- what to do next ---------------------------------------------------------------------------------------------------
 
 
-def asking(runs: Sequence[DescribedRun], seeds: int = 3) -> str:
+def asking(runs: Sequence[DescribedRun]) -> str:
     """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds."""
     first = runs[0]
     tasks = in_order({task for run in runs for task in run.tasks})
@@ -249,7 +244,7 @@ def asking(runs: Sequence[DescribedRun], seeds: int = 3) -> str:
     command += ["--tasks", ",".join(tasks)] if len(tasks) > 1 else []
     encoder = str(first.tree["encoder"].get("name", ""))
     command += [f"encoder.name={_seen(encoder)}"] if encoder else []
-    return shlex.join([*command, "--seeds", ",".join(map(str, range(1, seeds + 1))), "--out", "compared"])
+    return shlex.join([*command, "--seeds", "1,2,3", "--out", "compared"])
 
 
 def _seen(path: str) -> str:

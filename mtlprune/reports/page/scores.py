@@ -48,7 +48,6 @@ def compared(
     runs: Sequence[DescribedRun],
     split: str | None,
     resamples: int,
-    seed: int,
     baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> tuple[list[Scored], list[str]]:
     """Tables of the runs, and which runs have none and why.
@@ -79,7 +78,7 @@ def compared(
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
         comparison = compare(group, name, None if tables else baselines)
         if resamples and comparison.against:
-            comparison = with_tests(comparison, resamples, seed)
+            comparison = with_tests(comparison, resamples)
         chose = any(run.tree.get("data", {}).get("dev", "dev") == name for run in group)
         tables.append(Scored(group[0].corpus, chose, comparison))
     return tables, left_out
@@ -207,7 +206,7 @@ class _Contrast(NamedTuple):
     single: ScoreColumn
 
 
-def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int) -> Part | None:
+def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | None:
     """The part of the page; None where nothing was trained jointly beside single tasks, or tests are not wanted.
 
     Args:
@@ -221,7 +220,7 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int, seed: int)
         by_task: dict[str, list[LabelDifference]] = {}
         for task in contrast.scored.comparison.tasks():
             try:
-                if rows := _compared(contrast, task, gold, resamples, seed):
+                if rows := _compared(contrast, task, gold, resamples):
                     by_task[task] = rows
             except RunError as error:
                 caveats.append(f"No labels of {task.upper()}, {contrast.title}: {error}")
@@ -248,7 +247,7 @@ def _contrasts(scored: Scored) -> Iterator[_Contrast]:
         yield _Contrast(f"{first.title} − {second.title}, {scored.title}", scored, first, second)
 
 
-def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: int) -> list[LabelDifference]:
+def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> list[LabelDifference]:
     """Raises RunError where predictions or gold are missing, or do not belong together."""
     split = contrast.scored.comparison.split
     joint, single = contrast.joint.runs_of(task), contrast.single.runs_of(task)
@@ -262,7 +261,7 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int, seed: 
         if counted.keys() != first.keys():
             raise RunError(f"{joint[0].path} and {run.path} were not scored on the same sentences of {split}")
     rows = [[[counted[name] for name in first] for counted in side] for side in sides]
-    return compare_counted(rows[0], rows[1], resamples, seed)
+    return compare_counted(rows[0], rows[1], resamples)
 
 
 def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> LabelsBySentence:
@@ -276,12 +275,7 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
             f"{folder.path} has predictions of {len(predicted)} sentences of {split}, the corpus has {len(truth)}"
             + (f" (first without one: {missing[0]})" if missing else "")
         )
-    try:
-        return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
-    except ValueError as error:
-        raise RunError(
-            f"predictions on {split} cannot be compared ({error}); `mtlprune evaluate` writes them anew"
-        ) from None
+    return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
 
 
 def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.statistics.paired import CountsError, PairedCounts
 from mtlprune.statistics.resamples import System
-from mtlprune.statistics.significance import LEVEL, Difference, SignFlip, differences, holm, sign_flip
+from mtlprune.statistics.significance import LEVEL, Difference, differences, holm, sign_flip
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,8 +35,8 @@ class Tested:
     be estimated."""
     equivalence_p: float
     """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
-    seeds: SignFlip | None
-    """Over the seeds alone, where both settings have the same ones, two or more."""
+    seeds: float | None
+    """p of a sign-flip test over the seeds alone, where both settings have the same ones, two or more."""
 
     @property
     def significant(self) -> bool:
@@ -132,7 +132,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
         sides = [(place, task), (comparison.against[place], task)]
         try:
             runs = [counts.of(*side) for side in sides]
-            counts.refuse_unpaired([*runs[0], *runs[1]], task)
+            counts.refuse_unpaired([*runs[0], *runs[1]])
         except CountsError as error:
             untested[place, task] = str(error)
             continue
@@ -154,7 +154,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     )
 
 
-def _over_seeds(column: ScoreColumn, other: ScoreColumn, task: str) -> SignFlip | None:
+def _over_seeds(column: ScoreColumn, other: ScoreColumn, task: str) -> float | None:
     ours, theirs = ({run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, other))
     if ours.keys() != theirs.keys() or not 2 <= len(ours) <= 20:
         return None
