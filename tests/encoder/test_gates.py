@@ -105,10 +105,8 @@ def test_a_fixed_mask_is_what_comes_out_in_both_modes(training: bool):
     assert torch.equal(gates(), mask.float()) and gates().dtype == torch.float32 and not gates().requires_grad
     assert gates.open_count() == 3 and gates.expected_open() == 3 and torch.equal(gates.logits, before)
     gates().zero_()  # what is handed out is no door to what is inside
-    half = torch.full((2, 3), 0.5)
-    for wrong, words in ((torch.ones(3, 2), r"\(2, 3\), found \(3, 2\)"), (half, r"only 0 and 1, found \[0\.5\]")):
-        with pytest.raises(EncoderError, match=words):
-            gates.fix(wrong)
+    with pytest.raises(EncoderError, match=r"\(2, 3\), found \(3, 2\)"):
+        gates.fix(torch.ones(3, 2))
     assert torch.equal(gates(), mask.float())
     gates.fix(mask.bool().logical_not())
     assert torch.equal(gates(), 1.0 - mask)
@@ -118,9 +116,6 @@ def test_the_top_heads_with_ties_in_reading_order():
     values = torch.tensor([[1.0, 3.0, 2.0], [2.0, 0.0, 2.0]])
     assert top_mask(values, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
     assert top_mask(torch.zeros(50, 50), 1234).flatten()[:1234].all()
-    for keep in (-1, 7):
-        with pytest.raises(EncoderError, match=f"between 0 and 6 .2 layers of 3 heads., found {keep}"):
-            top_mask(values, keep)
 
 
 def inclusion(logits: Tensor, keep: int) -> Tensor:
