@@ -87,8 +87,6 @@ def pretrain(
         config = decide(config, folder)
         if folder.config_path.exists():
             check_same(config, folder, fingerprint(corpora))
-        else:
-            folder.check_ours()
         if done := finished(folder):
             folder.verify()
             with one_writer(folder.path):  # in case the end was cut short just here

@@ -256,11 +256,9 @@ class RunFolder:
         if not self.config_path.is_file():
             return
         with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
-            if not {"tasks", "train", "encoder"} <= self.read_config().keys():  # defaults alone would be valid
-                raise ValueError("a configuration that was cut short")
+            self.read_config()
             if self.is_finished():
                 self.verify(encoder=False)
-                self.read_vocabularies()
                 for best in self.read_best().values() if self.packed is None and self.keeps_weights() else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
                         raise RunError(f"{path} is missing; remove the folder to have it trained anew")

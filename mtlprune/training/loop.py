@@ -81,8 +81,6 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
     config = hardware.decide(config, folder)
     if folder.config_path.exists():
         check_same(config, folder, corpus.fingerprint)
-    else:
-        folder.check_ours()
     if done := finished(folder):
         folder.verify()
         for key, best in done.best.items() if folder.keeps_weights() else ():
