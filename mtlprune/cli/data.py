@@ -410,7 +410,7 @@ def show(
         if sentence is not None:
             return print_sentence(console(), sentence, split)
     split = corpus.splits[0]
-    like = f"ids are like {corpus[split].ids()[0]!r}, places like {split}:1"
+    like = f"ids are like {corpus[split][0].id!r}, places like {split}:1"
     raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
 
 

@@ -205,10 +205,6 @@ class StoredSentences(Sequence[Sentence]):
         places = np.random.default_rng(0).permutation(len(self))[which - 1 :: 2]
         return StoredSentences([self._lines[place] for place in np.sort(places)])
 
-    def ids(self) -> list[str]:
-        """The ids of all sentences in order."""
-        return [sentence.id for sentence in self]
-
     def find(self, sentence_id: str) -> Sentence | None:
         """The sentence with this id, or None."""
         return next((sentence for sentence in self if sentence.id == sentence_id), None)

@@ -32,7 +32,6 @@ SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 """The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
 
 Specials = Literal["kept", "dropped", "folded"]
-WANTS = ("attention", "heads", "hidden", "norms")
 NORMS = ("LayerNorm", "RMSNorm")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mtlprune.config.blocks import filled
 from mtlprune.errors import plural
@@ -114,15 +114,8 @@ def treatment_way(options: Mapping[str, Any]) -> str:
 # -- the settings that matter ------------------------------------------------------------------------------------------
 
 
-class HasSettings(Protocol):
-    """Anything with the settings of a run, path → value."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-
-def differing_settings(runs: Iterable[HasSettings]) -> list[str]:
-    """Paths of the settings in which runs differ."""
+def differing_settings(runs: Iterable[Any]) -> list[str]:
+    """Paths of the settings in which runs, or claims of theirs, differ."""
     values: dict[str, set[str]] = {}
     several = list(runs)
     for path in {path for run in several for path in run.settings}:
@@ -130,7 +123,7 @@ def differing_settings(runs: Iterable[HasSettings]) -> list[str]:
     return sorted(path for path in values if len(values[path]) > 1)
 
 
-def untreated(run: HasSettings) -> dict[str, Any]:
+def untreated(run: Any) -> dict[str, Any]:
     """The settings of a run but for treatments."""
     return {path: value for path, value in run.settings.items() if not path.startswith(TREATMENT)}
 

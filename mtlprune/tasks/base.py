@@ -76,7 +76,6 @@ class Task(nn.Module, ABC):
         super().__init__()
         self.layer = self.name  # a configuration may give a decoder to another layer of its kind
         self.labels = labels
-        self.hidden_size = hidden_size
         self.options = options
         self.index = {kind: {label: place for place, label in enumerate(all_)} for kind, all_ in labels.items()}
 

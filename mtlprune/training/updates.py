@@ -5,14 +5,13 @@ The order of batches follows from (seed, epoch), dropout and noise from (seed, s
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +27,6 @@ from mtlprune.training.hardware import dtype
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import schedule
 from mtlprune.training.run import gate_sets
-
-log = logging.getLogger(__name__)
 
 
 class TrainingError(MtlpruneError):
@@ -57,21 +54,6 @@ class Event:
     """At an evaluation of a pretraining: the line of curves.jsonl."""
 
 
-class UpdateSettings(Protocol):
-    """Settings that updates of any kind need."""
-
-    seed: int
-    warmup: float
-    clip: float
-    checkpoint_minutes: float
-
-    @property
-    def schedule(self) -> str: ...
-
-    @property
-    def precision(self) -> str: ...
-
-
 class Updates(ABC):
     """The updates of a training."""
 
@@ -88,7 +70,7 @@ class Updates(ABC):
         model: MultiTaskModel,
         tasks: tuple[str, ...],
         batch: Callable[[MiniBatch], Batch],
-        settings: UpdateSettings,
+        settings: Any,
         folder: RunFolder,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
