@@ -1,7 +1,6 @@
 """Files of configurations, their bases and overrides, before anyone knows what they mean; without torch."""
 
 import difflib
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
 
 PRESETS = Path(__file__).parents[1] / "presets"
-MOST_NAMES = 2_000
-"""Names among which the nearest one is looked for."""
 
 
 class ConfigError(MtlpruneError):
@@ -102,5 +99,5 @@ def _number(text: str) -> str | float:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the known word most like this one, if any is."""
-    near = difflib.get_close_matches(word, itertools.islice(known, MOST_NAMES), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
