@@ -46,7 +46,6 @@ def test_a_corpus_says_what_it_is(tmp_path: Path) -> None:
     assert {key: corpus.info[key] for key in said} == said
     assert corpus.info["splits"]["train"]["words"] == 5
     assert corpus.fingerprint == fingerprint(SPLITS)
-    corpus.verify()
 
 
 def test_splits_are_sequences(tmp_path: Path) -> None:
