@@ -21,8 +21,7 @@ from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
 from mtlprune.encoder.interventions import CONSTANT, set_substitute
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
-from mtlprune.encoder.sources import read_weights
-from mtlprune.errors import out_of_memory
+from mtlprune.encoder.sources import fill, read_weights
 from mtlprune.layers import Layer
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
@@ -143,13 +142,7 @@ class MultiTaskModel(nn.Module):
             encoder, heads = model.encoder, model.treated["clone"]["heads"][SHARED]
             transformer, rank = cast(PreTrainedModel, encoder.transformer), config.treatment.clone.rank
             encoder.clones = Clones(transformer, encoder.places, heads, config.tasks, rank)
-        try:
-            model.load_state_dict(tensors)
-        except RuntimeError as error:
-            if out_of_memory(error):
-                raise
-            what = " ".join(str(error).split())  # torch lists what does not fit on several lines
-            raise RunError(f"{weights} does not hold the weights of this run; {repair} ({what})") from error
+        fill(model, tensors, RunError, f"{weights} does not hold the weights of this run; {repair}")
         return model.to(device).eval()
 
     @property

@@ -22,8 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import read_weights
-from mtlprune.errors import out_of_memory
+from mtlprune.encoder.sources import fill, read_weights
 
 Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -78,13 +77,8 @@ class Fusion(nn.Module):
         """
         if not (folder / FILE).is_file():
             return
-        try:
-            self.load_state_dict(read_weights(folder / FILE, EncoderError, "remove the file to begin anew"))
-        except RuntimeError as error:
-            if out_of_memory(error):
-                raise
-            raise EncoderError(
-                f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
-                f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew "
-                f"({' '.join(str(error).split())[:200]})"
-            ) from error
+        message = (
+            f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
+            f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew"
+        )
+        fill(self, read_weights(folder / FILE, EncoderError, "remove the file to begin anew"), EncoderError, message)
