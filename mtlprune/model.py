@@ -17,7 +17,7 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.formats import words_of
 from mtlprune.encoder.batch import by_length, moved
 from mtlprune.encoder.clones import Clones
-from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
+from mtlprune.encoder.gates import Gates, TopKGates
 from mtlprune.encoder.interventions import CONSTANT, set_substitute
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
@@ -297,7 +297,6 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
     if settings.method == "none":
         return {}
     names = config.tasks if settings.sets == "per_task" else (SHARED,)
-    law = HardConcrete(temperature=settings.temperature)
     size = encoder.places.layers, encoder.places.heads
     salt = zlib.crc32(",".join(config.tasks).encode())  # gates of different tasks must not begin alike
     seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
@@ -306,7 +305,7 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
         if settings.method == "topk":
             gates[name] = TopKGates(*size, cast(int, settings.keep), settings.init, seed, settings.anneal_from)
         else:
-            gates[name] = Gates(*size, "open" if settings.noise else settings.init, seed, law)
+            gates[name] = Gates(*size, "open" if settings.noise else settings.init, seed, settings.temperature)
         gates[name].requires_grad_(settings.learns)
     return gates
 
