@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
@@ -72,10 +70,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
     with reading(f"{override[:60]} on the command line", ConfigError):
-        try:
-            value = parse_yaml(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
+        value = parse_yaml(text)
     if isinstance(value, str) and value == text.strip():  # not in quotes
         value = _number(value)
     *blocks, last = path.split(".")
