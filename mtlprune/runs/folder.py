@@ -356,8 +356,7 @@ class RunFolder:
 
     def selection(self) -> dict[str, Any] | None:
         """The heads that halves of the data selected, of a run with pruning.method: stable; None of others. Returns
-        "frequencies" (L, A), "selected" (H, L, A) on each of H halves, two by two complements, and the bound on false
-        claims, "expected_false". Raises RunError: a damaged file."""
+        "frequencies" (L, A), and the bound on false claims, "expected_false". Raises RunError: a damaged file."""
         if not (path := self.file(SELECTION)).is_file():
             return None
         import numpy as np
@@ -365,10 +364,7 @@ class RunFolder:
         tree = self.read_json(SELECTION)
         with reading(path):
             frequencies = np.array(tree["frequencies"], dtype=np.float64)
-            selected = np.zeros((len(tree["selected"]), *frequencies.shape))
-            for half, places in zip(selected, tree["selected"], strict=True):
-                half.flat[places] = 1
-            return {"frequencies": frequencies, "selected": selected, "expected_false": tree["expected_false"]}
+            return {"frequencies": frequencies, "expected_false": tree["expected_false"]}
 
     def treated(self) -> dict[str, Any]:
         """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments. Raises
