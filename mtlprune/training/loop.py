@@ -149,13 +149,13 @@ class Trainer(Updates):
 
     def update(
         self, mini_batches: list[mixing.MiniBatch], following: Sequence[mixing.MiniBatch] = ()
-    ) -> tuple[dict[str, float], int]:
-        losses, sentences = super().update(mini_batches, following)
+    ) -> dict[str, float]:
+        losses = super().update(mini_batches, following)
         if self.board is not None:
             self.board.log(self.progress.step + 1, "loss", losses)
-        return losses, sentences
+        return losses
 
-    def evaluation(self, updates: int) -> None:
+    def evaluation(self) -> None:
         progress, settings = self.progress, self.config.train
         number = settings.evaluations(progress.epoch, progress.step)
         evaluation = evaluate(self.model, self.dev, self.precision)
@@ -175,7 +175,7 @@ class Trainer(Updates):
         else:
             self.checkpoint()
         tidy(self.folder, progress)
-        self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
+        self.watch(Event(progress, self.total, train_losses, evaluation, gates))
 
     def write(
         self, number: int, evaluation: Evaluation, better: list[str], losses: Mapping[str, float]
