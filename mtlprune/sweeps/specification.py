@@ -16,6 +16,7 @@ evaluate: [test]                # splits to score each finished cell on, beside 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,9 @@ from mtlprune.io.strict import in_words
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
 """Axis → the setting that it stands for."""
+
+MOST_CELLS = 200_000
+"""Combinations of a grid that are planned at once."""
 
 Tree = dict[str, Any]
 
@@ -133,6 +137,12 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
 
 
 def _check_cells(specification: SweepSpecification) -> None:
+    many = math.prod(map(len, specification.axes.values())) if specification.axes else 0
+    if many > MOST_CELLS:
+        raise SweepError(
+            f"{specification.path}: grid: its axes have {many:,} combinations, and at most {MOST_CELLS:,} are planned "
+            "at once (before only and exclude); shorten the axes, or divide the file"
+        )
     seen: set[str] = set()
     for recipe in specification.recipes():
         if recipe.name in seen:
