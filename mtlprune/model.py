@@ -17,12 +17,11 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.formats import words_of
 from mtlprune.encoder.batch import by_length, moved
 from mtlprune.encoder.clones import Clones
-from mtlprune.encoder.gates import Gates, HardConcrete, TopKGates
+from mtlprune.encoder.gates import Gates, TopKGates
 from mtlprune.encoder.interventions import CONSTANT, set_substitute
 from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
-from mtlprune.encoder.sources import read_weights
-from mtlprune.errors import out_of_memory
+from mtlprune.encoder.sources import fill, read_weights
 from mtlprune.layers import Layer
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
@@ -143,13 +142,7 @@ class MultiTaskModel(nn.Module):
             encoder, heads = model.encoder, model.treated["clone"]["heads"][SHARED]
             transformer, rank = cast(PreTrainedModel, encoder.transformer), config.treatment.clone.rank
             encoder.clones = Clones(transformer, encoder.places, heads, config.tasks, rank)
-        try:
-            model.load_state_dict(tensors)
-        except RuntimeError as error:
-            if out_of_memory(error):
-                raise
-            what = " ".join(str(error).split())  # torch lists what does not fit on several lines
-            raise RunError(f"{weights} does not hold the weights of this run; {repair} ({what})") from error
+        fill(model, tensors, RunError, f"{weights} does not hold the weights of this run; {repair}")
         return model.to(device).eval()
 
     @property
@@ -304,7 +297,6 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
     if settings.method == "none":
         return {}
     names = config.tasks if settings.sets == "per_task" else (SHARED,)
-    law = HardConcrete(temperature=settings.temperature)
     size = encoder.places.layers, encoder.places.heads
     salt = zlib.crc32(",".join(config.tasks).encode())  # gates of different tasks must not begin alike
     seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
@@ -313,7 +305,7 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
         if settings.method == "topk":
             gates[name] = TopKGates(*size, cast(int, settings.keep), settings.init, seed, settings.anneal_from)
         else:
-            gates[name] = Gates(*size, "open" if settings.noise else settings.init, seed, law)
+            gates[name] = Gates(*size, "open" if settings.noise else settings.init, seed, settings.temperature)
         gates[name].requires_grad_(settings.learns)
     return gates
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conll2012_files import small_corpus
 
-from mtlprune.config.config import PRESETS, Config, load_config
+from mtlprune.config.config import PRESETS, Config, digest, load_config
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
 from mtlprune.runs.folder import RunFolder
@@ -73,7 +73,7 @@ def test_all_settings_with_their_explanations_are_the_same_run_again(path, mtlpr
 def test_every_training_of_the_readme_is_a_configuration_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     own = [words[: words.index("--out")] if "--out" in words else words for words in TRAININGS]
-    assert len({load_config(source, overrides).digest() for source, *overrides in own}) == len(TRAININGS)
+    assert len({digest(load_config(source, overrides)) for source, *overrides in own}) == len(TRAININGS)
 
 
 def test_experiments_and_their_readme_name_the_same_files() -> None:

@@ -12,7 +12,6 @@ import typer
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import Analysis, Request, find, read, results_in
-from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import (
     ADVANCED,
     Device,
@@ -25,6 +24,7 @@ from mtlprune.cli.console import (
     seen_from_here,
     shown_log,
 )
+from mtlprune.corpora.store import read_info
 from mtlprune.io.block import Block, explanations
 from mtlprune.io.files import RunError, make_room
 from mtlprune.io.plugins import PluginError
@@ -159,7 +159,8 @@ def run(
     corpus = given.setdefault("corpus", Path())
     if corpus == Path() and "encoders" in analysis.needs:
         raise RunError(f"analyze {analysis.name}: expected --corpus DIR, whose sentences are read")
-    check_corpora(None if corpus == Path() else corpus)
+    if corpus != Path():
+        read_info(corpus)
 
     from mtlprune.cli.display import counted
     from mtlprune.reports.analyses import markdown

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import Overrides, console, new_table
 from mtlprune.cli.display import counted
+from mtlprune.corpora.store import read_info
 from mtlprune.io.files import write_json
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def bench(
     from mtlprune.training.benchmark import measure
 
     settings = load_config(source, overrides or [])
-    check_corpora(Path(settings.data.path))
+    read_info(Path(settings.data.path))
     with counted(rounds * (batches + 1)) as (_, on_batch):
         result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
     console().print(_table(result, f"{settings.encoder.name} on {settings.data.path}"))

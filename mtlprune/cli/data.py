@@ -341,13 +341,12 @@ KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 # -- look at them ------------------------------------------------------------------------------------------------------
 
 
-@app.command(short_help="Validate every sentence, and count what there is.")
+@app.command(short_help="Refuse changed files, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
-    """Validate every sentence and the fingerprint, and count what there is."""
+    """Refuse files that are not those that were written, of valid sentences, and count what there is."""
     corpus = load_corpus(folder)
     terminal = console()
     with console(stderr=True).status("checking …"):
-        corpus.verify()
         table = _counts_table({split: corpus[split] for split in corpus.splits}, corpus.layers)
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(table)
@@ -410,7 +409,7 @@ def show(
         if sentence is not None:
             return print_sentence(console(), sentence, split)
     split = corpus.splits[0]
-    like = f"ids are like {corpus[split].ids()[0]!r}, places like {split}:1"
+    like = f"ids are like {corpus[split][0].id!r}, places like {split}:1"
     raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
 
 

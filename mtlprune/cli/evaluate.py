@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.check import check_run
 from mtlprune.cli.console import ADVANCED, Device, Runs, console, named_runs, new_table, next_command, warn_unfinished
+from mtlprune.corpora.store import read_info
 from mtlprune.io.files import make_folder
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def evaluate(
     """Score the best weights of runs; scores, per-sentence counts and predictions stay in the run folders."""
     folders = named_runs(runs)
     for folder in folders:
-        check_run(folder.path, data)
+        folder.check_weights_kept()
+        read_info(data or folder.corpus_path())
     terminal = console()
     for folder in folders:
         place = predictions if predictions is None or len(folders) == 1 else predictions / folder.path.name

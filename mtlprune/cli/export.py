@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.check import check_run
 from mtlprune.cli.console import ADVANCED, Runs, console, named_runs, new_table, next_command, warn_unfinished
 from mtlprune.io.files import RunError, write_text
 
@@ -82,8 +81,6 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
 def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: Console) -> None:
     """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own. Open
     gates are folded into the weights."""
-    check_run(run)
-
     from mtlprune.training.pruning import head_removal
 
     asked = head_removal.request(run, task, keep)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, say, seen_from_here
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, write_bytes, write_text
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
@@ -45,7 +44,8 @@ def table(
     """
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
-    check_corpora(majority)
+    if majority is not None:
+        read_info(majority)
     left_out: list[str] = []
     folders = named_runs(seen_from_here(runs), left_out=left_out)
 
@@ -119,7 +119,8 @@ def report(
     """
     if pretrainings := [Path(run) for run in runs if (Path(run) / CURVES).is_file()]:
         return _pretrainings(runs, pretrainings, out)
-    check_corpora(data)
+    if data is not None:
+        read_info(data)
 
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.times import Expected
 
 SOME_FAILED = 1
-MOST_ROWS = 1000
-"""Cells that are listed one by one; of a sweep of more, only such as are begun."""
 
 
 def sweep(
@@ -188,21 +186,17 @@ def _list(
     times: Mapping[str, Expected | None],
     terminal: Console,
 ) -> None:
-    """A row for each cell, with its state and its time; of very many, only those that are begun."""
+    """A row for each cell, with its state and its time."""
     from mtlprune.cli.display import clock
 
     table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
     for name, now in standing.items():
-        if len(cells) <= MOST_ROWS or (now.kind != "left" and table.row_count < MOST_ROWS):
-            cell, words = cells[name], f"{now.kind}: {now.note}" if now.note else now.kind
-            expected = times.get(name)
-            seconds = now.seconds if now.trained else expected and expected.seconds
-            shown = "?" if seconds is None else f"{'' if now.trained else '≈ '}{clock(seconds)}"
-            table.add_row(name, printable(words), shown, ", ".join(cell.needs), cell.place.label)
+        cell, words = cells[name], f"{now.kind}: {now.note}" if now.note else now.kind
+        expected = times.get(name)
+        seconds = now.seconds if now.trained else expected and expected.seconds
+        shown = "?" if seconds is None else f"{'' if now.trained else '≈ '}{clock(seconds)}"
+        table.add_row(name, printable(words), shown, ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
-    if len(cells) > table.row_count:
-        rows = f"{table.row_count:,} of {len(cells):,} cells are listed"
-        terminal.print(f"{rows}, those that are begun; narrow the others with --only")
 
 
 def _counted(standing: Iterable[State]) -> str:

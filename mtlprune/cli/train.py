@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtlprune.cli.check import check_corpora
 from mtlprune.cli.console import (
     ADVANCED,
     INTERRUPTED,
@@ -182,7 +181,8 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     settings = load_pretraining(config, overrides)
     if everything:
         return say("\n".join(settings.commented()))
-    check_corpora(*map(Path, settings.data.corpora))
+    for path in settings.data.corpora:
+        read_info(Path(path))
 
     from mtlprune.pretraining.loop import CHECKPOINTS, finished
     from mtlprune.pretraining.loop import pretrain as run

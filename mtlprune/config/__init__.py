@@ -1,20 +1,15 @@
 """Files of configurations, their bases and overrides, before anyone knows what they mean; without torch."""
 
 import difflib
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
 
 PRESETS = Path(__file__).parents[1] / "presets"
-MOST_NAMES = 2_000
-"""Names among which the nearest one is looked for."""
 
 
 class ConfigError(MtlpruneError):
@@ -75,10 +70,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
     with reading(f"{override[:60]} on the command line", ConfigError):
-        try:
-            value = parse_yaml(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"{path}: the value {text!r} is not readable as YAML") from None
+        value = parse_yaml(text)
     if isinstance(value, str) and value == text.strip():  # not in quotes
         value = _number(value)
     *blocks, last = path.split(".")
@@ -102,5 +94,5 @@ def _number(text: str) -> str | float:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint at the known word most like this one, if any is."""
-    near = difflib.get_close_matches(word, itertools.islice(known, MOST_NAMES), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

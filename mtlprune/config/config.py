@@ -258,13 +258,10 @@ class Config(Block):
         """The class of a task's decoder."""
         return TASKS[getattr(getattr(self.decoders, task), "type", task)]
 
-    def digest(self) -> str:
-        """Eight letters that name this configuration: equal configurations, equal letters."""
-        return digest(self)
-
 
 def digest(settings: Block) -> str:
-    """Eight letters made of the settings that differ from the defaults, so that one which comes later changes none."""
+    """Eight letters that name a configuration, made of the settings that differ from the defaults, so that one which
+    comes later changes none."""
     tree = settings.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
 

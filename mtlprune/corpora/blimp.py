@@ -26,12 +26,10 @@ class MinimalPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Pairs made by one template. ``phenomenon``: one of the paper's twelve; ``field``: morphology, semantics, syntax
-    or syntax_semantics."""
+    """Pairs made by one template. ``phenomenon``: one of the paper's twelve."""
 
     name: str
     phenomenon: str
-    field: str
     pairs: tuple[MinimalPair, ...]
 
 
@@ -58,12 +56,12 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
 
 def _read(path: Path, most: int | None) -> Paradigm:
     pairs: list[MinimalPair] = []
-    about: tuple[str, str, str] | None = None
+    about: tuple[str, str] | None = None
     for number, line in read_lines(path):
         if not line.strip() or (most is not None and len(pairs) == most):
             continue
         entry = _entry(line, f"{path}, line {number}")
-        now = entry["UID"], _MERGED.get(entry["linguistics_term"], entry["linguistics_term"]), entry["field"]
+        now = entry["UID"], _MERGED.get(entry["linguistics_term"], entry["linguistics_term"])
         if about is not None and now != about:
             raise CorpusError(f"{path}, line {number}: expected the paradigm {about[0]} as before, found {now[0]}")
         about = now
@@ -75,7 +73,7 @@ def _read(path: Path, most: int | None) -> Paradigm:
 
 def _entry(line: str, where: str) -> dict[str, Any]:
     entry = parse_json_line(line, where, CorpusError)
-    for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term", "field"):
+    for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term"):
         if not isinstance(entry, dict) or not isinstance(entry.get(key), str) or not entry[key].strip():
             raise CorpusError(f"{where}: expected a pair with {key}, found none; is this a file of BLiMP?")
     return entry

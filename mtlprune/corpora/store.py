@@ -205,10 +205,6 @@ class StoredSentences(Sequence[Sentence]):
         places = np.random.default_rng(0).permutation(len(self))[which - 1 :: 2]
         return StoredSentences([self._lines[place] for place in np.sort(places)])
 
-    def ids(self) -> list[str]:
-        """The ids of all sentences in order."""
-        return [sentence.id for sentence in self]
-
     def find(self, sentence_id: str) -> Sentence | None:
         """The sentence with this id, or None."""
         return next((sentence for sentence in self if sentence.id == sentence_id), None)
@@ -244,25 +240,10 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the sentences, as stored when the corpus was written; :meth:`verify` computes it anew."""
+        """SHA-256 of the sentences, as stored when the corpus was written."""
         return self.info["fingerprint"]
 
     def __getitem__(self, split: str) -> StoredSentences:
         if split not in self._splits:
             raise CorpusError(f"{self.path}: expected one of the splits {', '.join(self.splits)}, found {split!r}")
         return self._splits[split]
-
-    def verify(self) -> None:
-        """Read and validate everything.
-
-        Raises:
-            CorpusError: the sentences are not those that were written.
-            SentenceError: a sentence contradicts itself, or an id occurs twice.
-        """
-        for sentence in check_unique(sentence for split in self._splits.values() for sentence in split):
-            sentence.validate()
-        if (actual := fingerprint(self._splits)) != self.fingerprint:
-            raise CorpusError(
-                f"{self.path}: expected sentences with the fingerprint {self.fingerprint[:16]}…, found {actual[:16]}…; "
-                "the files were changed, build the corpus anew"
-            )

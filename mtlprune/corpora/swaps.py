@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -98,12 +100,5 @@ def _relabelled(sentence: Sentence, span: Span, label: str, layer: str, words: t
         else tuple(one._replace(arguments=changed(one.arguments)) for one in sentence.srl or ())
     )
     both = (*sentence.words[: span.start], *words, *sentence.words[span.end :])
-    return Sentence(
-        f"{sentence.id}-swapped-{span.start}",
-        both,
-        sentence.pos,
-        sentence.ner,
-        sentence.dep,
-        sentence.con,
-        sentence.srl,
-    ).with_layers(**{layer: value})
+    changes: dict[str, Any] = {"id": f"{sentence.id}-swapped-{span.start}", "words": both, layer: value}
+    return replace(sentence, **changes, further=(), source="")

@@ -284,10 +284,6 @@ class Encoded:
         """(N,) int64, the sentence of each word."""
         return placed(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
 
-    def padded(self) -> Tensor:
-        """Words laid out by sentence: (B, T, H), zero where a sentence has no word; gradients pass."""
-        return table(self.words, self.sizes, max(self.sizes))
-
     def select(self, sentences: Sequence[int]) -> "Encoded":
         """Only these sentences, at least one, in this order."""
         chosen = np.asarray(sentences, np.int64)

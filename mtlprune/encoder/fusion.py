@@ -22,8 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import read_weights
-from mtlprune.errors import out_of_memory
+from mtlprune.encoder.sources import fill, read_weights
 
 Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -37,15 +36,10 @@ class Fusion(nn.Module):
         kind: one of KINDS but none.
         layers: L.
         hidden: H.
-
-    Raises:
-        EncoderError: another kind.
     """
 
     def __init__(self, kind: Kind, layers: int, hidden: int) -> None:
         super().__init__()
-        if kind not in KINDS or kind == "none":
-            raise EncoderError(f"fusion: expected one of {', '.join(KINDS[1:])}, found {kind!r}")
         self.kind, self.layers, self.hidden = kind, layers, hidden
         if kind == "concat":
             last = torch.zeros(hidden, layers * hidden)
@@ -57,12 +51,7 @@ class Fusion(nn.Module):
             self.scores, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
-        """Hidden states of L layers, each (..., H), to (..., H) float32, outside of autocast.
-
-        Raises:
-            EncoderError: another number of layers.
-        """
-        self._check(states)
+        """Hidden states of L layers, each (..., H), to (..., H) float32, outside of autocast."""
         with torch.autocast(states[0].device.type, enabled=False):
             if self.kind == "concat":
                 joined = torch.cat([state.float() for state in states], -1)  # (..., L · H)
@@ -70,32 +59,10 @@ class Fusion(nn.Module):
             stacked = torch.stack([state.float() for state in states], -2)  # (..., L, H)
             if self.kind == "max":
                 return stacked.amax(-2)
-            mixed = (self._mixture(stacked)[..., None] * stacked).sum(-2)
+            scores = (stacked * self.gate).sum(-1) + self.bias if self.kind == "gate" else self.scores
+            weights = torch.softmax(scores, -1).expand(stacked.shape[:-1])  # (..., L)
+            mixed = (weights[..., None] * stacked).sum(-2)
             return self.scale * mixed if self.kind == "scalar_mix" else mixed
-
-    def weights(self, states: Sequence[Tensor]) -> Tensor:
-        """The weight of each layer for a token: (..., L), sums to 1.
-
-        gate and scalar_mix: the weights. max: the share of features in which the layer is the largest. concat: its
-        share of the squared Frobenius norm of the projection.
-        """
-        self._check(states)
-        stacked = torch.stack([state.float() for state in states], -2)
-        if self.kind == "max":
-            return nn.functional.one_hot(stacked.argmax(-2), self.layers).float().mean(-2)
-        if self.kind == "concat":
-            norms = self.projection.square().sum(0).unflatten(0, (self.layers, self.hidden)).sum(1)
-            return (norms / norms.sum()).expand(*stacked.shape[:-1])
-        return self._mixture(stacked)
-
-    def _mixture(self, stacked: Tensor) -> Tensor:
-        if self.kind == "gate":
-            return torch.softmax((stacked * self.gate).sum(-1) + self.bias, -1)
-        return torch.softmax(self.scores, 0).expand(*stacked.shape[:-1])
-
-    def _check(self, states: Sequence[Tensor]) -> None:
-        if len(states) != self.layers:
-            raise EncoderError(f"fusion: expected hidden states of {self.layers} layers, found {len(states)}")
 
     def save(self, folder: Path) -> None:
         """Write its parameters beside an encoder's files; nothing where it has none."""
@@ -110,13 +77,8 @@ class Fusion(nn.Module):
         """
         if not (folder / FILE).is_file():
             return
-        try:
-            self.load_state_dict(read_weights(folder / FILE, EncoderError, "remove the file to begin anew"))
-        except RuntimeError as error:
-            if out_of_memory(error):
-                raise
-            raise EncoderError(
-                f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
-                f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew "
-                f"({' '.join(str(error).split())[:200]})"
-            ) from error
+        message = (
+            f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
+            f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew"
+        )
+        fill(self, read_weights(folder / FILE, EncoderError, "remove the file to begin anew"), EncoderError, message)

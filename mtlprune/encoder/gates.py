@@ -13,7 +13,6 @@ Everything is float32, whatever the encoder computes in.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -32,27 +31,13 @@ of 0.1 would need 25 more updates to close the head."""
 Init = Literal["paper", "open"]
 
 
-@dataclass(frozen=True)
-class HardConcrete:
-    """The constants of the distribution.
-
-    Args:
-        low, high: limits of the stretch, low < 0 < 1 < high.
-        temperature: above 0; the lower, the more samples are exactly 0 or 1.
-        epsilon: noise and probabilities keep this distance from 0 and 1.
-    """
-
-    low: float = -0.1
-    high: float = 1.1
-    temperature: float = 0.33
-    epsilon: float = 1e-6
+LOW, HIGH, EPSILON = -0.1, 1.1, 1e-6
+"""The limits of the stretch, and how far noise and probabilities keep from 0 and 1; as in the code of He and Choi."""
+TEMPERATURE = 0.33
+"""T of the same code; the lower, the more samples are exactly 0 or 1."""
 
 
-PAPER = HardConcrete()
-"""The constants of the code of He and Choi (2021)."""
-
-
-def sample(logits: Tensor, noise: Tensor, law: HardConcrete = PAPER) -> Tensor:
+def sample(logits: Tensor, noise: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """Gates as drawn in training.
 
     Args:
@@ -63,28 +48,27 @@ def sample(logits: Tensor, noise: Tensor, law: HardConcrete = PAPER) -> Tensor:
         Values in [0, 1], float32, differentiable by the logits where strictly between.
     """
     logits, noise = logits.float(), noise.float()
-    soft = torch.sigmoid((torch.logit(noise, eps=law.epsilon) + logits) / law.temperature)
-    return _stretch(soft, law)
+    return _stretch(torch.sigmoid((torch.logit(noise, eps=EPSILON) + logits) / temperature))
 
 
-def deterministic(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
+def deterministic(logits: Tensor) -> Tensor:
     """Gates as evaluated: no noise, no temperature; float32, same shape."""
-    return _stretch(torch.sigmoid(logits.float()), law)
+    return _stretch(torch.sigmoid(logits.float()))
 
 
-def logits_of(values: Tensor, law: HardConcrete = PAPER) -> Tensor:
+def logits_of(values: Tensor) -> Tensor:
     """Logits of which `deterministic` makes these values, of 0 and 1 the nearest to those between; float32."""
-    return torch.logit((values.float() - law.low) / (law.high - law.low))
+    return torch.logit((values.float() - LOW) / (HIGH - LOW))
 
 
-def _stretch(soft: Tensor, law: HardConcrete) -> Tensor:
-    return (soft * (law.high - law.low) + law.low).clamp(0.0, 1.0)
+def _stretch(soft: Tensor) -> Tensor:
+    return (soft * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
 
 
-def probability_open(logits: Tensor, law: HardConcrete = PAPER) -> Tensor:
+def probability_open(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """P(sample ≠ 0), in [epsilon, 1 − epsilon]; float32, same shape (Louizos et al. 2018, section 2.2)."""
-    shifted = logits.float() - law.temperature * math.log(-law.low / law.high)
-    return torch.sigmoid(shifted).clamp(law.epsilon, 1 - law.epsilon)
+    shifted = logits.float() - temperature * math.log(-LOW / HIGH)
+    return torch.sigmoid(shifted).clamp(EPSILON, 1 - EPSILON)
 
 
 def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
@@ -104,18 +88,11 @@ def top_mask(values: Tensor, keep: int) -> Tensor:
 
     Args:
         values: (L, A).
+        keep: at most L · A.
 
     Returns:
         (L, A) of 0 and 1, float32, on the same device.
-
-    Raises:
-        EncoderError: there are not so many heads.
     """
-    if not 0 <= keep <= values.numel():
-        raise EncoderError(
-            f"expected to keep a number of heads between 0 and {values.numel()} ({values.shape[0]} layers of "
-            f"{values.shape[1]} heads), found {keep}"
-        )
     order = values.detach().flatten().cpu().sort(descending=True, stable=True).indices
     mask = torch.zeros(values.numel())
     mask[order[:keep]] = 1.0
@@ -145,7 +122,7 @@ class Gates(nn.Module):
         layers, heads: L and A.
         init: see `first_logits`.
         seed: of the first logits.
-        law: constants of the distribution.
+        smoothness: T, the temperature of samples, above 0.
     """
 
     logits: nn.Parameter
@@ -153,9 +130,11 @@ class Gates(nn.Module):
     fixed: Tensor
     noise: torch.Generator | None = None
 
-    def __init__(self, layers: int, heads: int, init: Init = "paper", seed: int = 0, law: HardConcrete = PAPER) -> None:
+    def __init__(
+        self, layers: int, heads: int, init: Init = "paper", seed: int = 0, smoothness: float = TEMPERATURE
+    ) -> None:
         super().__init__()
-        self.law = law
+        self.smoothness = smoothness
         self.logits = nn.Parameter(first_logits(layers, heads, init, seed))
         self.register_buffer("mask", torch.ones(layers, heads))
         self.register_buffer("fixed", torch.tensor(False))
@@ -166,14 +145,14 @@ class Gates(nn.Module):
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
             drawn = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device)
-            return sample(self.logits, drawn, self.law)
+            return sample(self.logits, drawn, self.smoothness)
 
     def evaluated(self) -> Tensor:
         """Gate values (L, A) as evaluation uses them, in either mode."""
         if self.is_fixed():
             return self.mask.clone()
         with torch.autocast(self.logits.device.type, enabled=False):
-            return deterministic(self.logits, self.law)
+            return deterministic(self.logits)
 
     @torch.no_grad()
     def open_mask(self) -> Tensor:
@@ -189,7 +168,7 @@ class Gates(nn.Module):
         if self.is_fixed():
             return self.mask.sum()
         with torch.autocast(self.logits.device.type, enabled=False):
-            return probability_open(self.logits, self.law).sum()
+            return probability_open(self.logits, self.smoothness).sum()
 
     def is_fixed(self) -> bool:
         """True where the gates are a mask now."""
@@ -203,17 +182,12 @@ class Gates(nn.Module):
             mask: (L, A) of 0 and 1, or bool.
 
         Raises:
-            EncoderError: another shape, or other values.
+            EncoderError: another shape.
         """
         if mask.shape != self.logits.shape:
             expected, actual = tuple(self.logits.shape), tuple(mask.shape)
             raise EncoderError(f"a mask of heads: expected the shape (layers, heads) {expected}, found {actual}")
-        values = mask.to(self.mask)
-        if not ((values == 0) | (values == 1)).all():
-            raise EncoderError(
-                f"a mask of heads: expected only 0 and 1, found {sorted(set(values.flatten().tolist()))}"
-            )
-        self.mask.copy_(values)
+        self.mask.copy_(mask)
         self.fixed.fill_(True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":

@@ -15,13 +15,10 @@ Outputs for other sentences are those without gates.
     for ablation in zero_ablations(encoder, batch, gates):
         ablation.layer, ablation.head, ablation.after, ablation.last   # (B, T, H) each
 
-Layers below a head compute what they did before, so a pass begins anew at the head's layer, with the inputs recorded
-there; where that does not give back what the encoder says (layers that share a module, layers that are not a plain
-chain), whole passes are run instead. Heads whose gate is closed, or that were removed, are left out.
+Each takes a whole pass. Heads whose gate is closed, or that were removed, are left out.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -202,19 +199,6 @@ class Ablation:
     last: Tensor
 
 
-@dataclass(eq=False)
-class _Call:
-    """A layer's arguments and its output."""
-
-    block: nn.Module
-    args: tuple[Any, ...]
-    options: dict[str, Any]
-    output: Tensor
-
-    def rerun(self, hidden: Tensor) -> Tensor:
-        return _hidden(self.block(hidden, *self.args[1:], **self.options))
-
-
 def zero_ablations(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> Iterator[Ablation]:
     """Close open heads one by one.
 
@@ -225,9 +209,6 @@ def zero_ablations(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None =
     """
     places = encoder.places
     base = torch.ones(places.layers, places.heads) if gates is None else gates.detach().clone()
-    with torch.no_grad():
-        calls, hidden = _recorded(encoder, batch, base)
-        chain = _is_chain(calls, hidden)
     for layer, kept in enumerate(places.kept):
         for head in kept:
             if base[layer, head] <= OPEN:
@@ -235,12 +216,8 @@ def zero_ablations(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None =
             values = base.clone()
             values[layer, head] = 0
             with torch.no_grad():
-                if chain:
-                    after, last = _from_layer(encoder, calls[layer:], values)
-                else:
-                    states = _whole(encoder, batch, values)
-                    after, last = states[layer + 1], states[-1]
-            yield Ablation(layer, head, after, last)
+                states = _whole(encoder, batch, values)
+            yield Ablation(layer, head, states[layer + 1], states[-1])
 
 
 def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tensor, ...]:
@@ -250,40 +227,3 @@ def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tenso
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         )
     return tuple(output.hidden_states)
-
-
-def _recorded(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[list[_Call], tuple[Tensor, ...]]:
-    """One pass, with what each layer was called with, and its hidden states."""
-    calls: list[_Call] = []
-
-    def record(block: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-        calls.append(_Call(block, args, dict(options), _hidden(output)))
-
-    with ExitStack() as hooks:
-        for block in dict.fromkeys(by_layer(cast(PreTrainedModel, encoder.transformer), encoder.places.family.blocks)):
-            hooks.enter_context(block.register_forward_hook(record, with_kwargs=True))
-        return calls, _whole(encoder, batch, values)
-
-
-def _hidden(output: Any) -> Tensor:
-    return output if isinstance(output, Tensor) else output[0]
-
-
-def _is_chain(calls: list[_Call], hidden: tuple[Tensor, ...]) -> bool:
-    """True where each layer is called once, first with hidden states, and reads just what the one before it gave."""
-    return (
-        len(calls) == len(hidden) - 1
-        and len({id(call.block) for call in calls}) == len(calls)
-        and all(call.args and isinstance(call.args[0], Tensor) for call in calls)
-        and all(torch.equal(call.args[0], before) for call, before in zip(calls, hidden, strict=False))
-        and all(torch.equal(call.output, after) for call, after in zip(calls, hidden[1:], strict=True))
-    )
-
-
-def _from_layer(encoder: Encoder, calls: list[_Call], values: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden states after the first of some layers, and after the last of them."""
-    with encoder.gated(values.to(calls[0].output.device)):
-        after = last = calls[0].rerun(calls[0].args[0])
-        for call in calls[1:]:
-            last = call.rerun(last)
-    return after, last

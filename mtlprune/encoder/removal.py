@@ -35,9 +35,8 @@ from mtlprune.encoder.families import (
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.heads import check_kept
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.sources import load_config, load_transformer, read_weights
-from mtlprune.errors import out_of_memory
-from mtlprune.io.files import read_json, write_text
+from mtlprune.encoder.sources import fill, load_config, load_transformer, read_weights
+from mtlprune.io.files import read_json, reading, write_text
 
 FILE = "heads.json"
 FORMAT = 1
@@ -80,16 +79,12 @@ class KeptHeads:
                 f"{path} is missing: expected a folder with a model from which heads were removed; a model that has "
                 "all its heads is loaded with transformers alone"
             )
-        record = read_json(path, EncoderError, SAVED)
-        try:
-            version, heads = record.pop("format"), cls(**record)
-            heads = replace(heads, kept=tuple(map(tuple, heads.kept)), groups=tuple(heads.groups))
-            whole = version == FORMAT and all([*row] == sorted({*row} & {*range(heads.heads)}) for row in heads.kept)
-        except (AttributeError, KeyError, TypeError):
-            whole = False
-        if not whole:
-            raise EncoderError(f"damaged: {path}; {SAVED}")
-        return heads
+        with reading(path, EncoderError, SAVED):
+            record = read_json(path, EncoderError, SAVED)
+            if (version := record.pop("format")) != FORMAT:
+                raise ValueError(f"the format {version}")
+            heads = cls(**record)
+            return replace(heads, kept=tuple(map(tuple, heads.kept)), groups=tuple(heads.groups))
 
     @classmethod
     def find(cls, folder: str | Path) -> "KeptHeads | None":
@@ -359,12 +354,6 @@ def load_pruned(
     """
     heads = KeptHeads.read(folder)
     config = load_config(str(folder), attention=sees)
-    if (heads.family, len(heads.kept), heads.heads) != (
-        config.model_type,
-        config.num_hidden_layers,
-        config.num_attention_heads,
-    ):
-        raise EncoderError(f"damaged: {Path(folder) / FILE} is of another model than config.json beside it; {SAVED}")
     model = load_transformer(
         str(folder), config, random=True, seed=seed if random else 0, attention=attention
     )  # its size is as before; what is cut now is filled below
@@ -384,13 +373,13 @@ def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
 
 def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
     """Give a whole model the shapes of a pruned one. Raises EncoderError where it cannot have them."""
-    ones = torch.zeros(len(heads.kept), heads.heads)
-    for layer, row in enumerate(heads.kept):
-        ones[layer, list(row)] = 1
-    left = remove_heads(model, ones, groups=heads.groups or None)
-    if left.kept != heads.kept:
-        what = "layers that share their weights have the same heads"
-        raise EncoderError(f"damaged: {Path(where) / FILE}: {what}; {SAVED}")
+    with reading(Path(where) / FILE, EncoderError, SAVED):
+        ones = torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
+        for layer, row in enumerate(heads.kept):
+            ones[layer, list(row)] = 1
+        left = remove_heads(model, ones, groups=heads.groups or None)
+        if (left.family, left.heads, left.kept) != (heads.family, heads.heads, heads.kept):
+            raise ValueError("heads that the model beside it does not have")
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)
         for output in dict.fromkeys(outputs):
@@ -400,18 +389,13 @@ def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
 
 
 def _fill(model: PreTrainedModel, file: Path) -> None:
-    what = f"the weights of the model that config.json and {FILE} beside it describe"
     remedy = "take all three from where the model was saved"
+    tensors = {name: value for name, value in model.state_dict().items() if _of_pooler(name)}  # as they are
     stored = read_weights(file, EncoderError, remedy)
-    weights = {name: value for name, value in stored.items() if "pooler" not in name.split(".")}
-    try:
-        result = model.load_state_dict(weights, strict=False)
-    except RuntimeError as error:
-        if out_of_memory(error):
-            raise
-        reason = " ".join(str(error).split())[:300]  # torch lists what does not fit on several lines
-        raise EncoderError(f"{file} does not hold {what} ({reason}); {remedy}") from error
-    missing = [name for name in result.missing_keys if "pooler" not in name.split(".")]
-    if missing or result.unexpected_keys:
-        reason = f"without {missing[:3]}, beside {result.unexpected_keys[:3]}"
-        raise EncoderError(f"{file} does not hold {what} ({reason}); {remedy}")
+    tensors |= {name: value for name, value in stored.items() if not _of_pooler(name)}
+    what = f"the weights of the model that config.json and {FILE} beside it describe"
+    fill(model, tensors, EncoderError, f"{file} does not hold {what}; {remedy}")
+
+
+def _of_pooler(name: str) -> bool:
+    return "pooler" in name.split(".")

@@ -57,6 +57,17 @@ def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[st
     return weights
 
 
+def fill(module: nn.Module, tensors: Mapping[str, Tensor], error: type[MtlpruneError], message: str) -> None:
+    """Load all tensors of a module. Raises ``error``, with a message and why, where they are not those that it has."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as refused:
+        if out_of_memory(refused):
+            raise
+        reason = " ".join(str(refused).split())[:300]  # torch lists what does not fit on several lines
+        raise error(f"{message} ({reason})") from refused
+
+
 def check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[MtlpruneError], remedy: str) -> None:
     """Refuse weights among which are NaN or infinite numbers: all that is computed with them is nothing.
 

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import platform
-import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -295,9 +294,10 @@ def verify_sums(folder: Path, remedy: str) -> None:
     a file is missing, or was changed or damaged."""
     if (sums := folder / SUMS).is_file():
         for number, line in enumerate(read_text(sums).splitlines(), 1):
-            if not (match := re.fullmatch(r"([0-9a-f]{64})  ([^/]+)", line)):
+            sha256, blanks, name = line.partition("  ")
+            if not blanks:
                 raise RunError(f"{sums}, line {number}: expected a SHA-256 and the name of a file; {remedy}")
-            verify_file(folder / match[2], match[1], remedy)
+            verify_file(folder / name, sha256, remedy)
 
 
 def read_text(path: Path) -> str:
@@ -315,14 +315,7 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
 def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
     """The value of a YAML file."""
     with reading(path, error):
-        text = path.read_text(encoding="utf-8")
-        try:
-            return parse_yaml(text)
-        except yaml.YAMLError:
-            raise
-        except ValueError as cause:
-            where = ", " if str(cause).startswith("line ") else ": "
-            raise error(f"{path}{where}{reason(cause)}") from None
+        return parse_yaml(path.read_text(encoding="utf-8"))
 
 
 # -- logs: one JSON object a line --------------------------------------------------------------------------------------

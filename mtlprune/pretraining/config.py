@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from mtlprune.config import tree_of
 from mtlprune.config.blocks import SyntaxConfig, as_folder_name
-from mtlprune.config.config import ConfigError, apply_override, read_tree, validated
+from mtlprune.config.config import validated
 from mtlprune.io.block import Block
 
 
@@ -151,10 +152,4 @@ def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> Pretr
     Raises:
         ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
     """
-    path = Path(source)
-    if not path.is_file():
-        raise ConfigError(f"there is no file {str(source)!r}; experiments/syntax holds configurations of pretrainings")
-    tree = read_tree(path)
-    for override in overrides:
-        apply_override(tree, override)
-    return validated(PretrainConfig, tree, str(source), overrides)
+    return validated(PretrainConfig, tree_of(source, overrides), str(source), overrides)

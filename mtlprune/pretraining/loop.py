@@ -87,8 +87,6 @@ def pretrain(
         config = decide(config, folder)
         if folder.config_path.exists():
             check_same(config, folder, fingerprint(corpora))
-        else:
-            folder.check_ours()
         if done := finished(folder):
             folder.verify()
             with one_writer(folder.path):  # in case the end was cut short just here
@@ -127,7 +125,7 @@ class Pretrainer(Updates):
         """True after updates of the schedule that were not yet measured, and before the first."""
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
-    def evaluation(self, updates: int) -> None:
+    def evaluation(self) -> None:
         """Measure, log, and write a model folder."""
         progress, step = self.progress, self.progress.step
         if self.config.watch.models or step == self.total:
@@ -142,7 +140,7 @@ class Pretrainer(Updates):
             remove(self.folder.checkpoint_path)
         else:
             self.checkpoint()
-        self.watch(Event(progress, updates, self.total, losses, 0, line=line))
+        self.watch(Event(progress, self.total, losses, line=line))
 
     def write_model(self, step: int) -> None:
         """A folder that transformers loads: written beside, then renamed. Raises RunError where the disk refuses."""
@@ -202,7 +200,10 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     _check_trees(config, train, dev)
     pieces, trees = model.encoder.tokenize_all([sentence.words for sentence in train]), [s.dep for s in train]
     lengths = [len(p.ids) + model.encoder.frame.size for p in pieces]
-    callbacks = make_callbacks(config, model, trees)
+    callbacks: list[Callback] = []
+    if config.syntax.strength:
+        transformer = cast(PreTrainedModel, model.encoder.transformer)
+        callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept, trees))
     run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, callbacks)
     if not begun:
         data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
@@ -210,15 +211,6 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     facts = len(train), config.train.precision, config.train.device, config.train.threads
     log.info("%d sentences; precision %s on %s, threads: %d", *facts)
     return run
-
-
-def make_callbacks(config: PretrainConfig, model: MaskedWords, trees: Sequence[Dependencies | None]) -> list[Callback]:
-    """The penalties that the settings ask for. Raises ConfigError where the model has not what they are on."""
-    callbacks: list[Callback] = []
-    if config.syntax.strength:
-        transformer = cast(PreTrainedModel, model.encoder.transformer)
-        callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept, trees))
-    return callbacks
 
 
 def _splits(config: PretrainConfig, corpora: Mapping[str, Corpus], which: str) -> dict[str, list[Sentence]]:

@@ -256,11 +256,9 @@ class RunFolder:
         if not self.config_path.is_file():
             return
         with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
-            if not {"tasks", "train", "encoder"} <= self.read_config().keys():  # defaults alone would be valid
-                raise ValueError("a configuration that was cut short")
+            self.read_config()
             if self.is_finished():
                 self.verify(encoder=False)
-                self.read_vocabularies()
                 for best in self.read_best().values() if self.packed is None and self.keeps_weights() else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
                         raise RunError(f"{path} is missing; remove the folder to have it trained anew")
@@ -358,8 +356,7 @@ class RunFolder:
 
     def selection(self) -> dict[str, Any] | None:
         """The heads that halves of the data selected, of a run with pruning.method: stable; None of others. Returns
-        "frequencies" (L, A), "selected" (H, L, A) on each of H halves, two by two complements, and the bound on false
-        claims, "expected_false". Raises RunError: a damaged file."""
+        "frequencies" (L, A), and the bound on false claims, "expected_false". Raises RunError: a damaged file."""
         if not (path := self.file(SELECTION)).is_file():
             return None
         import numpy as np
@@ -367,10 +364,7 @@ class RunFolder:
         tree = self.read_json(SELECTION)
         with reading(path):
             frequencies = np.array(tree["frequencies"], dtype=np.float64)
-            selected = np.zeros((len(tree["selected"]), *frequencies.shape))
-            for half, places in zip(selected, tree["selected"], strict=True):
-                half.flat[places] = 1
-            return {"frequencies": frequencies, "selected": selected, "expected_false": tree["expected_false"]}
+            return {"frequencies": frequencies, "expected_false": tree["expected_false"]}
 
     def treated(self) -> dict[str, Any]:
         """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments. Raises

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mtlprune.config.blocks import filled
 from mtlprune.errors import plural
@@ -114,15 +114,8 @@ def treatment_way(options: Mapping[str, Any]) -> str:
 # -- the settings that matter ------------------------------------------------------------------------------------------
 
 
-class HasSettings(Protocol):
-    """Anything with the settings of a run, path → value."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-
-def differing_settings(runs: Iterable[HasSettings]) -> list[str]:
-    """Paths of the settings in which runs differ."""
+def differing_settings(runs: Iterable[Any]) -> list[str]:
+    """Paths of the settings in which runs, or claims of theirs, differ."""
     values: dict[str, set[str]] = {}
     several = list(runs)
     for path in {path for run in several for path in run.settings}:
@@ -130,7 +123,7 @@ def differing_settings(runs: Iterable[HasSettings]) -> list[str]:
     return sorted(path for path in values if len(values[path]) > 1)
 
 
-def untreated(run: HasSettings) -> dict[str, Any]:
+def untreated(run: Any) -> dict[str, Any]:
     """The settings of a run but for treatments."""
     return {path: value for path, value in run.settings.items() if not path.startswith(TREATMENT)}
 
@@ -290,22 +283,16 @@ class DescribedRun:
     @cached_property
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
         """Epoch, step and gate sets, (L, A) each, of every evaluation; empty of a run without gates. Raises RunError: a
-        damaged file, or other gate sets than those of its tasks."""
+        damaged file."""
         import numpy as np  # takes a tenth of a second, and most runs have no gates
 
+        names = SHARED, *self.tasks
         with reading(self.folder.gates_path):
-            evaluations = []
-            for record in self.folder.read_gates():
-                sets = record["gates"]
-                keys = [key for key in (SHARED, *self.tasks) if key in sets]
-                if keys not in ([SHARED], list(self.tasks)) or len(keys) < len(sets):
-                    raise ValueError(f"gate sets of {', '.join(sets)}")
-                arrays = {key: np.array(sets[key], np.float64) for key in keys}
-                evaluations.append((record["epoch"], record["step"], arrays))
-            shapes = {gates.shape for *_, arrays in evaluations for gates in arrays.values()}
-            if len(shapes) > 1 or len({tuple(arrays) for *_, arrays in evaluations}) > 1:
-                raise ValueError("gate sets that change")
-        return evaluations
+            return [
+                (line["epoch"], line["step"], {key: np.array(sets[key], np.float64) for key in names if key in sets})
+                for line in self.folder.read_gates()
+                for sets in [line["gates"]]
+            ]
 
     @cached_property
     def best_gates(self) -> tuple[int, dict[str, NDArray[np.float64]]]:

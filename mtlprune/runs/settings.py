@@ -14,7 +14,7 @@ _ASIDE = (
         "train.threads",
         "train.checkpoint_minutes",
     ),
-    *("train.tensorboard", "train.wandb", "train.log_uas"),
+    *("train.tensorboard", "train.log_uas"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
 )
 _ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # a run for each task

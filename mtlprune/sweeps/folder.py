@@ -68,10 +68,6 @@ class Place:
             self.run.check_whole()
             if not self.finished():
                 return ""
-            if self.run.gates_path.is_file():
-                from mtlprune.runs.claims import load_claims  # needs numpy, which other runs do without
-
-                load_claims([self.run.path])
         except MtlpruneError as error:
             return str(error)
         return next((why for split in self.run.splits() if (why := self.run.why_damaged(split))), None)

@@ -14,10 +14,8 @@ from typing import Any
 
 import yaml
 
-from mtlprune.config.blocks import filled
 from mtlprune.io.files import json_text, read_text
-from mtlprune.runs.claims import load_claims
-from mtlprune.runs.folder import EVIDENCE, RESULTS, RunError, RunFolder
+from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
 from mtlprune.runs.study import add_runs, open_study, packed_run
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
@@ -98,12 +96,7 @@ def _check_evidence(source: RunFolder) -> None:
     if not source.is_finished():
         raise RunError(f"{source.path} is not trained to the end; the command that began it continues")
     source.verify()
-    source.read_best()
-    if filled(source.read_config())["pruning"]["method"] != "none":
-        load_claims([source.path])
     for split in source.splits():
-        for kind in RESULTS:
-            source.result_path(kind, split)
         if why := source.why_damaged(split):
             raise RunError(why)
 

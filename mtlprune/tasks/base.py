@@ -5,7 +5,6 @@ Letters: B sentences, N = all their words one after another, T the longest sente
 
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -76,7 +75,6 @@ class Task(nn.Module, ABC):
         super().__init__()
         self.layer = self.name  # a configuration may give a decoder to another layer of its kind
         self.labels = labels
-        self.hidden_size = hidden_size
         self.options = options
         self.index = {kind: {label: place for place, label in enumerate(all_)} for kind, all_ in labels.items()}
 
@@ -175,11 +173,6 @@ class WordLabels(SteppedTask):
 
     def linear(self) -> tuple[Linear, list[str]]:
         return self.scores, self.labels["tags"]
-
-
-def vocabulary(counts: Counter[str]) -> list[str]:
-    """Labels in alphabetical order, so that a vocabulary depends on the data only."""
-    return sorted(counts)
 
 
 def joined(targets: Sequence[Target], key: str) -> Tensor:

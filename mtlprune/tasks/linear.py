@@ -1,11 +1,10 @@
 """One linear layer over words: part of speech (He and Choi 2021), and flat spans as IOB2 tags, the usual baseline."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.base import WordLabels, vocabulary
+from mtlprune.tasks.base import WordLabels
 
 
 class POS(WordLabels):
@@ -15,7 +14,7 @@ class POS(WordLabels):
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        return {"tags": vocabulary(Counter(tag for s in sentences for tag in s.get(layer) or ()))}
+        return {"tags": sorted({tag for s in sentences for tag in s.get(layer) or ()})}
 
     def words(self, sentence: Sentence) -> Sequence[str]:
         tags: Sequence[str] = sentence.get(self.layer)

@@ -1,6 +1,5 @@
 """Named entities: a biaffine classifier over all spans (Yu et al. 2020), flat greedy decoding."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base
-from mtlprune.tasks.base import LabelRows, SteppedTask, Steps, Target, joined, owners, vocabulary
+from mtlprune.tasks.base import LabelRows, SteppedTask, Steps, Target, joined, owners
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
@@ -77,7 +76,7 @@ class NER(SteppedTask):
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        return {"types": vocabulary(Counter(span.label for s in sentences for span in s.get(layer) or ()))}
+        return {"types": sorted({span.label for s in sentences for span in s.get(layer) or ()})}
 
     def target(self, sentence: Sentence) -> Target:
         index = self.index["types"]

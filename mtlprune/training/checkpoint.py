@@ -19,7 +19,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from mtlprune.encoder.sources import check_finite
 from mtlprune.errors import out_of_memory
 from mtlprune.io.files import RunError, append_line, file_sha256, reading, replacing, write_text
 from mtlprune.runs.folder import RunFolder
@@ -159,15 +158,12 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
                 if name.startswith("optimizer."):
                     _, place, key = name.split(".", 2)
                     state.setdefault(int(place), {})[key] = tensor
-                    if key != "step" and tensor.shape != parameters[int(place)].shape:
-                        raise ValueError(f"{name} of another size")
         model.load_state_dict({n[len("model.") :]: t for n, t in tensors.items() if n.startswith("model.")})
     except (SafetensorError, RuntimeError) as error:
         if out_of_memory(error):
             raise
         reason = " ".join(str(error).split())  # torch lists what is missing on several lines
         raise RunError(f"{path} does not hold this run's state ({reason}); {AGAIN}") from error
-    check_finite(tensors, path, RunError, AGAIN)
     for place, values in state.items():
         device = parameters[place].device
         optimizer.state[parameters[place]] = {

@@ -56,9 +56,8 @@ class Inspection:
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
-    """Verify the corpus, make the model, tokenise, and count. Nothing is written."""
+    """Make the model, tokenise, and count. Nothing is written."""
     config = hardware.decide(config)
-    corpus.verify()
     train, dev = read_splits(config, corpus)
     train = list(train)  # it is gone through often
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}

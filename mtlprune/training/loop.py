@@ -10,15 +10,14 @@ from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
-from mtlprune.io.files import one_writer, reading, remove, remove_halves
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.io.files import one_writer, remove, remove_halves
+from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.forms import GateLine
 from mtlprune.training import hardware, mixing
 from mtlprune.training.arcs import SyntaxPenalty, uas_line
 from mtlprune.training.balance import Balance
 from mtlprune.training.callbacks import Callback
 from mtlprune.training.checkpoint import (
-    AGAIN,
     Progress,
     epoch_generator,
     finished,
@@ -81,8 +80,6 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
     config = hardware.decide(config, folder)
     if folder.config_path.exists():
         check_same(config, folder, corpus.fingerprint)
-    else:
-        folder.check_ours()
     if done := finished(folder):
         folder.verify()
         for key, best in done.best.items() if folder.keeps_weights() else ():
@@ -116,13 +113,13 @@ class Trainer(Updates):
         self.config, self.data, self.dev = config, run, run.dev
         clipped = [group for group in optimizer.param_groups if config.pruning.in_loss or not group["gates"]]
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
-        updates = [len(self.plan(epoch)) for epoch in range(config.train.epochs)]
-        self.total = sum(updates)
+        self.total = sum(len(self.plan(epoch)) for epoch in range(config.train.epochs))
         how = config.train
         self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate, self.losses_again)
+        self.balance.restore(progress.balance)
         self.penalty = GatePenalty(config, run.model, self.total) if config.pruning.moves else None
-        with reading(folder.checkpoint_path, RunError, AGAIN):
-            self.restore(updates)
+        if self.penalty is not None:
+            self.penalty.penalty.restore(progress.penalty)
         self.treatments = treatment_callbacks(run, folder, self.total)
         self.callbacks = self.make_callbacks()
         self.board = TensorBoard(folder.path, progress.step) if config.train.tensorboard else None
@@ -135,19 +132,6 @@ class Trainer(Updates):
             transformer = cast(PreTrainedModel, encoder.transformer)
             callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept, self.data.trees))
         return [*callbacks, *self.treatments]
-
-    def restore(self, updates: list[int]) -> None:
-        """Stand where the checkpoint was written. Raises ValueError where it cannot be of this run."""
-        progress = self.progress
-        self.balance.restore(progress.balance)
-        if self.penalty is not None:
-            self.penalty.penalty.restore(progress.penalty)
-        done = sum(updates[: progress.epoch]) + progress.update
-        if progress.epoch >= len(updates) or progress.update > updates[progress.epoch] or progress.step != done:
-            raise ValueError(
-                f"update {progress.update} of epoch {progress.epoch + 1} (update {progress.step} in all) where "
-                f"{len(updates)} epochs are {self.total} updates"
-            )
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
         settings = self.config.train
@@ -165,13 +149,13 @@ class Trainer(Updates):
 
     def update(
         self, mini_batches: list[mixing.MiniBatch], following: Sequence[mixing.MiniBatch] = ()
-    ) -> tuple[dict[str, float], int]:
-        losses, sentences = super().update(mini_batches, following)
+    ) -> dict[str, float]:
+        losses = super().update(mini_batches, following)
         if self.board is not None:
             self.board.log(self.progress.step + 1, "loss", losses)
-        return losses, sentences
+        return losses
 
-    def evaluation(self, updates: int) -> None:
+    def evaluation(self) -> None:
         progress, settings = self.progress, self.config.train
         number = settings.evaluations(progress.epoch, progress.step)
         evaluation = evaluate(self.model, self.dev, self.precision)
@@ -191,7 +175,7 @@ class Trainer(Updates):
         else:
             self.checkpoint()
         tidy(self.folder, progress)
-        self.watch(Event(progress, updates, self.total, train_losses, 0, evaluation, gates))
+        self.watch(Event(progress, self.total, train_losses, evaluation, gates))
 
     def write(
         self, number: int, evaluation: Evaluation, better: list[str], losses: Mapping[str, float]

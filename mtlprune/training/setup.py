@@ -91,11 +91,6 @@ def build_model(
         vocabularies = folder.read_vocabularies()
     else:
         vocabularies, source = read_labels(config, train, folder), RunFolder(start).encoder_path
-    if folder is not None and folder.config_path.exists() and folder.read_vocabularies() != vocabularies:
-        raise RunError(
-            f"{folder.path / 'vocabulary.json'}: expected the labels of the training sentences, found others; bring "
-            "that file back, or choose another --out"
-        )
     model = MultiTaskModel.build(_pinned(config, folder), vocabularies, str(source) if source else None)
     new = NewRun(config, model, vocabularies, train, dev, folder, going_on)
     for check in CHECKS:

@@ -5,14 +5,13 @@ The order of batches follows from (seed, epoch), dropout and noise from (seed, s
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,6 @@ from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import schedule
 from mtlprune.training.run import gate_sets
 
-log = logging.getLogger(__name__)
-
 
 class TrainingError(MtlpruneError):
     """Training cannot go on; the message says where it stopped and what is kept."""
@@ -43,33 +40,15 @@ class Event:
     """News for a watcher, after each update and each evaluation."""
 
     progress: Progress
-    updates: int
-    """Updates of the present epoch."""
     total: int
     """Updates of all epochs."""
     losses: dict[str, float]
     """Means of the update; at an evaluation, those since the last one as the log has them."""
-    sentences: int
     evaluation: Evaluation | None = None
     gates: GateLine | None = None
     """At an evaluation of a run with gates: the line of gates.jsonl."""
     line: dict[str, Any] | None = None
     """At an evaluation of a pretraining: the line of curves.jsonl."""
-
-
-class UpdateSettings(Protocol):
-    """Settings that updates of any kind need."""
-
-    seed: int
-    warmup: float
-    clip: float
-    checkpoint_minutes: float
-
-    @property
-    def schedule(self) -> str: ...
-
-    @property
-    def precision(self) -> str: ...
 
 
 class Updates(ABC):
@@ -88,7 +67,7 @@ class Updates(ABC):
         model: MultiTaskModel,
         tasks: tuple[str, ...],
         batch: Callable[[MiniBatch], Batch],
-        settings: UpdateSettings,
+        settings: Any,
         folder: RunFolder,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
@@ -113,8 +92,8 @@ class Updates(ABC):
         """True where it is time for an evaluation that has not been."""
 
     @abstractmethod
-    def evaluation(self, updates: int) -> None:
-        """Evaluate, and write a checkpoint or the end; ``updates`` has the present epoch."""
+    def evaluation(self) -> None:
+        """Evaluate, and write a checkpoint or the end."""
 
     def run(self) -> Progress:
         """Train to the end, or until somebody wants to stop."""
@@ -124,14 +103,14 @@ class Updates(ABC):
             self.model.train()
             for place, update in enumerate(updates[progress.update :], progress.update + 1):
                 if self.due():  # after the update before, or after the one that was the last before a stop
-                    self.evaluation(len(updates))
+                    self.evaluation()
                     if progress.finished or self.stop():
                         return progress
                     self.model.train()
-                losses, sentences = self.update(update, updates[place][:1] if place < len(updates) else [])
+                losses = self.update(update, updates[place][:1] if place < len(updates) else [])
                 progress.update += 1
                 progress.step += 1
-                self.watch(Event(progress, len(updates), self.total, losses, sentences))
+                self.watch(Event(progress, self.total, losses))
                 if self.stop():
                     self.checkpoint()
                     return progress
@@ -139,16 +118,14 @@ class Updates(ABC):
                     self.checkpoint()
             progress.epoch, progress.update = progress.epoch + 1, 0
             if self.due():
-                self.evaluation(len(updates))
+                self.evaluation()
                 if self.stop():
                     break
         return progress
 
-    def update(
-        self, mini_batches: list[MiniBatch], following: Sequence[MiniBatch] = ()
-    ) -> tuple[dict[str, float], int]:
-        """One step of the optimizer; the unweighed losses by name, and the number of sentences. ``following``: what
-        comes next is made while a GPU still works on this."""
+    def update(self, mini_batches: list[MiniBatch], following: Sequence[MiniBatch] = ()) -> dict[str, float]:
+        """One step of the optimizer; the unweighed losses by name. ``following``: what comes next is made while a GPU
+        still works on this."""
         self.begin_update()
         logged = [self.backward(mini_batch, len(mini_batches)) for mini_batch in mini_batches]
         if following:
@@ -160,7 +137,7 @@ class Updates(ABC):
         self.optimizer.zero_grad(set_to_none=True)  # idle decoders neither step nor decay
         for callback in reversed(self.callbacks):
             callback.after_step()
-        return losses, sum(len(mini_batch.rows) for mini_batch in mini_batches)
+        return losses
 
     def begin_update(self) -> None:
         """Seed what is random, and set the rates."""

@@ -87,8 +87,6 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
         ([made("bert", encoder="bert")], r"minilm \(2 layers of 3 heads\) and bert one of bert \(2 .*; heads of diff"),
         ([made("control", **{"encoder.random": True})], "control one of minilm, random weights"),
         ([made("other", gates=GATES[:1])], r"minilm \(2 layers .* and other one of minilm \(1 layers of 3 heads\)"),
-        ([made("some", ("pos", "dep"), {"pos": GATES})], "gate sets of pos"),
-        ([made("sizes", ("pos", "dep"), {"pos": GATES, "dep": GATES[:1]})], "gate sets that change"),
         ([runs["plain"]], "run without gates"),
         ([runs["empty"]], "expected the gates of epoch 2"),
         ([runs["bytes"]], "UTF-8 text"),

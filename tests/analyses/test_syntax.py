@@ -213,7 +213,7 @@ def test_ties_are_wrong_and_means_are_over_paradigms(masked):
     worst, *_, best = (TEXTS[k] for k in pseudo_log_likelihoods(masked, TEXTS).argsort())
     pairs = {"right": [(best, worst)] * 30, "tied": [(best, best)] * 4, "wrong": [(worst, best)] * 7}
     paradigms = [
-        Paradigm(name, "b" if name == "wrong" else "a", "syntax", tuple(MinimalPair(*pair) for pair in held))
+        Paradigm(name, "b" if name == "wrong" else "a", tuple(MinimalPair(*pair) for pair in held))
         for name, held in pairs.items()
     ]
     found = judge(masked, paradigms)

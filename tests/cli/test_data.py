@@ -48,7 +48,7 @@ def test_build_check_show_and_export(corpus, mtlprune, tmp_path):
     assert f"{sentence.id} (dev)" in out and " ".join(sentence.words) in out
     for text in (sentence.ner[0].label, *sentence.dep.relations, *sentence.pos, sentence.srl[0].arguments[0].label):  # type: ignore
         assert text in out
-    assert mtlprune("data", "show", corpus, f"dev:{stored['dev'].ids().index(sentence.id) + 1}").out == out
+    assert mtlprune("data", "show", corpus, f"dev:{list(stored['dev']).index(sentence) + 1}").out == out
     out = tmp_path / "dev.con"
     answer = mtlprune("data", "export", corpus, "--split", "dev", "--layer", "con", "--out", out).done()
     assert out.read_text().splitlines() == [format_tree(sentence) for sentence in stored["dev"]]

@@ -10,7 +10,7 @@ import pytest
 
 import mtlprune as library
 from mtlprune.analyses import ANALYSES
-from mtlprune.config.config import load_config
+from mtlprune.config.config import digest, load_config
 from mtlprune.layers import LAYERS
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
@@ -53,12 +53,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
-    before = load_config("minilm-ewt5", ["data.path=x"]).digest(), list(TASKS)
+    before = digest(load_config("minilm-ewt5", ["data.path=x"])), list(TASKS)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     forget()
     try:
-        assert load_config("minilm-ewt5", ["data.path=x"]).digest() == before[0]
+        assert digest(load_config("minilm-ewt5", ["data.path=x"])) == before[0]
         assert list(TASKS) == [*before[1], "broken", "deep"]
         yield tmp_path
     finally:

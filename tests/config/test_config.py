@@ -89,7 +89,7 @@ def test_overrides(tmp_path, override, holds):
 PLAIN = "data: {path: c}\n"
 REFUSED = [
     (PLAIN, "=3", "expected key.path=value, found '=3'"),
-    (PLAIN, "train.epochs=[1", "train.epochs: the value '[1' is not readable as YAML"),
+    (PLAIN, "train.epochs=[1", "train.epochs=[1 on the command line: not readable as YAML"),
     (PLAIN, "data.path.more=3", "'data.path.more=3': path is a single value, nothing lies below it"),
     ("[1, 2]", None, "expected keys and values, found [1, 2]"),
     ("grid: {seed: [1, 2]}\n", None, "is the file of a sweep, not of one run: mtlprune sweep "),

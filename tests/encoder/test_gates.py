@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.encoder.gates import (
-    PAPER,
+    HIGH,
+    LOW,
+    TEMPERATURE,
     Gates,
-    HardConcrete,
     TopKGates,
     deterministic,
     first_logits,
@@ -22,33 +23,29 @@ from mtlprune.encoder.gates import (
 from mtlprune.encoder.pieces import EncoderError
 
 DRAWS = 400_000
-LAWS = {
-    "paper": PAPER,
-    "blog": HardConcrete(temperature=1.0),
-    "crooked": HardConcrete(low=-0.3, high=1.05, temperature=0.7),
-}
+TEMPERATURES = {"paper": TEMPERATURE, "blog": 1.0}
 
 
-def cdf(law: HardConcrete, logit: float, value: float) -> float:
+def cdf(temperature: float, logit: float, value: float) -> float:
     """P(sample ≤ value) for 0 ≤ value < 1, from inverting the sample by hand."""
-    soft = (value - law.low) / (law.high - law.low)
-    return 1 / (1 + math.exp(logit - law.temperature * math.log(soft / (1 - soft))))
+    soft = (value - LOW) / (HIGH - LOW)
+    return 1 / (1 + math.exp(logit - temperature * math.log(soft / (1 - soft))))
 
 
 @pytest.mark.parametrize("logit", [-3.0, 0.5, 2.5])
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", TEMPERATURES)
 def test_closed_forms_are_what_samples_show(name: str, logit: float):
     """P(z ≠ 0), P(z = 1) and P(z ≤ value) against shares; without a temperature (blog) too."""
-    law, at = LAWS[name], torch.tensor(logit)
+    temperature, at = TEMPERATURES[name], torch.tensor(logit)
     noise = torch.rand(DRAWS, generator=torch.Generator().manual_seed(7))
-    values = sample(at.expand(DRAWS), noise, law)
+    values = sample(at.expand(DRAWS), noise, temperature)
     tolerance = 5 * math.sqrt(0.25 / DRAWS)  # five standard errors of a share, at its widest
     assert ((values >= 0) & (values <= 1)).all()
-    assert (values != 0).float().mean() == pytest.approx(probability_open(at, law).item(), abs=tolerance)
-    ones = torch.sigmoid(at - law.temperature * math.log((1 - law.low) / (law.high - 1))).item()
+    assert (values != 0).float().mean() == pytest.approx(probability_open(at, temperature).item(), abs=tolerance)
+    ones = torch.sigmoid(at - temperature * math.log((1 - LOW) / (HIGH - 1))).item()
     assert (values == 1).float().mean() == pytest.approx(ones, abs=tolerance)
     for between in (0.01, 0.5, 0.99):
-        assert (values <= between).float().mean() == pytest.approx(cdf(law, logit, between), abs=tolerance)
+        assert (values <= between).float().mean() == pytest.approx(cdf(temperature, logit, between), abs=tolerance)
 
 
 def test_evaluation_shuts_and_opens_where_the_original_does():
@@ -105,10 +102,8 @@ def test_a_fixed_mask_is_what_comes_out_in_both_modes(training: bool):
     assert torch.equal(gates(), mask.float()) and gates().dtype == torch.float32 and not gates().requires_grad
     assert gates.open_count() == 3 and gates.expected_open() == 3 and torch.equal(gates.logits, before)
     gates().zero_()  # what is handed out is no door to what is inside
-    half = torch.full((2, 3), 0.5)
-    for wrong, words in ((torch.ones(3, 2), r"\(2, 3\), found \(3, 2\)"), (half, r"only 0 and 1, found \[0\.5\]")):
-        with pytest.raises(EncoderError, match=words):
-            gates.fix(wrong)
+    with pytest.raises(EncoderError, match=r"\(2, 3\), found \(3, 2\)"):
+        gates.fix(torch.ones(3, 2))
     assert torch.equal(gates(), mask.float())
     gates.fix(mask.bool().logical_not())
     assert torch.equal(gates(), 1.0 - mask)
@@ -118,9 +113,6 @@ def test_the_top_heads_with_ties_in_reading_order():
     values = torch.tensor([[1.0, 3.0, 2.0], [2.0, 0.0, 2.0]])
     assert top_mask(values, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
     assert top_mask(torch.zeros(50, 50), 1234).flatten()[:1234].all()
-    for keep in (-1, 7):
-        with pytest.raises(EncoderError, match=f"between 0 and 6 .2 layers of 3 heads., found {keep}"):
-            top_mask(values, keep)
 
 
 def inclusion(logits: Tensor, keep: int) -> Tensor:

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import WANTS, Observation, observe, use_eager
+from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
 
 SENTENCES = [WORDS[:5], WORDS[7:20], WORDS[3:4], WORDS[20:28]]
 GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
+
+WANTS = ("attention", "heads", "hidden", "norms")
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -122,6 +122,7 @@ BREAKS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("file", BREAKS)
 def test_a_broken_cell_is_left_out_and_its_file_named(file, study, monkeypatch, mtlprune, tmp_path, caplog):
     root = shutil.copytree(study[0] / "mine", tmp_path / "mine")
+    RunFolder(root / "gates-pos-1").write_end()  # with the SHA-256 of its files
     broken = root / "gates-pos-1" / file
     text = broken.read_text(encoding="utf-8")
     broken.write_text(BREAKS[file](text), encoding="utf-8")

@@ -14,9 +14,8 @@ from mtlprune.config.blocks import ADDED_TREATMENTS
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.encoder.heads import head_mask
 from mtlprune.evaluation.head_masks import head_names
-from mtlprune.io.files import RunError
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.folder import TREATED, RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.training.callbacks import Callback
 from mtlprune.training.heads import Sets, choose
 from mtlprune.training.run import NewRun, Run
@@ -59,9 +58,6 @@ def check_treatments(run: NewRun) -> None:
                 entry = {
                     what: {task: head_names(mask.numpy()) for task, mask in of.items()} for what, of in sets.items()
                 }
-            elif "heads" not in begun.get(name, {}):
-                assert run.folder is not None
-                raise RunError(f"{run.folder.path / TREATED}: expected the heads of {name}; train the run anew")
             else:
                 entry = begun[name]
         kind.check(run, options)

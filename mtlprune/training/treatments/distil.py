@@ -36,7 +36,7 @@ from mtlprune.tasks.ner import NER
 from mtlprune.tasks.srl import SRL
 from mtlprune.training.data import read_splits
 from mtlprune.training.run import NewRun
-from mtlprune.training.start import check_finished, check_same_labels, origins
+from mtlprune.training.start import check_finished, check_same_labels
 from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 Target = Mapping[str, Tensor]
@@ -135,8 +135,7 @@ class Distil(Treatment[DistilConfig]):
         self.model, self.weight = run.run.model, 1.0
         self.last = max(1.0, self.options.rise * (run.total - 1))
         config = run.run.config
-        begun = run.folder.read_manifest().get("begun_from") if run.folder.config_path.exists() else None
-        files = begun or origins(config)
+        files = run.folder.read_manifest()["begun_from"]
         self.sentences = read_splits(config, load_corpus(Path(config.data.path)))[0]
         self.teachers: dict[str, MultiTaskModel] = {}
         for task, path in self.options.teachers.items():
