@@ -20,7 +20,7 @@ for kind in frozen stable; do # studies of their own, under results/claims/recor
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
     rm -r "$out/claims/$kind/maps" # one a run
 done
-if [ -d results/claims/cross ]; then # its runs are gone, so it is shown again from its tables (see results/claims/cross.py)
+if [ -d results/claims/cross ]; then # needs the weights of its runs, so it is shown again from its tables
     mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png,svg
 fi
 for format in md json; do

@@ -54,7 +54,7 @@ STORED = [
     ("dissection", "dissection/gates", "15 of 36 open heads"),
     ("syntax", "syntax/runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
     ("syntax", "syntax/gates", "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |"),
-    ("cross", "claims/cross", "a task loses 0.17 more by its own claimed heads"),
+    ("cross", "claims/cross", "a task loses 0.18 more by its own claimed heads"),
 ]
 """Committed Results, and words of their pages."""
 
