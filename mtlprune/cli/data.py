@@ -343,14 +343,14 @@ KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 
 @app.command(short_help="Refuse changed files, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
-    """Refuse files that are not those that were written, of valid sentences, and count what there is."""
+    """Refuse a corpus whose files were changed since it was built, and count what there is."""
     corpus = load_corpus(folder)
     terminal = console()
     with console(stderr=True).status("checking …"):
         table = _counts_table({split: corpus[split] for split in corpus.splits}, corpus.layers)
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(table)
-    terminal.print(f"All sentences are valid; fingerprint {corpus.fingerprint}")
+    terminal.print(f"No file was changed since it was built; fingerprint {corpus.fingerprint}")
     for line in remarks(corpus, {split: corpus[split] for split in corpus.splits}):
         terminal.print(line)
 

@@ -27,11 +27,11 @@ QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
-Found = Sequence[tuple[Path, Mapping[str, Result]]]
+FolderResults = Sequence[tuple[Path, Mapping[str, Result]]]
 """Folders, each with its Results by the names of their analyses."""
 
 
-def results_of(folders: Sequence[Path]) -> Found:
+def results_of(folders: Sequence[Path]) -> FolderResults:
     """The folders with their Results. Raises RunError: one without results of any analysis, or with damaged ones."""
     every, files = list(dict.fromkeys(folders)), [f"{name}.json" for name in ANALYSES]
     for folder in every:
@@ -43,7 +43,7 @@ def results_of(folders: Sequence[Path]) -> Found:
     return [(folder, results_in(folder)) for folder in every]
 
 
-def parts(found: Found, data: Collection[str] = ()) -> list[Part]:
+def parts(by_folder: FolderResults, data: Collection[str] = ()) -> list[Part]:
     """A part for every Result but claims, which have their own: those of WHY first, then in the order of ANALYSES.
 
     Args:
@@ -51,7 +51,7 @@ def parts(found: Found, data: Collection[str] = ()) -> list[Part]:
     """
     every_part: list[Part] = []
     names = [name for name in dict.fromkeys([*WHY, *ANALYSES]) if name != CLAIMS.name]
-    for name, folder, result in ((name, folder, of[name]) for name in names for folder, of in found if name in of):
+    for name, folder, result in ((name, folder, of[name]) for name in names for folder, of in by_folder if name in of):
         analysis, about, caveats = find(name), result.about, []
         with reading(folder / f"{name}.json", RunError, "make it anew"):
             blocks = shown.section(analysis, result)

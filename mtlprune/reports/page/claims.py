@@ -75,11 +75,11 @@ def undecided(claim: Claim) -> int:
 
 
 def selections(
-    runs: Sequence[DescribedRun], found: Sequence[tuple[Path, Mapping[str, Result]]], permutations: int
+    runs: Sequence[DescribedRun], by_folder: Sequence[tuple[Path, Mapping[str, Result]]], permutations: int
 ) -> tuple[list[Selection], list[str]]:
     """Selections of the runs and of folders with Results, the most stable first, and which runs have none and why."""
     sets, without = claim_sets(runs)
-    given = [_of_folder(folder, results[ANALYSIS.name]) for folder, results in found if ANALYSIS.name in results]
+    given = [_of_folder(folder, results[ANALYSIS.name]) for folder, results in by_folder if ANALYSIS.name in results]
     known = [{_key(claim) for claim in one.claims} for one in given]
     measured = [
         Selection(title, claims, overlap(claims, permutations))
