@@ -1,7 +1,7 @@
 """What are claimed heads worth alone, between all heads and none, and beside random heads? (PLAN.md, E4: worth)
 
-    python results/fight/worth.py measure FOLDER CORPUS CLAIMS RUN...   # score finished runs; writes FOLDER/worth.json
-    python results/fight/worth.py show FOLDER...                        # Markdown of such folders
+    python results/fight/alone.py measure FOLDER CORPUS CLAIMS RUN...   # score finished runs; writes FOLDER/alone.json
+    python results/fight/alone.py show FOLDER...                        # Markdown of such folders
 
 Single-task runs whose heads are all open are scored on SENTENCES sentences of test with all heads, with none, with the
 heads alone that their task claims (in more than half of the runs with gates, CLAIMS), and with each of DRAWS draws of
@@ -46,7 +46,7 @@ MEAN = "mean of tasks"
 
 def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
     """Score all runs on the same sentences and write a Result. Frames: ``scores``, each run's by set and draw;
-    ``sizes``, how many heads each label claims; ``worth``, what `contrasts` returns."""
+    ``sizes``, how many heads each label claims; ``contrasts``, what `contrasts` returns."""
     options = CrossOptions(draws=DRAWS)
     request = Request(runs, Path(corpus), options, "test", SENTENCES, expanded([claims], having="gates.jsonl"), SEED)
     claimed, reading = claimed_heads(request.claims, find_sources(runs)), read_request(request)
@@ -75,9 +75,9 @@ def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
         print(f"{subject.label}, seed {subject.seed}", file=sys.stderr)
         return Found({"scores": pd.DataFrame(rows)})
 
-    result = survey("worth", reading, request, score)
+    result = survey("alone", reading, request, score)
     sizes = pd.DataFrame([{"encoder": label, "n": int(heads.sum())} for label, heads in claimed.items()])
-    write_result(Path(folder), result.with_frames(sizes=sizes, worth=contrasts(tables, options.resamples)))
+    write_result(Path(folder), result.with_frames(sizes=sizes, contrasts=contrasts(tables, options.resamples)))
 
 
 def contrasts(tables: Mapping[tuple[str, str], ClosedCounts], resamples: int) -> pd.DataFrame:
@@ -108,9 +108,9 @@ def show(*folders: str) -> None:
     """Print scores and contrasts of each folder."""
     print("# What are claimed heads worth alone, between all heads and none?\n")
     for folder in folders:
-        result = read_result(Path(folder) / "worth.json")
+        result = read_result(Path(folder) / "alone.json")
         print(f"## {result.source}\n\n{result.origin} {DRAWS} draws from all heads of the same layers.\n")
-        for grid in (scores(result), worth(result)):
+        for grid in (scores(result), differences(result)):
             print(f"{grid.markdown()}\n{grid.caption}\n")
 
 
@@ -122,9 +122,9 @@ def scores(result: Result) -> Grid:
     return Grid.of("", frame, columns, "Main score on test, means over runs and draws, with these heads alone.")
 
 
-def worth(result: Result) -> Grid:
+def differences(result: Result) -> Grid:
     """A row for each contrast, with its mean over tasks first."""
-    frame = result.frames["worth"]
+    frame = result.frames["contrasts"]
     texts = [with_interval(row) for row in frame.itertuples()]
     frame = frame.assign(shown=texts).sort_values(["term", "mode"], kind="stable")
     columns: dict[str, Any] = {
