@@ -158,16 +158,16 @@ def usable_pairs(
         drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
     else:
         drawn = swapped_pairs(natural, name, seed + 1)
-    task, found = cast(Task, model.tasks[name]), []
+    task, usable = cast(Task, model.tasks[name]), []
     for pair in drawn:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
         both = known_target(task, pair.first), known_target(task, pair.second)
         if np.array_equal(first.counts, second.counts) and both[0] is not None and both[1] is not None:
-            found.append((pair, (both[0], both[1])))
-        if len(found) == size:
+            usable.append((pair, (both[0], both[1])))
+        if len(usable) == size:
             break
-    found = sorted(found, key=lambda one: len(one[0].first))  # so that batches have little padding
-    return [pair for pair, _ in found], [targets for _, targets in found]
+    usable = sorted(usable, key=lambda one: len(one[0].first))  # so that batches have little padding
+    return [pair for pair, _ in usable], [targets for _, targets in usable]
 
 
 class _Margins:

@@ -168,7 +168,7 @@ def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterato
 
 @contextmanager
 def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """In evaluation mode, without gradients; every module's mode is as before afterwards."""
+    """Put the model into evaluation mode, without gradients; afterwards every module's mode is as before."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -181,8 +181,8 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Judgements:
-    """How often a model prefers the acceptable sentence, in percent. ``phenomena``: by name, the plain mean over the
-    phenomenon's paradigms; ``overall``: the plain mean over all paradigms."""
+    """Percentages of pairs in which a model prefers the acceptable sentence. ``paradigms`` and ``phenomena``: by name,
+    of a phenomenon the plain mean over its paradigms; ``overall``: the plain mean over all paradigms."""
 
     paradigms: dict[str, float]
     phenomena: dict[str, float]
