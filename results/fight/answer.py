@@ -22,7 +22,8 @@ from corpora import measure
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
-from mtlprune.figures.grid import number, probability
+from mtlprune.analyses.claims.stability import OVER_TASKS
+from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
@@ -130,8 +131,8 @@ def exchange(result: Result) -> Row:
     return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(least(apart))} of a change")
 
 
-def replication() -> Row:
-    """Plain Φ of claims across corpora."""
+def replication(mpnet: Path) -> Row:
+    """Plain Φ of claims across corpora, and between seeds on MPNet."""
     by_place, _ = measure("results/claims/records/stable:stable", f"{MASC}:stable")
     one, two, apart = by_place[0][-1]
     verdict = "not shown"
@@ -140,6 +141,12 @@ def replication() -> Row:
     elif apart.high < ACROSS:
         verdict = "not replicated"
     seen = f"Φ {one.shown} of a task across corpora, {two.shown} of two tasks: {apart.shown} more"
+    phis = read(mpnet, "claims").frames["stability"].query("mode == 'plain' and measure == 'phi'")
+    phis = phis[phis["encoder"] == OVER_TASKS].rename(columns={"value": "delta"})
+    phis = phis.drop_duplicates("term", keep="last").set_index("term")  # of unequal seeds, where it can be
+    same, other, more = (with_interval(phis.loc[term]) for term in ("within", "between", "within - between"))
+    seen += f"; of two runs on MPNet {same} of a task, {other} of two: {more} more"
+    verdict += " on MASC; " + ("" if phis.loc["within - between", "low"] > 0 else "not shown ") + "on MPNet"
     return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}")
 
 
@@ -158,7 +165,7 @@ def main(folder: Path) -> None:
     for name, (title, make) in OF_RESULTS.items():
         there = (folder / name / f"{name}.json").is_file()
         rows.append(make(read(folder / name, name)) if there else Row(title, "–", "–", "not run"))
-    rows.append(replication() if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
+    rows.append(replication(folder / "mpnet") if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
     corrected = holm(np.array([*(row.p for row in rows), 1.0]))[:-1]  # over five, as planned: one not run shows nothing
     lines = ["| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |", "|:--|:--|:--|--:|:--|:--|"]
     for row, p in zip((*rows, HUB), (*corrected, math.nan), strict=True):
