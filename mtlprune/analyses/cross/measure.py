@@ -10,7 +10,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import claimed_heads
-from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run
+from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, whole_run
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey, training_sentences
 from mtlprune.encoder.interventions import CONSTANT
@@ -21,7 +21,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import over_seeds, resampled_scores
 from mtlprune.statistics.significance import differences, holm
 from mtlprune.statistics.standard_errors import Floats
-from mtlprune.training.ablation import SENTENCES
+from mtlprune.training.ablation import SENTENCES, close_with
 
 Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
@@ -88,7 +88,7 @@ def _scored(
     if isinstance(run, str):
         return run
     tested = [heads for several in masks.values() for heads in several]
-    substitute(run.model, request.options.closed, train, tested, request.seed)
+    close_with(run.model, request.options.closed, train, tested, request.seed)
     rows = []
     drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
     for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:
