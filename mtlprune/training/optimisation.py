@@ -1,7 +1,5 @@
 """From gradients to updates: AdamW, and the schedule of its rates."""
 
-from __future__ import annotations
-
 import math
 
 import torch

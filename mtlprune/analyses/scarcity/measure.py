@@ -3,8 +3,6 @@
 Letters: C resamples, S seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Does a treatment close the gap between single tasks and joint training, and does it matter which heads it treats?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field

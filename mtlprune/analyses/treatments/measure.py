@@ -3,8 +3,6 @@
 Letters: C resamples, S runs (seeds) of a setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

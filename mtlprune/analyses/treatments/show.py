@@ -1,7 +1,5 @@
 """Gains of treatments as they are shown: sentences, tables and a figure of a Result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt
