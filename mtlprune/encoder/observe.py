@@ -120,6 +120,19 @@ def use_eager(encoder: Encoder) -> Encoder:
     return encoder
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, without gradients; every module's mode is as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 @torch.no_grad()
 def observe(
     encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None, want: Collection[str] = ("attention", "heads")
