@@ -162,7 +162,9 @@ def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     for part, term, label in np.ndindex(observed.shape[:3]):
         keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
         rows.append({**keys, **over_seeds(observed[part, term, label], booted[part, term, label])})
-    return corrected_over_labels(pd.DataFrame(rows))
+    own = pd.DataFrame(rows)
+    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
+    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
 
 
 TERMS = ("units", "points")
@@ -186,9 +188,3 @@ def own_minus_others(delta: Floats) -> Floats:
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
     both = np.stack([units, points])
     return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
-
-
-def corrected_over_labels(own: pd.DataFrame) -> pd.DataFrame:
-    """The frame ``own`` with the column ``holm``."""
-    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
-    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))

@@ -25,7 +25,7 @@ from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.observe import Observation, observe
-from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
+from mtlprune.encoder.post_norm import POST_NORM, head_norms, read_layers, refusal
 from mtlprune.runs.results import Result, head_rows, spread
 from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
@@ -171,7 +171,8 @@ class SmoothingSurvey:
             if self.post_norm is None:
                 continue
             part = self.post_norm[layer]
-            read = [seen.norms[layer, name].double() for name in norm_names(self.subject.encoder)]
+            names = POST_NORM[self.subject.encoder.config.model_type]
+            read = [seen.norms[layer, name].double() for name in (names.first_norm, names.second_norm)]
             plain = [maths.least_deviation(values, mask) for values in read]
             regularised = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
             bound = maths.rigorous_bound(part, regularised[0], regularised[1], mixings)

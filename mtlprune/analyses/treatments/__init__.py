@@ -24,7 +24,6 @@ class TreatmentsOptions(Block):
 ANALYSIS = Analysis(
     name="treatments",
     title="Treatments",
-    key="treatments",
     question="Does a treatment close the gap between single tasks and joint training?",
     help="""Compare treated joint runs with joint runs, single tasks and controls, by the mean of all tasks' scores.
 
