@@ -103,9 +103,6 @@ def add_counts(table: dict[Key, ClosedCounts], key: Key, seed: int, counted: Sys
     cell.runs[seed] = cell.runs.get(seed, 0) + counted.counts[0]
 
 
-# -- losses with one head closed ---------------------------------------------------------------------------------------
-
-
 def closing_costs(
     run: str, kind: Closed, request: Request, head: tuple[int, int] | None = None
 ) -> dict[str, tuple[float, NDArray[np.float64]]]:

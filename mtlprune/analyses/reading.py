@@ -80,10 +80,6 @@ class Subject:
             model.fold_clones(self.task)
         return model
 
-    def untrained(self, seed: int) -> Encoder:
-        """The same encoder, heads removed likewise, with random weights."""
-        return Encoder.load(self.architecture, random=True, seed=seed, attention="eager")
-
 
 @dataclass(frozen=True)
 class Source:

@@ -101,9 +101,6 @@ def _scored(
     return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
 
 
-# -- what the heads of a label are worth -------------------------------------------------------------------------------
-
-
 def _cells(tables: Tables, request: Request) -> pd.DataFrame:
     keys = [key for key in tables if key[2] and not key[4]]
     systems = []

@@ -229,9 +229,6 @@ def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFr
     return {"sets": pd.DataFrame([rows[0] | tests, *rows[1:]]), "heads": head_rows({"set": number})}
 
 
-# -- areas over seeds and sentences ------------------------------------------------------------------------------------
-
-
 def _areas(study: _Curves) -> pd.DataFrame:
     """The areas of all orders of all labels and tasks, means over draws."""
     tables = study.tables.items()
