@@ -479,7 +479,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
 
 
 def png(text: str, scale: float, colours: int = 0) -> bytes:
-    """An SVG as a PNG, a third of the bytes of Vega's; of at most so many ``colours``, and a third as large again."""
+    """An SVG as a PNG, packed to a third of Vega's bytes; with at most so many ``colours`` to a third of that."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
         plain = picture.convert("RGB")
