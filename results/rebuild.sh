@@ -137,6 +137,10 @@ if [ -d results/fight ]; then
         rm -r "$out/fight/mpnet/maps" # one a run
         mtlprune table results/fight/records/mpnet --out "$out/fight/mpnet/scores.md"
     fi
+    python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"
+    if [ -d results/fight/alone ]; then
+        python results/fight/alone.py show results/fight/alone/ewt5 results/fight/alone/masc > "$out/fight/alone.md"
+    fi
     test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
 fi
 

@@ -36,7 +36,7 @@ COMMANDS = [line for line in SHELL if line.startswith(("mtlprune ", "echo "))]
 
 
 def test_every_line_is_accounted_for() -> None:
-    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "text", "bibtex"}
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "text"}
     assert sorted(SHELL) == sorted([*INSTALLS, *SCRIPTS, *COMMANDS])
     assert len(INSTALLS) == 2
 

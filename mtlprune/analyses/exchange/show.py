@@ -53,11 +53,13 @@ def findings(result: Result) -> list[str]:
         f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
     )
     if len(stem := rows[rows["other"] == STEM]):
-        words = ", ".join(f"{one.task.upper()} {percent(one.share)}" for one in stem.itertuples())
+        words = ", ".join(
+            f"{one.task.upper()} {percent(one.share)} ({percent(one.random)})" for one in stem.itertuples()
+        )
         carriers = result.frames["stems"].query("of > 2")
         carried = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
         also = f"; a tenth or more of the change of three tasks or more in {carried}" if len(carriers) else ""
-        sentences.append(f"Heads that three tasks or more claim carry: {words}{also}.")
+        sentences.append(f"Heads that three tasks or more claim (random ones of their layers) carry: {words}{also}.")
     return sentences
 
 

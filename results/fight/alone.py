@@ -1,0 +1,142 @@
+"""What are claimed heads worth alone, between all heads and none, and beside random heads? (PLAN.md, E4: worth)
+
+    python results/fight/alone.py measure FOLDER CORPUS CLAIMS RUN...   # score finished runs; writes FOLDER/alone.json
+    python results/fight/alone.py show FOLDER...                        # Markdown of such folders
+
+Single-task runs whose heads are all open are scored on SENTENCES sentences of test with all heads, with none, with the
+heads alone that their task claims (in more than half of the runs with gates, CLAIMS), and with each of DRAWS draws of
+as many heads from all of the same layers. Closed heads contribute zero; nothing is trained.
+
+Letters for shapes: T tasks, S runs (seeds), C resamples.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.claims.groups import claimed_heads
+from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, whole_run
+from mtlprune.analyses.cross import CrossOptions
+from mtlprune.analyses.reading import Found, Subject, find_sources, read_request, survey
+from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.figures.grid import Grid, number, probability, with_interval
+from mtlprune.runs.results import Result, read_result, write_result
+from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.significance import holm
+from mtlprune.sweeps.folder import expanded
+
+SENTENCES, DRAWS, SEED = 500, 20, 0
+SETS = ("all", "claims", "random", "none")
+CONTRASTS = {
+    "claims - random": (0, 1, -1, 0),
+    "claims - none": (0, 1, 0, -1),
+    "random - none": (0, 0, 1, -1),
+    "all - none": (1, 0, 0, -1),
+}
+"""Differences in points; weights of SETS."""
+SHARES = ("claims - random", "claims - none", "random - none")
+"""Those that are given as shares of all - none, too."""
+MEAN = "mean of tasks"
+
+
+def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
+    """Score all runs on the same sentences and write a Result. Frames: ``scores``, each run's by set and draw;
+    ``sizes``, how many heads each label claims; ``contrasts``, what `contrasts` returns."""
+    options = CrossOptions(draws=DRAWS)
+    request = Request(runs, Path(corpus), options, "test", SENTENCES, expanded([claims], having="gates.jsonl"), SEED)
+    claimed, reading = claimed_heads(request.claims, find_sources(runs)), read_request(request)
+    generator = np.random.default_rng([SEED, 10])
+    drawn = {label: random_sets(heads, DRAWS, generator) for label, heads in claimed.items()}
+    tables: dict[tuple[str, str], ClosedCounts] = {}
+
+    def score(subject: Subject) -> Found | str:
+        run = whole_run(subject, "cpu")
+        if isinstance(run, str):
+            return run
+        every, own = np.ones(run.size, bool), claimed[subject.label]
+        sets: dict[str, list[Mask]] = {
+            "all": [every],
+            "claims": [own],
+            "random": drawn[subject.label],
+            "none": [~every],
+        }
+        rows = []
+        for name, masks in sets.items():
+            for draw, heads in enumerate(masks, start=1):
+                [(task, counted)] = count_closed(run.model, ~heads, reading.sentences, run.precision).items()
+                add_counts(tables, (subject.label, name), subject.seed, counted)
+                rows.append({"task": task, "mode": name, "step": draw, "measure": "score"})
+                rows[-1]["value"] = counted.scores(counted.totals)[0]
+        print(f"{subject.label}, seed {subject.seed}", file=sys.stderr)
+        return Found({"scores": pd.DataFrame(rows)})
+
+    result = survey("alone", reading, request, score)
+    sizes = pd.DataFrame([{"encoder": label, "n": int(heads.sum())} for label, heads in claimed.items()])
+    write_result(Path(folder), result.with_frames(sizes=sizes, contrasts=contrasts(tables, options.resamples)))
+
+
+def contrasts(tables: Mapping[tuple[str, str], ClosedCounts], resamples: int) -> pd.DataFrame:
+    """CONTRASTS for each label and their mean, in points and SHARES, with interval, p and minimum detectable effect
+    over seeds and sentences, and ``holm`` over labels. ``tables``: label and set → counts."""
+    labels = list(dict.fromkeys(label for label, _ in tables))
+    seeds = tuple(sorted(set.intersection(*(set(table.runs) for table in tables.values()))))
+    systems = [tables[label, name].system(seeds) for label in labels for name in SETS]
+    scored = resampled_scores(systems, resamples, SEED)  # (S,) and (C, S) of each label and set
+    by_label = [scored[len(SETS) * place :][: len(SETS)] for place in range(len(labels))]
+    rows = []
+    for name, weights in CONTRASTS.items():
+        points = [weighted(sets, weights) for sets in by_label]
+        whole = [weighted(sets, CONTRASTS["all - none"]) for sets in by_label]
+        shares = [
+            Resampled(*(top / all_ for top, all_ in zip(*pair, strict=True)))
+            for pair in zip(points, whole, strict=True)
+        ]
+        for term, figures in (("points", points), *([("share", shares)] if name in SHARES else [])):
+            for label, figure in zip([*labels, MEAN], [*figures, weighted(figures)], strict=True):
+                rows.append({"encoder": label, "mode": name, "term": term, "n": len(seeds), **over_seeds(*figure)})
+    frame = pd.DataFrame(rows)
+    each = frame[frame["encoder"] != MEAN].groupby(["mode", "term"])["p"]
+    return frame.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
+
+
+def show(*folders: str) -> None:
+    """Print scores and contrasts of each folder."""
+    print("# What are claimed heads worth alone, between all heads and none?\n")
+    for folder in folders:
+        result = read_result(Path(folder) / "alone.json")
+        print(f"## {result.source}\n\n{result.origin} {DRAWS} draws from all heads of the same layers.\n")
+        for grid in (scores(result), differences(result)):
+            print(f"{grid.markdown()}\n{grid.caption}\n")
+
+
+def scores(result: Result) -> Grid:
+    """A row for each label: how many heads it claims, and mean scores by set."""
+    means = result.frames["scores"].groupby(["encoder", "mode"], sort=False)["value"].mean().unstack()[list(SETS)]
+    frame = means.reset_index().merge(result.frames["sizes"], on="encoder")
+    columns: dict[str, Any] = {"task": "encoder", "heads": ("n", 0), **{name: (name, 1) for name in SETS}}
+    return Grid.of("", frame, columns, "Main score on test, means over runs and draws, with these heads alone.")
+
+
+def differences(result: Result) -> Grid:
+    """A row for each contrast, with its mean over tasks first."""
+    frame = result.frames["contrasts"]
+    texts = [with_interval(row) for row in frame.itertuples()]
+    frame = frame.assign(shown=texts).sort_values(["term", "mode"], kind="stable")
+    columns: dict[str, Any] = {
+        "in": "term",
+        "difference": "mode",
+        "task": "encoder",
+        "95 %": "shown",
+        "p": ("p", probability),
+    }
+    columns |= {"p (Holm)": ("holm", probability), "detectable": ("detectable", number)}
+    return Grid.of("", frame, columns, "Shares are of all - none. Holm over tasks.", texts=3)
+
+
+if __name__ == "__main__":
+    (measure if sys.argv[1] == "measure" else show)(*sys.argv[2:])
