@@ -300,7 +300,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
     settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
-    origin = {"corpus": reading.corpus, "fingerprint": reading.fingerprint, "split": reading.split}
+    origin: dict[str, Any] = {"corpus": reading.corpus, "fingerprint": reading.fingerprint, "split": reading.split}
     origin |= {"sentences": len(reading.sentences), "too_long": reading.left_out, "seed": reading.seed}
     about = {**origin, "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))
