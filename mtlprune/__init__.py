@@ -106,9 +106,9 @@ def table(
 
 
 def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] = "colourblind") -> GateMaps:
-    """Which heads runs claim, as ``mtlprune claims`` draws them: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
+    """Draw the heads that runs claim, as ``mtlprune claims`` does: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
 
-    A function of runs and not of one run, since seeds, means, all tasks and differences are of several.
+    Takes several runs, as maps of seeds, means, all tasks and differences need them.
 
     Args:
         runs: as of ``read_runs``; of a pattern, runs without gates are left out.

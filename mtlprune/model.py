@@ -257,7 +257,7 @@ class MultiTaskModel(nn.Module):
         return (done[row] for row in range(len(sentences)))
 
     def _steps(self, name: str, encoded: Encoded, longest: int | None) -> Steps:
-        """To a task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
+        """Decode a task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
         task: Any = self.tasks[name]
         fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
         if not task.cubic or len(fits) == len(encoded.sizes):

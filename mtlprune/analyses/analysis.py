@@ -151,7 +151,7 @@ def usable() -> list[Analysis]:
 
 
 def _package(name: str) -> str:
-    """Where the package of an analysis is."""
+    """The name by which the package of an analysis is imported."""
     return f"mtlprune.analyses.{name}" if name in ANALYSES.ours else ANALYSES.added[name].value
 
 

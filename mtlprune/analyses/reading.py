@@ -232,7 +232,7 @@ def read_request(request: Request) -> Reading:
 
 
 def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
-    """Which sentences any of the encoders cannot see at once: they are left out for all, so that items are the same."""
+    """Mark sentences too long for one of the encoders: left out for all, so that items are the same. (N,)"""
     out = np.zeros(len(sentences), bool)
     for source in {source.kind: source for source in sources}.values():
         encoder = next(source.open()).encoder

@@ -86,7 +86,7 @@ def run(
     keep_weights: bool = False,
     slurm: Sequence[str] | None = None,
 ) -> None:
-    """Do what is missing of a comparison, and show it."""
+    """Run what is missing of a comparison, and show the result."""
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
@@ -254,7 +254,7 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
 
 
 def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any]) -> str:
-    """Make one Result; returns a line that says so."""
+    """Make one Result; returns a line that reports it."""
     import torch
 
     from mtlprune.analyses.analysis import Request, find

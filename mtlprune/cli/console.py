@@ -55,7 +55,7 @@ Width = Annotated[
 
 
 def paper_style(width: float | None) -> Style:
-    """How figures look: as they come; or so many centimetres wide, words of 8 points, no titles, for a paper."""
+    """The look of figures: as they come; or for a paper, so many centimetres wide, words of 8 points, no titles."""
     from mtlprune.figures.charts import PLAIN, Style
 
     return PLAIN if width is None else Style(width, PAPER_POINTS, title=False)
@@ -90,7 +90,7 @@ def next_command(terminal: Console, *words: object) -> None:
 
 
 def the_same_command() -> str:
-    """The hint for whoever stopped this process."""
+    """The hint after this process was stopped."""
     return f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
 
 

@@ -160,7 +160,7 @@ def counted(
     """A bar on a terminal, where it leaves nothing; elsewhere a line for each part, once a step of it is done.
 
     Args:
-        total: steps; None where nobody knows.
+        total: steps; None where unknown.
         counter: what is counted, in words.
         bar: where it is drawn; standard error if not given.
 

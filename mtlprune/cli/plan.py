@@ -249,7 +249,7 @@ def _warnings(inspection: Inspection) -> list[str]:
 TRAVEL = 25
 """Rate times updates that gates need to come to a given number of heads (docs/gates.md)."""
 CLOSED_GATE = 2.4
-"""How far a logit lies below 0 where its head is closed."""
+"""Distance of a logit below 0 where its head is closed."""
 
 
 def start_and_pruning(config: Config) -> str:

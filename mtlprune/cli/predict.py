@@ -225,7 +225,7 @@ def _annotator(
 
 
 def _kind_of_file(file: Path) -> str:
-    """Which of the forms a file has by its suffix; text where that says nothing. Raises CorpusError for other data."""
+    """The form of a file by its suffix; text where it has none. Raises CorpusError for other suffixes."""
     if file.suffix.lower() not in FORMS:
         raise CorpusError(
             f"{file}: expected a file .txt, .conllu or .jsonl, found {file.suffix}; `mtlprune data build` reads other "
@@ -273,12 +273,12 @@ def _writer(
 def read_sentences(
     file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], sure: bool
 ) -> Iterator[tuple[int, Sentence]]:
-    """Words only, and the line where they begin, read as they are asked for; annotation beside them is not looked at.
+    """Words only, and the line where they begin, read as they are asked for; annotation beside them is ignored.
 
     Args:
         stream: what is in the file.
         kind: conllu; jsonl; or text, a sentence a line, its words between blanks and tabs, empty lines skipped.
-        skip: is told of what cannot be read, which is then left out; None has it raised.
+        skip: gets the error of what cannot be read, which is then left out; None has it raised.
         tell: is given what is read in another way than usual.
         sure: text is text, whatever its first line looks like.
 

@@ -155,7 +155,7 @@ def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, te
 
 
 def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config]) -> Iterator[str]:
-    """How long cells that are left will take, on what that rests, and how much memory a run takes."""
+    """Lines on the time of cells that are left, how it is estimated, and the memory of a run."""
     from mtlprune.sweeps.times import CORE, GPU, rough_memory
 
     known = [one for one in left if one is not None]
@@ -253,7 +253,7 @@ class CellWatch:
 
 
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
-    """Do cells, ``jobs`` at once, saying what becomes of each; ends the process with 1 where some failed, with 130
+    """Run cells, ``jobs`` at once, and print the outcome of each; ends the process with 1 where some failed, with 130
     where it was stopped."""
     from mtlprune.cli.display import interruption
     from mtlprune.sweeps.pool import Pool

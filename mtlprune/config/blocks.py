@@ -30,7 +30,7 @@ def as_folder_name(name: str) -> str:
 
 
 class DataConfig(Block):
-    """Which sentences."""
+    """The corpus, its splits, and how much of them is used."""
 
     path: str
     """Folder of a stored corpus, as `mtlprune data build` writes it."""
@@ -47,7 +47,7 @@ class DataConfig(Block):
 
 
 class EncoderConfig(Block):
-    """Which encoder, and how words are read off it."""
+    """The encoder, and how vectors of words are made of its output."""
 
     name: str = "minilm"
     """A Hugging Face name, a local folder, or `minilm` or `mpnet`, which come in packages (docs/encoder.md)."""
@@ -79,7 +79,7 @@ class EncoderConfig(Block):
 
 
 class TrainConfig(Block):
-    """How to train."""
+    """Settings of training."""
 
     start: str | None = None
     """A run whose weights training starts from, encoder and decoders (the pretrained encoder, if not given)."""
@@ -104,7 +104,7 @@ class TrainConfig(Block):
     weights: Annotated[dict[str, float], Only(balance="fixed")] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
-    """How many past losses running_mean averages."""
+    """Number of past losses that running_mean averages."""
     shuffle: bool = True
     """false: batches from the longest sentences to the shortest, the same in every epoch (the original's released
     code, by mistake)."""
@@ -117,7 +117,7 @@ class TrainConfig(Block):
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the rates rise; then `schedule` says."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the rates fall to 0 after the warm-up, or that they stay."""
+    """Course of the rates after the warm-up: how they fall to 0, or that they stay."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient over encoder and decoders together."""
     patience: int | None = Field(default=None, ge=1)
@@ -140,7 +140,7 @@ class TrainConfig(Block):
     """Everything random follows from it."""
 
     def evaluations(self, epochs: int, updates: int) -> int:
-        """How many evaluations there have been at the end of so many epochs, or at one after so many updates."""
+        """The number (from 1) of the evaluation after so many epochs or, with evaluate_every, so many updates."""
         return epochs if self.evaluate_every is None else math.ceil(updates / self.evaluate_every)
 
     @field_validator("freeze", mode="before")
@@ -163,7 +163,7 @@ def _as_heads(heads: Any) -> Any:
 
 
 class HeadsConfig(Block):
-    """Which heads are treated, or open: `named`, by `claims`, or by a `rule`. See docs/treatments.md."""
+    """Heads that are treated, or open: `named`, by `claims`, or by a `rule`. See docs/treatments.md."""
 
     named: tuple[str, ...] | None = None
     """These, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
@@ -229,7 +229,7 @@ methods of fixed masks."""
 
 
 class PruningConfig(Block):
-    """Which attention heads a run may use. See docs/gates.md."""
+    """The attention heads that a run may use. See docs/gates.md."""
 
     method: Literal["none", "gates", "topk", "importance", "random", "given", "fisher", "stable"] = "none"
     """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
@@ -264,7 +264,7 @@ class PruningConfig(Block):
     """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
     noise 0.7, and the heads are fixed then."""
     init: Annotated[Literal["paper", "open"], Only(method=LEARNT, selector=LEARNT)] = "paper"
-    """Where gates start: half open with some noise, as in the original, or fully open (default of stable)."""
+    """Start of the gates: half open with some noise, as in the original, or fully open (default of stable)."""
     rate: Annotated[float, Only(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
     """Learning rate of the gates (Adam, constant); default of stable: 0.1."""
     temperature: Annotated[float, Only(method=LEARNT, selector=LEARNT, noise="True run")] = Field(default=0.33, gt=0)
@@ -417,7 +417,7 @@ class MergeConfig(Block):
     sources: dict[str, str] = Field(min_length=2)
     """Task → a finished run of it, for each task."""
     method: Literal["fisher", "arithmetic", "ties"] = "fisher"
-    """fisher: heads by how much each task's loss hangs on them; arithmetic: changes added; ties: of one sign only."""
+    """fisher: heads by how much each task's loss depends on them; arithmetic: changes added; ties: of one sign only."""
     scale: Annotated[float | None, Only(method="arithmetic ties")] = Field(default=None, gt=0)
     """Factor of the changes (arithmetic: one by the number of tasks; ties: 1)."""
     keep: Annotated[float, Only(method="ties")] = Field(default=0.2, gt=0, le=1)

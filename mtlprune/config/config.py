@@ -113,17 +113,17 @@ class Config(Block):
     name: str = "run"
     """The name of the run in tables and folders."""
     data: DataConfig
-    """Which sentences."""
+    """The corpus, its splits, and how much of them is used."""
     tasks: tuple[str, ...] = tuple(LAYERS)
     """Tasks trained together; one task is STL, several are MTL (`train`: those that the corpus has, if not given)."""
     encoder: EncoderConfig = EncoderConfig()
-    """Which encoder."""
+    """The encoder, and how vectors of words are made of its output."""
     decoders: DecodersConfig = DecodersConfig()
     """Settings of each decoder."""
     train: TrainConfig = TrainConfig()
-    """How to train."""
+    """Settings of training."""
     pruning: PruningConfig = PruningConfig()
-    """Which heads a run may use. A method's name alone will do where nothing else is to be said."""
+    """The heads that a run may use. A method's name alone will do where nothing else is to be said."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     treatment: TreatmentConfig = TreatmentConfig()

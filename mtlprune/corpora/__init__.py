@@ -8,7 +8,7 @@ class CorpusError(MtlpruneError):
 
 
 SECONDS = 0.9
-"""How long a host has to answer."""
+"""Seconds that a host has to answer."""
 
 
 def answers(url: str) -> bool:

@@ -83,7 +83,7 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
 
 
 def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
-    """One data set; None, told, where none of it can be read."""
+    """One data set; None, with a message to ``tell``, where none of it can be read."""
     left_out = [key for key in settings if key not in READ]
     tasks = settings.get("tasks")
     if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):

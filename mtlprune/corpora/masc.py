@@ -31,7 +31,7 @@ MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
 KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
 """MASC's kinds of names, and their labels; of two kinds over the same words the first here stays."""
 MOST = 0.1
-"""Where a larger part of a document's names do not begin and end at words, their offsets count another text."""
+"""Largest share of a document's names that may not begin and end at words; beyond it offsets count another text."""
 _SUFFIX = re.compile(r"-UTF16|\.ascii-1-NEW|-NE\.xml$|\.mrg(\.txt)?$|\.txt$|\.gold_skel$")
 _BRACKET_OR_LEAF = re.compile(r"\(([^\s()]+)\s+([^\s()]+)\s*\)|[()]")
 _ENDS = ("/", "-/", "/-")  # of units of speech

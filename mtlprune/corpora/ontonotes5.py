@@ -29,7 +29,7 @@ def build_ontonotes5(
         folder: below it, at any depth and through links, folders train, development (or dev) and test with
             ``*gold_conll`` files (where a folder has none: any ``*_conll`` but ``*parse_conll``), read in the order of
             their paths. Files with ``auto`` in their name, which no annotator made, files below ``arabic`` or
-            ``chinese`` and files in no split folder are left out, which is told.
+            ``chinese`` and files in no split folder are left out, with a message.
         dep: dependencies converted beforehand, CoNLL-X or CoNLL-U: one file with train, dev and test one after the
             other, or a folder with one file a split (``train``, ``dev``/``development``, ``test`` in its name); or
             Stanford's parser (``*.jar``; the original used 3.3.0), run with Java over the trees.

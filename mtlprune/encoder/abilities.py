@@ -16,7 +16,7 @@ class Abilities(NamedTuple):
 
     family: str
     attention: str
-    """Which words a word sees (encoder.attention)."""
+    """The words that a word sees (encoder.attention)."""
     gates: str
     """Gates and every kind of ablation: wherever the place of heads is known."""
     removal: str

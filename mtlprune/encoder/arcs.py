@@ -172,7 +172,7 @@ class ArcCounts:
 
 
 def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
-    """From (2, P) sums in both halves with (2,) items: the best place, its share, the held-out share; in percent.
+    """The best place, its share and the held-out share in percent, of (2, P) sums in both halves with (2,) items.
 
     Of equally good ones the first.
     """
@@ -203,7 +203,7 @@ def gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device:
 
 
 def guesses(attention: Tensor, real: Tensor) -> Tensor:
-    """The word each word is thought to hang on, by every head and in both directions.
+    """The head guessed for each word, by every head and in both directions.
 
     Args:
         attention: (B, n, T, T) between words, rows attend.
@@ -236,7 +236,7 @@ def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
 
 
 def offset_guesses(real: Tensor) -> Tensor:
-    """(O, B, T): word i is thought to hang on i + k, held within 0 (the root) and the sentence's last word."""
+    """(O, B, T): the head guessed for word i is i + k, held within 0 (the root) and the sentence's last word."""
     place = torch.arange(1, real.shape[1] + 1, device=real.device)
     last = real.sum(1)
     return torch.stack([(place + k).clamp(min=0).minimum(last[:, None]) for k in OFFSETS])

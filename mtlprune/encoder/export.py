@@ -33,14 +33,14 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     """A tokenizer that reads words apart by blanks as the encoder does, the first one too, between the same special
     tokens.
 
-    Byte-level BPE (RoBERTa, ModernBERT) gives a word another form at the start of a text, unless it is told to put a
+    Byte-level BPE (RoBERTa, ModernBERT) gives a word another form at the start of a text, unless it is set to put a
     blank there; decoder-only models have no special tokens around a text.
 
     Args:
         folder: where its own tokenizer lies.
 
     Returns:
-        The tokenizer, and what whoever uses it has to do, in sentences; empty where it does all.
+        The tokenizer, and what its users have to do, in sentences; empty where it does all.
     """
     pieces, frame = encoder.word_pieces, encoder.frame
     if not pieces.lead and not pieces.framed:

@@ -137,8 +137,8 @@ def _spread(blocks: Tensor, width: int) -> Tensor:
 
 
 def still_shared(heads: Sequence[int], group: int) -> int:
-    """How many heads can share a key and a value in a layer that keeps these of its heads, in its present numbering: as
-    many as each group keeps where all groups that are left keep equally many, else 1."""
+    """The number of heads that can share a key and a value in a layer that keeps these of its heads, in its present
+    numbering: as many as each group keeps where all groups that are left keep equally many, else 1."""
     sizes = set(Counter(head // group for head in heads).values())
     return sizes.pop() if len(sizes) == 1 else 1
 

@@ -176,7 +176,7 @@ class Gates(nn.Module):
 
     @torch.no_grad()
     def fix(self, mask: Tensor) -> None:
-        """From now on the gates are this mask, in training too. It is saved with the module; the logits stay.
+        """Fix the gates to this mask from now on, in training too. It is saved with the module; the logits stay.
 
         Args:
             mask: (L, A) of 0 and 1, or bool.

@@ -201,5 +201,5 @@ class HeadHooks:
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies: a context that is on belongs to the original (and non-leaf tensors cannot be copied)."""
+        """The state to copy: a context that is on belongs to the original (and non-leaf tensors cannot be copied)."""
         return self.__dict__ | {"_gates": None, "_cache": None, "_calls": 0}

@@ -187,7 +187,7 @@ class Encoder(nn.Module):
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
 
     def remarks(self) -> str:
-        """Which words a word sees, and which heads share keys, in sentences; empty where there is nothing unusual."""
+        """Sentences on the words that a word sees and the heads that share keys; "" where there is nothing unusual."""
         lines, family = [], FAMILIES.get(self.config.model_type, Family())
         if self.sees == "causal":
             lines.append("Causal attention: a word sees those before it only, and is its last sub-word.")
@@ -198,8 +198,8 @@ class Encoder(nn.Module):
         return " ".join(lines)
 
     def use_checkpointing(self) -> None:
-        """From now on, in training, keep of each layer only its input for the backward pass and run it again there,
-        with the same dropout and the same gates. In place. Raises EncoderError for a family that cannot do that."""
+        """Keep of each layer only its input for the backward pass of training, and run the layer again there, with the
+        same dropout and gates. In place. Raises EncoderError for a family that cannot do that."""
         transformer = self.transformer
         if not isinstance(transformer, PreTrainedModel) or not transformer.supports_gradient_checkpointing:
             raise EncoderError(
@@ -212,7 +212,7 @@ class Encoder(nn.Module):
         )
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """In which a layer runs, and runs again."""
+        """The contexts in which a layer runs first, and runs again."""
         return nullcontext(), self.places.rerunning() if "places" in vars(self) else nullcontext()
 
     def gated(self, gates: Tensor, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:

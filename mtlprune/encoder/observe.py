@@ -122,7 +122,7 @@ def use_eager(encoder: Encoder) -> Encoder:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, without gradients; every module's mode is as before afterwards."""
+    """Put the model into evaluation mode, without gradients; afterwards every module's mode is as before."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -171,7 +171,7 @@ def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def _left(gates: Tensor, now: Kept, sharing: list[list[int]]) -> Kept:
-    """For each layer the heads that stay: those open in any layer that shares its module."""
+    """The heads of each layer that stay: those open in any layer that shares its module."""
     open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
     wanted = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
     return tuple(tuple(head for head in have if head in want) for have, want in zip(now, wanted, strict=True))
@@ -188,8 +188,8 @@ def _refuse_mixed(family: Family, attentions: list[nn.Module], now: Kept, left: 
 
 
 def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], now: int, group: int) -> None:
-    """Leave only the heads at these places, of which ``group`` share a key and a value; modules stay, and so does what
-    hangs on them."""
+    """Leave only the heads at these places, of which ``group`` share a key and a value; modules stay, with what is
+    attached to them."""
     width = getattr(attention, family.width)
     whole = family.qkv[:2] if any(family.norms) else ()  # every head takes part in what the norm behind divides by
     for name, rows in family.keep(places, now, width, family.sharing(attention), group).items():

@@ -57,7 +57,7 @@ class Votes(Generic[Value]):
 
 
 class Reach(NamedTuple):
-    """How far a span goes: ``words`` words from its start, or up to ``words`` words before the sentence's end."""
+    """The extent of a span: ``words`` words from its start, or up to ``words`` words before the sentence's end."""
 
     to_end: bool
     words: int
@@ -68,7 +68,7 @@ class Reach(NamedTuple):
         return cls(True, length - span.end) if length - span.end <= 1 else cls(False, span.end - span.start)
 
     def end(self, start: int, length: int) -> int:
-        """Where the span ends if it starts there, within the sentence and not empty."""
+        """The end (exclusive) of the span that begins at ``start``, within the sentence and not empty."""
         return max(start + 1, min(length, length - self.words if self.to_end else start + self.words))
 
 
@@ -245,7 +245,7 @@ class Majority:
                 self._learners[name].add(s.words, tags, s.get(name))
 
     def predict(self, sentence: Sentence) -> Sentence:
-        """The same words with the layers that train knows; only the words are looked at."""
+        """The same words with the layers that train knows; only the words are read."""
         words = sentence.words
         tags = self._tags.predict(words, ())
         layers = {name: Layer(self.layers[name], one.predict(words, tags)) for name, one in self._learners.items()}

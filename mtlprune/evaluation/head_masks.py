@@ -31,7 +31,7 @@ def random_sets(heads: Mask, draws: int, generator: np.random.Generator) -> list
 
 
 def nested_heads(counts: Sequence[int], heads: int, seed: int) -> Mask:
-    """(L, heads): the first so many heads of each layer in a random order that hangs on the seed alone, so that draws
+    """(L, heads): the first so many heads of each layer in a random order that depends on the seed alone, so that draws
     of one seed lie inside each other."""
     generator = np.random.default_rng(seed)
     return np.stack([np.isin(np.arange(heads), generator.permutation(heads)[:count]) for count in counts])

@@ -123,7 +123,7 @@ def is_punctuation(word: str) -> bool:
 
 
 def fenceposts(gold: Sentence, kind: str) -> list[int]:
-    """For each place between words, how many words before it are kept by the score of brackets of this kind.
+    """The number of words before each place between words that the score of brackets of this kind keeps.
 
     The *gold* tags that the kind names say which words are deleted on both sides; where none are named or known, none.
     """

@@ -51,7 +51,7 @@ FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
 CRAMPED, NARROWEST = 0.4, 0.2
-"""How small panels may become, as a share of their size, until fewer stand side by side, and at all."""
+"""Least size of panels, as a share of their own, before fewer stand side by side, and at all."""
 SUBTITLE = 80
 """Letters in a line below a title, where no width is asked for."""
 POINT = 72 / 2.54
@@ -84,7 +84,7 @@ class Chart(NamedTuple):
 
 @dataclass(frozen=True)
 class Style:
-    """How a file is to look.
+    """The look of a figure.
 
     Attributes:
         width: of the whole figure, in centimetres; None: as it comes.

@@ -1,4 +1,4 @@
-"""Which maps there are of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
+"""All maps of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
 
 As He and Choi (2021) draw them: channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
 drawn as black with opacity H. Arrays in [0, 1] or [-1, 1] become 8-bit sRGB. Letters: L layers, A heads a layer, S or K
@@ -128,7 +128,7 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> An
 
 
 def _subsets(one: GateMap) -> dict[str, str]:
-    """Which seeds use a head, in words → colour; all first."""
+    """The sets of seeds that can use a head, in words → colour; all seeds first."""
     seeds = [name.removeprefix("seed ") for name in one.numbers]
     colour_of = corners(len(seeds), one.palette)
     every = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
@@ -156,7 +156,7 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
 
 
 def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
-    """Which maps one might have expected and why they are not there, in sentences."""
+    """Sentences on maps that one might expect and why they are missing."""
     reasons = []
     for run_group in run_groups:
         seeds = [claim.name for claim in run_group.claims]

@@ -167,7 +167,7 @@ def make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.Ad
 
 
 def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
-    """By name of folder. Raises CorpusError, or ConfigError where two have one name."""
+    """The corpora by name of folder. Raises CorpusError, or ConfigError where two have one name."""
     corpora: dict[str, Corpus] = {}
     for path in config.data.corpora:
         name = Path(path).name
@@ -255,7 +255,7 @@ def measure(run: Pretraining) -> dict[str, Any]:
     """All that is logged of the present weights; the model's mode and the random generators are as before afterwards.
 
     Returns:
-        Numbers by name; None for what cannot be told (a relation too rare, points that are one). UAS in percent, in
+        Numbers by name; None for what is not defined (a relation too rare, points that are one). UAS in percent, in
         layers × heads where it is of each head; losses in nats a hidden piece.
     """
     encoder, everything = run.model.encoder, [sentence for sentences in run.dev.values() for sentence in sentences]
@@ -326,7 +326,7 @@ def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, An
 
 
 def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[EncoderBatch, list[Sentence]]]:
-    """On the CPU, of similar length, longest first."""
+    """Batches with their sentences, of similar length, longest first; on the CPU."""
     encoder = run.model.encoder
     pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
     for rows in by_length([len(p.ids) for p in pieces], lambda longest: ROWS):

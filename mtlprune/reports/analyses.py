@@ -1,4 +1,4 @@
-"""How every analysis is shown: Markdown, figures and the section of the report page, from its record and its Result."""
+"""Show any analysis from its record and its Result: Markdown, figures and the section of the report page."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def tables(analysis: Analysis, result: Result) -> list[Grid]:
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
-    """By name, only those that there is something for."""
+    """The figures by name; only those that have something to show."""
     named = analysis.show.FIGURES
     named = named(result) if callable(named) else named
     drawn = ((name, chart.make(result), chart) for name, chart in named.items())

@@ -1,4 +1,4 @@
-"""Which heads a run claims: the gates of its best epoch, read from its folder; and the runs of one label, its seeds.
+"""Read the heads that runs claim: the gates of the best epoch in each folder; and group runs of one label, its seeds.
 
 for claim in load_claims(["runs/pos-1", "runs/pos-2"]):
     claim.label, claim.seed, claim.gates.shape  # "POS", 1, (12, 12)
@@ -55,9 +55,9 @@ class Claim:
     """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
     where it is not to be found; None: there is no other run."""
     remarks: str = ""
-    """What is unusual about its heads: causal attention, heads that share a key and a value."""
+    """Unusual properties of its heads: causal attention, heads that share a key and a value."""
     half: str = ""
-    """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
+    """The part of the data it was trained on: the setting called ``half``, else the split ``data.train``."""
     name: str = ""
     """Its name among the runs of its label, given by ``group``: its seed, and what else they differ in."""
 
@@ -282,11 +282,11 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def by_chance(claim: Claim) -> tuple[int, int]:
-    """How many open heads of a run were taken from heads with the same gate, and how many those are; 0 and 0 where the
-    gates told open from closed heads, or no number of heads was wanted.
+    """The number of a run's open heads that were taken from heads with equal gates, and the number of these; 0 and 0
+    where gates separate open from closed heads, or no number of heads was wanted.
 
-    The gates compared are the open ones of the last evaluation before they became what the run ended with: those at 1
-    say nothing of which of them is wanted more.
+    The gates compared are the open ones of the last evaluation before they became what the run ended with: gates
+    at 1 do not rank their heads.
     """
     before = [gates for step, gates in claim.history if step <= claim.step and not np.array_equal(gates, claim.gates)]
     if claim.settings.get("pruning.method") != "gates" or not claim.settings.get("pruning.keep") or not before:
@@ -297,10 +297,10 @@ def by_chance(claim: Claim) -> tuple[int, int]:
 
 
 def unsettled(claim: Claim) -> str:
-    """Why the gates of a run had not settled at its best epoch; "" where they had, or where none were trained.
+    """Evidence that a run's gates had not settled at its best epoch; "" where they had, or where none were trained.
 
-    With a wanted number of heads K: more than max(1, K/20) heads off. With the penalty lambda nothing is wanted: as
-    many heads opened or closed, on balance, since the evaluation before (or since all were open).
+    With a wanted number of heads K: more than max(1, K/20) heads off. With the penalty lambda, without K: more than
+    max(1, open/20) heads opened or closed, on balance, since the evaluation before (or since all were open).
     """
     if claim.settings.get("pruning.method") != "gates":
         return ""

@@ -122,7 +122,7 @@ class Columns:
     """The title of the column that all are compared with, where one was asked for."""
 
     def more_training(self, place: int, task: str) -> str:
-        """Why the runs of a cell have seen more training than their neighbours in its row, in words; "" elsewhere.
+        """The reason that runs of a cell have seen more training than their neighbours in its row; "" elsewhere.
 
         That is so where they start from a finished run, where a finished run chose their heads, or where their
         encoder had more updates than those of the row that had the fewest. Baselines are no neighbours.
@@ -139,7 +139,7 @@ class Columns:
 
     @functools.cached_property
     def _fewest_updates(self) -> dict[tuple[str, str], int]:
-        """By encoder and task, of the runs that are no baselines and had no help of a finished run."""
+        """Fewest updates by encoder and task, of runs that are no baselines and had no help of a finished run."""
         fewest: dict[tuple[str, str], int] = {}
         for column in self.columns:
             for run in column.runs:

@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SELECTION = "selection.json"
-"""What halves of the data selected, of a run with pruning.method: stable."""
+"""The heads that halves of the data selected, of a run with pruning.method: stable."""
 TREATED = "treatment.json"
-"""Which heads are treated, of a run with treatments of heads."""
+"""The heads that are treated, of a run with treatments of heads."""
 CURVES = "curves.jsonl"
 """Of a pretraining: loss, syntactic attention, minimal pairs and dimension by update."""
 EVIDENCE = (
     *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", CURVES, "gates.jsonl", "uas.jsonl"),
     *(SELECTION, TREATED),
 )
-"""What claims, tables and pages read of a run beside its results; the manifest of a finished one has the SHA-256 of
+"""Files that claims, tables and pages read beside results; the manifest of a finished one has the SHA-256 of
 all that exists of it, of the encoder's files and of results."""
 RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
 """Folder → how the names of its files end: of a split, in the order in which they are written."""
@@ -84,7 +84,7 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     def file(self, name: str) -> Path:
-        """Where a small file of the run can be read."""
+        """The path at which a small file of the run can be read, in its folder or its study."""
         return self.path / name if self.packed is None else self.packed.file(name)
 
     def weights_path(self, epoch: int) -> Path:
@@ -128,7 +128,7 @@ class RunFolder:
         return best
 
     def read_manifest(self) -> dict[str, Any]:
-        """How the run began, and how it ended. Raises RunError where the file is damaged."""
+        """The manifest: how the run began, and how it ended. Raises RunError where the file is missing or damaged."""
         manifest: dict[str, Any] = self.read_json("manifest.json", forms.MANIFEST)
         if "pruned" in manifest:
             forms.check_config(manifest["pruned"]["config"], self.file("manifest.json"))
@@ -234,8 +234,8 @@ class RunFolder:
         return {}
 
     def corpus_path(self) -> Path:
-        """Where the corpus lies: at ``data.path``, from here or from the directory where the run was started. Raises
-        RunError: it is at neither place, or the run's files are damaged."""
+        """The corpus at ``data.path``, from here or where the run was started; one with its fingerprint first. Raises
+        RunError: there is none at either place, or the run's files are damaged."""
         given, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
         places = [given, *([self.path / data["started"] / given] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
@@ -485,7 +485,7 @@ class RunFolder:
         return ""
 
     def read_predictions(self, split: str) -> list[Sentence]:
-        """In the order of the split. Raises RunError, naming file and line."""
+        """The predicted sentences, in the order of the split. Raises RunError, naming file and line."""
         self.refuse_packed("predictions")
         path = self.result_path("predictions", split)
         if not path.is_file():

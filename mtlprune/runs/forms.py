@@ -1,4 +1,4 @@
-"""Schemas of what a run writes, for files whose SHA-256 nobody knows yet: the manifest, and those of a run in training.
+"""Schemas of what a run writes, for files whose SHA-256 is not known yet: the manifest, and those of a run in training.
 
 All others are checked by their SHA-256, which the manifest of a finished run has. A key that a schema does not name is
 left alone.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHARED = "shared"
 """The gate set of a run that has one for all its tasks."""
 PRUNING, TREATMENT, TRAINED_WITH = ("pruning.", "heads removed"), "treatment.", ("tasks", "decoders", "train.freeze")
-"""How the paths of settings begin that a group's label tells of: pruning, treatment, and which tasks were trained."""
+"""Prefixes of the settings that a group's label names: pruning, treatment, and which tasks were trained."""
 
 
 # -- what runs are called ----------------------------------------------------------------------------------------------
@@ -67,8 +67,8 @@ def label_order(label: str) -> tuple[bool, int, str, int, str]:
 
 
 def pruning_title(tree: Mapping[str, Any]) -> str:
-    """How a run's heads were pruned, in a few words; "" where they were not. ``tree``: a configuration with the blocks
-    train and pruning filled in."""
+    """The pruning of a run's heads in a few words, such as "36 heads by gates"; "" where there is none. ``tree``: a
+    configuration with the blocks train and pruning filled in."""
     settings, static = tree["pruning"], "decoders" in tree["train"]["freeze"]
     method, keep = settings["method"], settings["keep"]
     if method == "none":
@@ -89,7 +89,7 @@ def pruning_title(tree: Mapping[str, Any]) -> str:
 
 
 def treatment_title(tree: Mapping[str, Any]) -> str:
-    """How a run was treated, in a few words, such as "clone of random heads"; "" where it was not. ``tree``: a
+    """The treatments of a run in a few words, such as "clone of random heads"; "" where there are none. ``tree``: a
     configuration with the block treatment filled in."""
     ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
     titles = []
@@ -103,7 +103,7 @@ def treatment_title(tree: Mapping[str, Any]) -> str:
 
 
 def treatment_way(options: Mapping[str, Any]) -> str:
-    """How heads or gradients are treated, beside which heads: " by pcgrad at heads", " of rank 8", " from POS+NER"."""
+    """The settings of a treatment but its heads, in words: " by pcgrad at heads", " of rank 8", " from POS+NER"."""
     words = f" by {options['method']}" if "method" in options else ""
     words += f" at {options['at']}" if options.get("at") else ""
     words += f" of rank {options['rank']}" if options.get("rank") else ""
@@ -133,7 +133,7 @@ def untreated(run: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class DescribedRun:
-    """A run as far as its configuration and manifest tell of it; each file is read once.
+    """A run as its configuration and manifest describe it; each file is read once.
 
     Attributes:
         tree: config.yaml with defaults filled in; of a run without the heads it removed that of its source, which
@@ -212,12 +212,12 @@ class DescribedRun:
 
     @cached_property
     def pruning(self) -> str:
-        """How heads were pruned: "36 heads by gates"; "" where they were not."""
+        """The pruning of heads in words, such as "36 heads by gates"; "" where there is none."""
         return pruning_title(self.tree)
 
     @cached_property
     def treatment(self) -> str:
-        """How the run was treated: "clone of random heads"; "" where it was not."""
+        """The treatments in words, such as "clone of random heads"; "" where there are none."""
         return treatment_title(self.tree)
 
     @property
@@ -245,7 +245,7 @@ class DescribedRun:
 
     @property
     def half(self) -> str:
-        """Which part of the data it saw: the setting called ``half``, else the split ``data.train``."""
+        """The part of the data it was trained on: the setting called ``half``, else the split ``data.train``."""
         named = [value for path, value in flat(self.tree) if path.rpartition(".")[2] == "half" and value is not None]
         return str(named[0] if named else self.tree["data"].get("train", "train"))
 
@@ -270,7 +270,7 @@ class DescribedRun:
 
     @cached_property
     def help_of_others(self) -> str:
-        """How a finished run has been of use to it (train.start, pruning.importance_of), in words; "" without one."""
+        """The use it made of a finished run (train.start, pruning.importance_of), in words; "" where it made none."""
         start = self.tree["train"]["start"]
         if (source := start or self.tree["pruning"]["importance_of"]) is None:
             return ""

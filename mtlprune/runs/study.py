@@ -33,7 +33,7 @@ ANEW = "bring that file back, or pack the runs anew with `mtlprune runs pack`"
 ROWS = 16
 """Runs that are compressed together: one is not read without the others."""
 LARGE = ("counts/", "labels/")
-"""How the names of files begin that are read one at a time; all others of a study are read at once."""
+"""Prefixes of the names of files that are read one at a time; all others of a study are read at once."""
 
 
 class PackedFile(PosixPath):

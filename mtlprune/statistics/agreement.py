@@ -1,4 +1,4 @@
-"""How alike gates are: correlation between labels and within one, Jaccard and overlap coefficient of open sets."""
+"""Similarity of gates: correlation between labels and within one, Jaccard and overlap coefficient of open sets."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Where a curve breaks: the point of its largest acceleration (Chen et al. 2024).
+"""The break of a curve: the point of its largest acceleration (Chen et al. 2024).
 
     find_break(steps, uas)                  # neighbours in the log
     find_break(steps, loss, falling=True)   # a curve that drops

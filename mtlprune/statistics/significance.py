@@ -77,7 +77,7 @@ class Difference:
 
     @property
     def unknown(self) -> str:
-        """Why there is no interval, over seeds and sentences or with one run over sentences; empty where there is."""
+        """The reason that no interval exists (with one run on a side: over sentences alone); "" where one does."""
         return self.wide_error.unknown if self.has_seeds else CONSTANT if math.isnan(self.low) else ""
 
     def equivalence_p(self, margin: float) -> float:
@@ -182,7 +182,7 @@ def _drawn(
 
 
 def _draws(seed: int, sentences: int, resamples: int) -> Iterator[tuple[NDArray[np.integer], NDArray[np.integer]]]:
-    """In chunks of C resamples, how often each sentence was drawn and on which side it stands, 1 or −1; (C, N) each."""
+    """Draw chunks of C resamples: how often each sentence occurs, and its side in the swap, 1 or −1; (C, N) each."""
     boot, swap = (np.random.default_rng(child) for child in np.random.SeedSequence([seed, sentences]).spawn(2))
     size = max(1, CHUNK // sentences)
     for done in range(0, resamples, size):
@@ -279,7 +279,7 @@ def _effect(delta: float, first: System, second: System) -> float:
 
 
 def sign_flip(values: ArrayLike) -> float:
-    """The two-sided p that differences (n,), one a seed, have a mean of 0: all 2ⁿ flips of their signs are looked at,
+    """The two-sided p that differences (n,), one a seed, have a mean of 0: all 2ⁿ flips of their signs are tried,
     and it cannot go below 2 / 2ⁿ."""
     observed = np.asarray(values, dtype=np.float64)
     signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(observed))))

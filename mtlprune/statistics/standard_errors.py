@@ -53,7 +53,7 @@ class StandardError:
     sentences: float
     """The error by sentences, alike for all runs; NaN where no error can be estimated."""
     unknown: str = ""
-    """Why no error can be estimated."""
+    """The reason that no error can be estimated."""
 
     @classmethod
     def of(cls, observed: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:

@@ -19,7 +19,7 @@ class Adopted(NamedTuple):
     cell: str | None
     """The cell it is now; None where it is none."""
     note: str
-    """Why it is none, or which of its settings had to be read otherwise."""
+    """The reason that it is none, or the settings that had to be read otherwise."""
 
 
 def adopt(sweep: Sweep, offered: Iterable[Path]) -> Iterator[Adopted]:

@@ -115,7 +115,7 @@ class CellJob:
         self.process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> str:
-        """Do the cell. Raises RuntimeError where it fails; the reason stands in the sweep's folder."""
+        """Run the cell. Raises RuntimeError where it fails; the reason is in the sweep's folder."""
         self.process = subprocess.Popen(self.command)
         while (code := self.process.poll()) is None:
             time.sleep(0.2)

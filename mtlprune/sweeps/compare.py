@@ -29,7 +29,7 @@ PART = 6
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is looked at beside training.
+    """The preset of a comparison, and the size of its measurements beside training.
 
     Attributes:
         base: the preset that all runs begin from.

@@ -61,7 +61,7 @@ class Place:
         return [split for split in dict.fromkeys([*dev, *splits]) if self.run.why_damaged(split)]
 
     def why_unusable(self) -> str | None:
-        """Why tables and figures have to do without the cell: what is damaged, "" if it is not finished; else None."""
+        """The reason to leave the cell out of tables and figures: what is damaged, "" if not finished; else None."""
         try:
             self.run.check_whole()
             if not self.finished():
@@ -75,26 +75,26 @@ class Place:
         write_text(self.beside("failed"), reason + "\n")
 
     def read_failure(self) -> str | None:
-        """Why the last process of the cell failed; None where none did."""
+        """The reason that the last process of the cell failed; None where it did not."""
         path = self.beside("failed")
         return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a cell has come."""
+    """The state of a cell."""
 
     kind: Kind
     note: str = ""
-    """How far, why, or after what."""
+    """Progress, the reason of a failure, or what is missing."""
     trained: bool = field(default=False, compare=False)
     """To the end, scored or not."""
     seconds: float | None = field(default=None, compare=False)
-    """How long that took; None where the run does not say."""
+    """Seconds that training took; None where the run does not say."""
 
 
 def state(place: Place, splits: Iterable[str] = ()) -> State:
-    """How far a cell has come, its dependencies aside. ``splits``: that it is to be scored on, beside dev."""
+    """The state of a cell, its dependencies aside. ``splits``: those it is to be scored on, beside dev."""
     if not (place.run.path.exists() or place.beside("failed").exists()):
         return State("left")
     try:

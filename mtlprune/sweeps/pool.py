@@ -17,7 +17,7 @@ from mtlprune.sweeps.worker import STOPPED
 
 POLL = 0.2
 LATER = 5.0
-"""Seconds until a cell on which a process outside the pool works is looked at again."""
+"""Seconds until a cell on which a process outside the pool works is checked again."""
 
 Watch = Callable[[str, Cell, str], None]
 """Called with what happened (started, done, failed, blocked, stopped, waiting), to which cell, and a note."""
@@ -69,7 +69,7 @@ def states(cells: Iterable[Cell]) -> dict[str, State]:
 
 
 class Pool:
-    """Does cells, ``jobs`` at a time. What failed before is tried again.
+    """Runs cells, ``jobs`` at a time. What failed before is tried again.
 
     Args:
         cells: those to be done, each after those it needs.

@@ -46,7 +46,7 @@ def kind_of(cell: Cell) -> str:
 
 
 class Expected(NamedTuple):
-    """How long a run will take."""
+    """The time that a run is expected to take."""
 
     seconds: float
     rough: bool
@@ -136,7 +136,7 @@ ABSENT = {
 
 
 def data_missing(path: Path) -> str:
-    """Where a corpus comes from that is not at a path, and how to build it; "" where one is."""
+    """A sentence on a corpus missing at a path: its source, and the command that builds it; "" where it is there."""
     if (path / INFO).is_file():
         return ""
     if path.exists():
@@ -147,7 +147,7 @@ def data_missing(path: Path) -> str:
 
 
 def training_sentences(config: Config) -> int | None:
-    """How many a corpus has, whether it is built yet or not; None of one that nobody knows."""
+    """The number of training sentences in a run's corpus; None of one that is neither built nor in ``ABSENT``."""
     path = Path(config.data.path)
     if (path / INFO).is_file():
         number: int = read_info(path)["splits"][config.data.train]["sentences"]
@@ -156,6 +156,6 @@ def training_sentences(config: Config) -> int | None:
 
 
 def rough_seconds(config: Config) -> float | None:
-    """Seconds of a run on one core by arithmetic; None on data that nobody knows."""
+    """Seconds of a run on one core by arithmetic; None on data that are not known."""
     sentences = training_sentences(config)
     return None if sentences is None else START + rough_operations(config, sentences) / CORE

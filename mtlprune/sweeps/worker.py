@@ -49,7 +49,7 @@ class Stop:
 
 
 def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int | None) -> int:
-    """Do a cell; returns the exit code of the process."""
+    """Run a cell; returns the exit code of the process."""
     if place.run.in_use():
         return BUSY
     stop = Stop(parent)

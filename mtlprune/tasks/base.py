@@ -108,11 +108,11 @@ class Task(nn.Module, ABC):
         """Join the targets of one batch; ``sizes`` are its sentence lengths in words."""
 
     def label_rows(self) -> LabelRows | None:
-        """The label weights, to be looked at or regularised; None for a decoder that has no such matrix."""
+        """The label weights, to be measured or regularised; None for a decoder that has no such matrix."""
         return None
 
     def label_places(self, target: Target) -> np.ndarray:
-        """For each labelled item of a sentence's targets its row of ``label_rows``: how often labels occur."""
+        """The row of ``label_rows`` of each labelled item of a sentence's targets, to count labels. (items,)"""
         return np.empty(0, dtype=np.int64)
 
     def linear(self) -> tuple[Linear, list[str]] | None:
@@ -181,12 +181,12 @@ def joined(targets: Sequence[Target], key: str) -> Tensor:
 
 
 def owners(targets: Sequence[Target], key: str) -> Tensor:
-    """For each row of ``joined(targets, key)`` the sentence it comes from."""
+    """The sentence that each row of ``joined(targets, key)`` comes from. (rows,) int64"""
     return torch.from_numpy(np.repeat(np.arange(len(targets)), [len(target[key]) for target in targets]))
 
 
 def offsets(sizes: Sequence[int]) -> Tensor:
-    """Where each sentence's words begin among the N words of the batch. (B,)"""
+    """The place of each sentence's first word among the N words of the batch. (B,) int64, on the CPU"""
     return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64))
 
 

@@ -128,7 +128,7 @@ class CON(SteppedTask):
 
 
 def post_offsets(sizes: Sequence[int]) -> Tensor:
-    """Where the fenceposts of each sentence begin among those of the batch. (B,), on the CPU"""
+    """The place of each sentence's first fencepost among those of the batch. (B,) int64, on the CPU"""
     return offsets([size + 1 for size in sizes])
 
 

@@ -70,7 +70,7 @@ class NER(SteppedTask):
 
     @staticmethod
     def candidates(lengths: Tensor, longest: int) -> Tensor:
-        """Which (start, end) are spans of their sentence. (B, T, T)"""
+        """Mark each (start, last word) that is a span of its sentence. (B, T, T) bool"""
         place = torch.arange(longest, device=lengths.device)
         return (place[:, None] <= place) & (place < lengths[:, None, None])
 

@@ -41,7 +41,7 @@ def candidates(encoded: Encoded, max_width: int) -> Candidates:
 
 
 def candidate_counts(sizes: Sequence[int], max_width: int) -> list[int]:
-    """How many candidates each sentence of so many words has."""
+    """The number of candidates of each sentence; ``sizes``: words of each."""
     widest = [min(size, max_width) for size in sizes]
     return [width * size - width * (width - 1) // 2 for size, width in zip(sizes, widest, strict=True)]
 

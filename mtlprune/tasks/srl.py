@@ -160,7 +160,7 @@ class SRL(SteppedTask):
         return Ranked(spans, argument, predicate)
 
     def keep(self, encoded: Encoded, ranked: Ranked) -> tuple[Tensor, Tensor]:
-        """Which spans (M,) and which words (N,) go on to labelling."""
+        """Mark the spans (M,) and the words (N,) that go on to labelling."""
         options, lengths, predicate = self.options, torch.tensor(encoded.sizes), ranked.predicate.detach()
         spans = best_of_each(ranked.argument.detach(), ranked.spans.sentence, lengths, options.argument_ratio)
         if self.ranked:
@@ -168,7 +168,7 @@ class SRL(SteppedTask):
         return spans, predicate > 0
 
     def selected(self, encoded: Encoded, kept: Tensor, chosen: Tensor) -> tuple[list[Tensor], int]:
-        """On the host: which of the M spans are kept and which of the N words are chosen, and the number of pairs."""
+        """The rows of the kept spans, of M, and of the chosen words, of N, on the host; and the number of pairs."""
         ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
         each = [
             np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0) for mask, end in zip((kept, chosen), ends, strict=True)
@@ -245,7 +245,7 @@ class SRL(SteppedTask):
 
 
 def looked_up(keys: Tensor, known: Tensor, values: Tensor) -> Tensor:
-    """For each key its value, 0 where it is not among the sorted ``known``."""
+    """The value of each key; 0 where it is not among the sorted ``known``."""
     if not len(known):
         return torch.zeros_like(keys)
     place = torch.searchsorted(known, keys).clamp(max=len(known) - 1)

@@ -130,7 +130,7 @@ def arc_penalty(
 
 
 def _norms(weights: Tensor, norm: float) -> Tensor:
-    """(M, H) to (M,): p-norms, of weights over their largest, whose powers would not be told from 0 otherwise."""
+    """(M, H) to (M,): p-norms, of weights over their largest, whose powers would underflow otherwise."""
     largest = weights.detach().amax(1).clamp(min=torch.finfo(weights.dtype).tiny)
     return largest * torch.linalg.vector_norm(weights / largest[:, None], norm, dim=1)
 

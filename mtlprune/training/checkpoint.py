@@ -29,7 +29,7 @@ AGAIN = "remove it to begin anew"
 
 @dataclass
 class Progress:
-    """Where training stands, between two updates."""
+    """The state of training between two updates."""
 
     epoch: int = 0
     """Epochs finished."""

@@ -1,4 +1,4 @@
-"""From a run to a folder that plain transformers load: what is asked for, the weights, their check, the model card."""
+"""Export a run to a folder that plain transformers load: what is asked for, weights, their check, the model card."""
 
 import contextlib
 import inspect
@@ -73,9 +73,9 @@ class Exported:
         heads: what is left, where heads were removed by `mtlprune export --remove`; else None.
         difference: between states before and after, relative to the largest number in them.
         limit: sub-words that the model sees at once.
-        advice: what whoever uses the tokenizer has to do so that it reads texts as the run does.
+        advice: what users of the tokenizer have to do so that it reads texts as the run does.
         auto: the class of transformers that loads it.
-        pooler: whether transformers add one of random weights, if they are not told otherwise.
+        pooler: whether transformers add one of random weights, if not set otherwise.
         reading: how the card's code reads words: arguments of `label_words`; None without a head.
         compared: words whose labels were compared with the run's.
     """

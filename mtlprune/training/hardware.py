@@ -41,12 +41,12 @@ def _cpu_has_bf16() -> bool:
 
 
 def most_threads() -> int:
-    """Four times this machine's cores: more help nobody, and very many crash the process."""
+    """Four times this machine's cores: more never help, and very many crash the process."""
     return 4 * (os.cpu_count() or 1)
 
 
 def choose_threads(wanted: int | None) -> int:
-    """All cores this process may use, if not told otherwise. Raises RunError: many more than there are cores."""
+    """The threads wanted, or as many as cores this process may use. Raises RunError: many more than there are cores."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if wanted is not None and wanted > most_threads():
         raise RunError(

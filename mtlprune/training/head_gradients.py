@@ -1,4 +1,4 @@
-"""Gradients at heads: how much a task's loss hangs on each head, and by the weights that each head owns.
+"""Gradients at heads: of tasks' losses by a factor of each head's output, and by the weights that each head owns.
 
 Letters for shapes: S sentences, L layers, A heads a layer before any was removed, n heads a layer has now, d values a
 head has, T tasks, R rows of a batch (long sentences have several).
@@ -83,7 +83,7 @@ def alone(task: Any, encoded: Encoded, target: Target) -> Tensor:
 
 
 def row_owners(batch: EncoderBatch) -> Tensor:
-    """Which sentence each row of a batch belongs to: long sentences have several. (R,)"""
+    """The sentence that each row of a batch belongs to; long sentences have several rows. (R,) int64"""
     rows, length = batch.input_ids.shape
     word = torch.zeros(rows, dtype=torch.int64, device=batch.input_ids.device)
     word[batch.piece_slot // length] = batch.piece_word  # every row has a piece that is read there
@@ -155,7 +155,7 @@ def products(gradients: Iterable[tuple[Owned, Sequence[Tensor]]], layers: int, h
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """How tasks' gradients on the weights of each head lie to each other.
+    """The cosines between tasks' gradients on the weights of each head.
 
     Attributes:
         tasks: T.

@@ -52,7 +52,7 @@ class Inspection:
     settled: int
     """Updates after which an epoch may be the best."""
     remarks: str
-    """Which words the encoder's words see, which heads share keys, and which random heads stay open; "" for none."""
+    """Sentences on the words that a word sees, heads that share keys, and random heads that stay open; "" for none."""
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:

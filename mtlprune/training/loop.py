@@ -253,7 +253,7 @@ def take_up(folder: RunFolder, progress: Progress) -> None:
 
 
 def tidy(folder: RunFolder, progress: Progress) -> None:
-    """Remove large files nobody needs: weights that are no one's best any more, halves that a killed process left, and
+    """Remove large files no longer needed: weights that are the best of no task, halves that a killed process left, and
     the checkpoint of a finished run."""
     kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"

@@ -1,4 +1,4 @@
-"""From gradients to updates: AdamW, and the schedule of its rates."""
+"""Turn gradients into updates: AdamW, and the schedule of its rates."""
 
 import math
 

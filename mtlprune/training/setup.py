@@ -1,4 +1,4 @@
-"""From a configuration and a folder to a model and data that are ready to train; everything that can fail early."""
+"""Prepare a model and data for training from a configuration and a folder: everything that can fail early."""
 
 import datetime
 import importlib.metadata

@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 
 class ClaimsOptions(Block):
-    """How much is drawn."""
+    """The size of permutation tests."""
 
     permutations: int = Field(default=10_000, ge=0, description="How many, for each null.")
 

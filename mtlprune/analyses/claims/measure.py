@@ -125,7 +125,7 @@ def _grids(claim: Claim) -> dict[str, Gates]:
 
 
 def _stable(claim: Claim) -> dict[str, float | None]:
-    """Which share of how many halves a head needs, and the bound on expected false claims."""
+    """Rule of stable heads (share of halves that must choose one, and their number), and the bound on false claims."""
     rule = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
     return {**rule, "expected_false": claim.expected_false}
 

@@ -31,7 +31,7 @@ SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1),
 
 
 def about(result: Result) -> str:
-    """Whose claims they are, and what is counted."""
+    """Describe the runs, and define an open head."""
     info, settings = result.about, result.about["settings"]
     runs = len({one["run"] for one in info["encoders"]})  # one with a gate set a task has a claim for each
     return (
@@ -52,8 +52,8 @@ def findings(result: Result) -> list[str]:
 
 
 def claimed_by_several(result: Result) -> str:
-    """How many heads are claimed by the tasks that make a stem head, and by all, beside what depth explains; "" where
-    that is not known."""
+    """A sentence: how many heads are claimed by as many tasks as make a stem head, and by all, beside the numbers that
+    layer depth alone explains; "" where the Result has no such numbers."""
     numbers = result.frame("numbers")
     if not len(numbers):
         return ""
@@ -67,7 +67,7 @@ def claimed_by_several(result: Result) -> str:
 
 
 def answer(result: Result) -> str:
-    """Do tasks claim the same heads beyond what the depth of layers explains? In words, with the numbers."""
+    """Say with numbers whether tasks claim the same heads beyond what the depth of layers explains."""
     tests = result.frames["tests"].set_index("mode")
     every, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
     if math.isnan(every.shared):
@@ -183,7 +183,7 @@ def _term(term: str) -> str:
 
 
 def _needed(runs: float) -> str:
-    """How many runs, in whole ones."""
+    """A number of runs in words, rounded up; "–" of NaN."""
     return "–" if math.isnan(runs) else "∞" if math.isinf(runs) else f"{math.ceil(runs - 1e-9):,}"
 
 

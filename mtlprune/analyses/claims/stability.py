@@ -116,7 +116,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
         labellings whose within − between is as large or larger (NaN where no labelling changes it, or there are none),
         beyond the ranking the larger one of it and of the share of swapped masks: only labellings keep together what
         was chosen on one finished run, and only swaps keep every run's layers; ``least``, the smallest p that is
-        possible with these runs; ``labellings``, how many were looked at, and whether they are all (``exact``),
+        possible with these runs; ``labellings``, how many were tried, and whether they are all (``exact``),
         otherwise drawn at random with the observed one counted in p; ``nearest``, the share of runs whose nearest run
         by what is counted is of the same task (of several as near, their share), the mean of that over labellings and
         its p; ``low`` and ``high``, the jack-knife interval of 95 % of within − between, which takes what is explained
@@ -351,7 +351,7 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
 
     Returns:
         low, high, effect and two-sided p of 0, (...); NaN where a statistic is not defined without some unit, or the
-        same without any, or hangs on a stratum of one unit, of whose variance nothing is known.
+        same without any, or depends on a stratum of one unit, of whose variance nothing is known.
     """
     total, spread = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
@@ -367,8 +367,8 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
 
 
 def runs_needed(reliability: float, wanted: float) -> float:
-    """How many runs a mean must be of to correlate by ``wanted`` with that of as many others (Spearman 1910, Brown
-    1910): w (1 − r) / (r (1 − w)), r the reliability of one; 1 at least."""
+    """The number of runs whose mean correlates by ``wanted`` with the mean of as many others (Spearman 1910, Brown
+    1910): w (1 − r) / (r (1 − w)), r the reliability of one; at least 1, not rounded, infinite for r ≤ 0."""
     if reliability <= 0:
         return math.inf
     return float(np.maximum(1, wanted * (1 - reliability) / (reliability * (1 - wanted))))  # NaN of NaN

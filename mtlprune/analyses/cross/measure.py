@@ -168,16 +168,16 @@ TERMS = ("units", "points")
 
 
 def own_minus_others(delta: Floats) -> Floats:
-    """How much more (below 0) a task loses by its own heads than by those of other tasks.
+    """The change of a task's score by its own heads minus the mean change by others' heads; below 0: its own cost more.
 
     Points of accuracy and of F1 have no common scale, nor do tasks that lose a little by any head and those that lose
-    much; so besides in points it is told in units of what a task's runs usually lose: the root mean square of its row.
+    much; so it is given in points, and in units of a task's usual change: the root mean square of its row.
 
     Args:
-        delta: (T, T, ..., S), what the S runs of a task (first) lose by the heads of a task (second).
+        delta: (T, T, ..., S), by which closing heads of a task (second) changes a task's score (first) in S runs.
 
     Returns:
-        (TERMS, T + 1, ..., S): by task, and last the mean over tasks.
+        (2, T + 1, ..., S): the ``TERMS``, by task and last the mean over tasks; units NaN where nothing changes.
     """
     own = np.einsum("aa...->a...", delta)
     points = own - (delta.sum(1) - own) / (len(delta) - 1)

@@ -14,7 +14,7 @@ from mtlprune.statistics.significance import LEVEL, holm
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the data, the closing of heads with its random control, and the tests."""
     info, settings = result.about, result.about["settings"]
     return (
         f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "

@@ -77,7 +77,7 @@ class Judge:
         return self._counts[key]
 
     def score(self, heads: Mask) -> float:
-        """In points, with only these heads (L, A) open."""
+        """The score in points with only these heads (L, A) open."""
         counts = self.counts(heads)
         return float(counts.scores(counts.totals)[0])
 
@@ -122,7 +122,7 @@ class _Curves:
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. Frames, an order told by what ranks heads (``mode``: a selector or gates) and
+    """All runs on the same sentences. Frames, an order named by what ranks heads (``mode``: a selector or gates) and
     ``control`` ("", reverse, random for heads permuted within layers):
 
     - ``curve``, wide: the ``score`` of each run's task with so many ``heads`` open, by order and draw (``step``).

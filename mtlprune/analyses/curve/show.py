@@ -16,7 +16,7 @@ NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe how heads are ranked and opened; define area and sufficient sets."""
     settings = result.about["settings"]
     return (
         f"{result.origin} Finished runs with only some heads open (a closed one contributes: {settings['closed']}), "

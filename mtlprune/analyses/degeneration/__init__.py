@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 
 class DegenerationOptions(Block):
-    """How much is measured."""
+    """The sizes of the sample of words and of permutation tests."""
 
     rows: int = Field(
         default=2000, ge=2, description="Words whose angles are looked at one by one; the same for all encoders."

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 LEAST = 5
 """Labels that a correlation needs."""
 NONE = "(none)"
-"""How the class of items without a label is written."""
+"""Name of the class of items without a label."""
 RANKS = 40
 """Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
 

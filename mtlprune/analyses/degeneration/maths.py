@@ -1,11 +1,11 @@
-"""How degenerate a cloud of rows is: cosines, cone, spectrum, isotropy, a negative direction. For any matrix of rows.
+"""Measures of the degeneration of any matrix of rows: cosines, cone, spectrum, isotropy, a negative direction.
 
     moments = Moments(features)
     moments.add(rows)
     moments.mean_cosine()  # R of Gao et al.
 
 Rows are token embeddings, label weights, head outputs or hidden states. What follows from first and second moments is
-read off :class:`Moments`, which rows are added to as they come; angles and partitions need the rows (a sample).
+computed by :class:`Moments`, batch by batch; angles and partitions need the rows themselves (a sample).
 
 Letters for shapes: N rows, M rows of a sample, D features, W words of all sentences, ... any leading dimensions, such
 as heads.
@@ -224,7 +224,7 @@ def wendel(vectors: int, features: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Which words of a corpus are looked at one by one.
+    """The words of a corpus whose vectors are kept, for measures that moments do not give.
 
     Attributes:
         starts: for each sentence the place of its first word among all W, and W at last.

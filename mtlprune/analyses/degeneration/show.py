@@ -44,7 +44,7 @@ DEEPEST, FURTHEST = 4, 2
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from."""
+    """Describe the data, and which rows each measure is of."""
     return (
         f"{result.origin} Rows: {ROWS}. Angles, partitions and margins are of a sample of up to "
         f"{result.about['settings']['rows']} rows, the "

@@ -196,7 +196,7 @@ def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
 
 
 def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict[str, float]:
-    """Do gates (L, A) keep the heads with the largest mean μ (L, A) in some encoder?
+    """Test whether gates (L, A) keep the heads with the largest mean μ (L, A) in some encoder.
 
     Returns:
         ``rho``: correlation of ranks within layers (Spearman, layers taken out), ``rho_p``: two-sided, by permuting
@@ -219,10 +219,10 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
 
 
 def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -> dict[str, Floats]:
-    """How much less of a task each subset of terms holds in the joint encoder than in the task's own.
+    """F1 that a decoder of each subset of terms loses from a task's own encoder to the joint one, with intervals.
 
     Args:
-        single, joint: (S, X, 3), counts (correct, predicted, gold) of the same sentences.
+        single, joint: (S, X, 3), counts (correct, predicted, gold) by subset, of the same X sentences.
 
     Returns:
         ``difference`` (S,): F1 of the single-task encoder minus F1 of the joint one; ``low``, ``high`` (S,): 2.5th and

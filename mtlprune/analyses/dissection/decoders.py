@@ -136,8 +136,8 @@ _ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
 
 @dataclass(frozen=True)
 class NetSettings:
-    """How nets are trained: ``hidden`` units; ``epochs`` passes over the training items; ``batch`` items a step of Adam
-    at a ``rate``; ``seed`` of weights and order."""
+    """Settings of a net and its training: ``hidden`` units; ``epochs`` passes over the training items; ``batch`` items
+    a step of Adam at a learning ``rate``; ``seed`` of weights and order."""
 
     hidden: int = 64
     epochs: int = 8
@@ -214,7 +214,7 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
 
     Returns:
         Entries with ``task``; ``train`` and ``test``, numbers of items; ``unseen`` test items whose label training
-        lacks, which nobody can have right; ``baseline``: F1 of the majority label, or of each lemma's most frequent
+        lacks, which no decoder can predict; ``baseline``: F1 of the majority label, or of each lemma's most frequent
         sense; ``counts`` (S, X, 3): correct, predicted, gold of each sentence (entities of spans, items elsewhere) and
         ``score`` (S,), their F1: accuracy where each item gets a label; ``macro_f1`` (S,) over labels of items (tags of
         spans); ``micro_agreement``, ``macro_agreement`` (S, S): F1 of one subset's answers against another's.

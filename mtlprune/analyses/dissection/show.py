@@ -37,7 +37,7 @@ def _score(result: Result, task: str) -> str:
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from."""
+    """Describe the data and the light decoders."""
     nets, train = result.about["nets"], result.about["train_sentences"]
     return (
         f"{result.origin} Light decoders: {nets['hidden']} hidden units, {nets['epochs']} passes over "

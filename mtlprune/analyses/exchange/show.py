@@ -11,7 +11,7 @@ from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the pairs, the exchange and the random control; define the share."""
     settings = result.about["settings"]
     natural = settings.get("natural")
     of = (

@@ -1,4 +1,4 @@
-"""How much does each task's loss hang on each head, and do tasks pull a head's weights one way? (Michel et al. 2019)"""
+"""How much does each task need each head, and do tasks pull its weights one way? (Michel et al. 2019)"""
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ EVERY = "all tasks"
 
 
 class GradientOptions(Block):
-    """How maps are compared."""
+    """Settings of the comparison of importance maps."""
 
     permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
 

@@ -11,7 +11,7 @@ from mtlprune.statistics.significance import LEVEL
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the data and the halves; define a head's importance."""
     facts = result.about
     return (
         f"{result.source} ({facts['fingerprint'][:8]}); {facts['too_long']} too long and left out; seed "
@@ -41,7 +41,7 @@ def findings(result: Result) -> list[str]:
 
 
 def alike(result: Result) -> str:
-    """How far two tasks need the same heads, by whether they were trained alone or together; "" with one map."""
+    """Correlation of importance between tasks alone, tasks of a joint run, and runs of a task; "" with one map."""
     maps = _pairs(result, "maps")
     joint = {one["encoder"] for one in result.about["encoders"] if len(one["tasks"]) > 1 or ":" in one["encoder"]}
     alone = ~maps["encoder"].isin(joint) & ~maps["other"].isin(joint)

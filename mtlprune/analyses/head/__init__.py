@@ -12,7 +12,7 @@ from mtlprune.io.block import Block
 
 
 class HeadOptions(Block):
-    """Which head, and what is known of it."""
+    """The head, and what is shown of it."""
 
     layer: int = Field(ge=1, description="From 1; head=6-9 stands for layer=6 head=9.")
     head: int = Field(ge=1, description="From 1, in the encoder's original numbering.")

@@ -25,7 +25,7 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 SHORTEST, LONGEST = 8, 14
-"""Words of the sentences that are looked at: short enough to be read, long enough to show something."""
+"""Words of the sentences shown: short enough to be read, long enough to show something."""
 CANDIDATES, USUAL = 500, 4
 BEST_OF = 5
 """A head shows what it knows where it is among so many best ones."""
@@ -115,7 +115,7 @@ def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
 
 
 def _place(subject: Subject, layer: int, head: int) -> int:
-    """Where the head lies among those its layer still has. Raises RunError for one that is not there."""
+    """The place (from 0) of a head (from 1) among those left in its layer. Raises RunError where it is not there."""
     places = subject.encoder.places
     if layer > places.layers or head > places.heads:
         raise RunError(
@@ -181,7 +181,7 @@ def _sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[
 def _attention(
     subject: Subject, layer: int, place: int, order: Sequence[int], sentences: Sequence[Sentence], sought: list[Pairs]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Which sentence, and a row a word of it: the word that it attends to most."""
+    """Yield the number of a sentence, and a row for each of its words: the word that it attends to most."""
     if not order:
         return
     encoder = subject.encoder
@@ -199,7 +199,7 @@ def _attention(
 
 
 def _claimed(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:
-    """By label of the runs: in how many seeds the head is open, and its mean gate. Raises RunError: no such head."""
+    """A row for each label: in how many seeds the head is open, and its mean gate. Raises RunError: no such head."""
     rows = []
     for one in group(load_claims(runs)) if runs else ():
         layers, heads = one.mean.shape

@@ -11,14 +11,14 @@ SHOWN = 10
 
 
 def about(result: Result) -> str:
-    """Which head it is."""
+    """Name the head and its run."""
     one = result.about["of"]
     label = "" if one["encoder"] == "pretrained" else f" ({one['encoder']}, seed {one['seed']})"
     return f"Layer {result.about['layer']}, head {result.about['head']} of {one['run']}{label}."
 
 
 def findings(result: Result) -> list[str]:
-    """Which tasks claim the head, and the label that it knows best."""
+    """Sentences on the tasks that claim the head and on the label that it knows best."""
     rows = result.frame("claimed", "encoder", "open")
     users = [
         f"{row.encoder} ({row.open} of {plural(row.seeds, 'seed')}, mean gate {row.mean:.2f})"

@@ -8,7 +8,7 @@ from mtlprune.io.block import Block
 
 
 class HeadsOptions(Block):
-    """Which encoder is read, and how columns are compared."""
+    """The encoder that is read, and settings of the comparison of columns."""
 
     of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
     closed: Closed | None = Field(default=None, description="Close each head of runs without gates, with this instead.")

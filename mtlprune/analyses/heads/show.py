@@ -13,7 +13,7 @@ SHOWN = 40
 
 
 def about(result: Result) -> str:
-    """Whose heads they are."""
+    """Name the encoder that columns of probes and other analyses are of."""
     of = result.about["settings"]["of"]
     return f"One row per head; claims and gradients are of the runs, probes and other analyses of {of}."
 

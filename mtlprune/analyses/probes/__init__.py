@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SOUND, AS_RELEASED = "sound", "as-released"
 MODES = (SOUND, AS_RELEASED)
 TRUE, SHUFFLED = "none", "shuffled_labels"
-"""Whose labels: also what results call the probe itself, and one of its controls."""
+"""Labels of the items, true or shuffled: in results also the names of the probe itself and of a control."""
 RANDOM, OFFSET, CHANCE = "random_encoder", "offset", "chance"
 CONTROLS = {RANDOM: "random encoder", SHUFFLED: "shuffled labels", OFFSET: "best offset", CHANCE: "chance"}
 """Control → what readers call it."""

@@ -70,7 +70,7 @@ class Items:
         return self.columns[:, COLUMNS[self.kind].index(name)]
 
     def of(self, sentences: Sequence[int]) -> tuple[Ints, Ints]:
-        """Which items lie in these sentences, in their order, and in the how manyth of them each lies."""
+        """The items of these sentences, in their order, and for each the place of its sentence among them. (I,)"""
         chosen = np.asarray(sentences, np.int64)
         sizes = self.offsets[chosen + 1] - self.offsets[chosen]
         return ranges(self.offsets[chosen], sizes), np.repeat(np.arange(len(chosen)), sizes)
@@ -149,10 +149,10 @@ _BY_KIND: dict[str, Callable[[Any], Iterable[tuple]]] = {
 
 
 def offset_hits(items: Items, furthest: int) -> Floats:
-    """How many items of each label are found by looking always o words on, for o from 1 to ``furthest``. Returns (K,
-    D): counts; column o − 1 is the offset o.
+    """Count the items of each label that are found by always choosing the word o words on, o from 1 to ``furthest``.
+    Returns (K, furthest); column o − 1 is the offset o.
 
-    Because an arc counts in either direction, looking o words on and o words back find the same. The root stands
+    Because an arc counts in either direction, o words on and o words back find the same. The root stands
     before the first word, as [CLS] does.
     """
     if items.kind == "tree":

@@ -64,7 +64,7 @@ def choose(seen: Observation) -> AttendedPlaces:
 
 
 def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
-    """Which arcs each head finds: its dependent chooses its head or the other way round. (U, H) bool.
+    """Mark the arcs that each attention head finds: the dependent chooses its head, or the reverse. (U, H) bool
 
     Args:
         row: (U,), sentence of the batch.
@@ -77,8 +77,8 @@ def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Te
 
 
 def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
-    """Which arguments each head finds: any of its words chooses the predicate, or the predicate any of its words. (U,
-    H) bool. ``row``: (U,), sentence of the batch; ``start``, ``end``: (U,), words of the argument, from 0, half-open;
+    """Mark the arguments that each attention head finds: one of its words chooses the predicate, or the reverse. (U, H)
+    bool. ``row``: (U,), sentence of the batch; ``start``, ``end``: (U,), words of the argument, from 0, half-open;
     ``predicate``: (U,), word of the predicate, from 0."""
     base = row * choices.side + 1  # of word 0
     chosen = choices.words[base + predicate] - 1  # (U, H), as words

@@ -313,7 +313,7 @@ _SPECIALS = {
 
 
 def _specials(kinds: Mapping[str, str]) -> str:
-    """How the special tokens are treated."""
+    """Sentences on the treatment of special tokens, by kind of task."""
     names = {how: [task for task, kind in kinds.items() if kind in of] for how, of in _SPECIALS.items()}
     sentences = [f"{', '.join(tasks)}: {how}." for how, tasks in names.items() if tasks]
     return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *sentences])
@@ -431,7 +431,7 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
 
 
 def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
-    """For each mode, task, encoder and label: accuracy minus that of the single-task runs of the same task. ``probed``:
+    """Accuracy minus that of the single-task runs of the task, by mode, task, encoder and label. ``probed``:
     all encoders; those whose label is a task's name in capitals are its single-task runs.
 
     Accuracies are means over seeds of the head chosen for each; of the same items, so the interval is a paired one.

@@ -116,7 +116,7 @@ class ProbePanel:
 
     @property
     def compared(self) -> list[str]:
-        """Whose accuracies STL's are taken from."""
+        """Titles of the encoders that STL is compared with; none without STL."""
         return [title for title in self.titles if title != STL] if STL in self.titles else []
 
     @cached_property
@@ -201,8 +201,8 @@ def _place(place: int, title: str) -> tuple[int, int, str]:
 
 
 def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
-    """Where an encoder stands among the columns of a task, and what it is called there: pretrained, STL, +NER (a pair
-    with NER), MTL-5, or STL-DEP (alone on another task). ``tasks`` in capitals."""
+    """The rank of an encoder among the columns of a task, and its title there: pretrained, STL, +NER (a pair with NER),
+    MTL-5, or STL-DEP (alone on another task). ``tasks`` in capitals."""
     name = task.upper()
     if encoder == PRETRAINED:
         return 0, PRETRAINED

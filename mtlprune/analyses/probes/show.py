@@ -25,7 +25,7 @@ _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from."""
+    """Describe the probes, their controls and the corpus."""
     return (
         "How well each head, without any training, tells each label, beside what chance, shuffled labels, the best "
         f"offset and a random encoder reach. Corpus {result.about['corpus']}, mode {' and '.join(modes(result))}. "
@@ -65,7 +65,7 @@ def findings(result: Result) -> list[str]:
 
 
 def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
-    """How many labels the untouched encoder's heads tell beyond every control."""
+    """A sentence with the number of labels that heads of the pretrained encoder tell beyond every control, or none."""
     parts = []
     for panel in shown:
         gains = [gain for label in panel.sure for gain in panel.values(PRETRAINED, label, "gain")]
@@ -95,7 +95,7 @@ TOLD = 3
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """By task the head's best gain over the best control (percentage points), and the labels of the best gains.
+    """Columns by task: a head's best gain over the best control (percentage points), and the labels of its best gains.
 
     Labels with few items and root are left out; where an encoder has several seeds the first is read. A best of many
     labels is above 0 more often than one label is.
@@ -316,7 +316,7 @@ _APART = "is found by attention to the first special token and stands apart"
 
 
 def FIGURES(result: Result) -> dict[str, Chart]:
-    """By task of the first mode: the best head of each label, differences to STL, maps of the pretrained heads."""
+    """Charts by task of the first mode: the best head of each label, differences to STL, maps of pretrained heads."""
     figures: dict[str, Chart] = {}
 
     def add(name: str, panel: ProbePanel, make: Callable[[], Spec], caption: str) -> None:

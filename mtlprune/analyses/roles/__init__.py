@@ -14,7 +14,7 @@ ROLES = ("facilitating", "interfering", "irrelevant")
 
 
 class RoleOptions(Block):
-    """How gates are fitted, and what their conflicts are compared with."""
+    """Settings of the fit of two-sided gates and of the null that conflicts are compared with."""
 
     updates: int = Field(default=60, ge=1, description="Of each of the three fits.")
     rate: float = Field(default=0.3, gt=0, description="Of Adam.")

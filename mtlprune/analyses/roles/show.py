@@ -13,7 +13,7 @@ from mtlprune.statistics.significance import only_not_shown
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the fit of gates; define roles and conflict heads."""
     settings = result.about["settings"]
     return (
         f"{result.origin} One soft gate a head on the finished run, fitted to a task's loss on "

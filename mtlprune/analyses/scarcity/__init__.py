@@ -10,7 +10,7 @@ MEAN = "mean"
 
 
 class ScarcityOptions(Block):
-    """How gaps are compared."""
+    """Settings of the comparison of gaps."""
 
     margin: float = Field(default=1.0, gt=0, description="Points by which the gap must widen; below it is no change.")
     without: str = Field(default="", description="A task: also the mean of the others.")

@@ -13,7 +13,7 @@ from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the data and the tests; define the gap and its change."""
     info, settings = result.about, result.about["settings"]
     return (
         f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "

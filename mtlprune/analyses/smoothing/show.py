@@ -26,7 +26,7 @@ MEASURES = {
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from."""
+    """Describe the data, the tokens and the closing of heads."""
     facts = result.about
     return (
         f"{result.origin} Tokens: {TOKENS}. Heads were closed one by "

@@ -187,7 +187,7 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
 
 
 def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
-    """By name the model, or why it cannot judge. Raises EncoderError where none can."""
+    """The models by name, or the reason that one cannot judge. Raises EncoderError where none can."""
     judges: dict[str, MaskedLanguageModel | str] = {}
     for name in request.names if request.options.blimp is not None else ():
         try:

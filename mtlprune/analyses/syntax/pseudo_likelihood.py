@@ -169,8 +169,8 @@ def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterato
 
 @dataclass(frozen=True)
 class Judgements:
-    """How often a model prefers the acceptable sentence, in percent. ``phenomena``: by name, the plain mean over the
-    phenomenon's paradigms; ``overall``: the plain mean over all paradigms."""
+    """Percentages of pairs in which a model prefers the acceptable sentence. ``paradigms`` and ``phenomena``: by name,
+    of a phenomenon the plain mean over its paradigms; ``overall``: the plain mean over all paradigms."""
 
     paradigms: dict[str, float]
     phenomena: dict[str, float]

@@ -12,7 +12,7 @@ from mtlprune.runs.results import Result
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the data; define a head's guess and attention between words."""
     facts = result.about
     return (
         f"{result.source} ({facts['fingerprint'][:8]}), {facts['tokens']:,} words; {facts['too_long']} sentences are "

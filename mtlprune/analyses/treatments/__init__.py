@@ -9,7 +9,7 @@ from mtlprune.io.block import Block
 
 
 class TreatmentsOptions(Block):
-    """How scores are compared."""
+    """Settings of the comparison of scores."""
 
     margin: float = Field(default=0.3, gt=0, description="Points of the mean score below which a difference is none.")
     primary: str = Field(

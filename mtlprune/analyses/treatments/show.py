@@ -12,7 +12,7 @@ from mtlprune.statistics.significance import LEVEL, only_not_shown
 
 
 def about(result: Result) -> str:
-    """Where the numbers come from, and how to read them."""
+    """Describe the data, the scores and the tests."""
     info, settings = result.about, result.about["settings"]
     free = ", ".join(f"{number:.0f}" for number in sorted(_settings(result)["free"].dropna().unique())) or "–"
     return (

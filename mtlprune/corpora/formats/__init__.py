@@ -13,7 +13,7 @@ from mtlprune.layers import Dependencies, find_cycle
 from mtlprune.sentence import SentenceError
 
 Skip = Callable[[MtlpruneError], None]
-"""Is told why a sentence cannot be read; the sentence is then left out."""
+"""Gets the error of a sentence that cannot be read; the sentence is then left out."""
 BLANKS = " \t"
 """The characters that separate columns. A word may hold any other space, such as a no-break space."""
 _CELL = re.compile(r"[^ \t]+")
@@ -32,7 +32,7 @@ def malformed(source: str | Path, line: int, what: str, unit: str = "line") -> C
 
 
 class UnreadableSentence(CorpusError):
-    """One sentence or tree cannot be read; who reads with ``skip`` is told of it, and gets the others."""
+    """One sentence or tree cannot be read; with ``skip``, which gets the error, the others are read."""
 
 
 @contextlib.contextmanager

@@ -184,7 +184,7 @@ def read_columns(
             lemmas where there is none.
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what the file was taken for, and what was converted.
-        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        skip: gets the error of a sentence that cannot be read, which is then left out; None has it raised.
         unread: layers to leave out.
         unlabelled: the tag that ``_`` stands for in columns of tags; unknown, if not given.
 

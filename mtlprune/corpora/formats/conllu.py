@@ -112,7 +112,7 @@ def read_blocks(
     """Words and rows of each sentence. Its ids and words are checked, and no annotation.
 
     Args:
-        skip: is told of a sentence that cannot be read, which is then left out; None has it raised.
+        skip: gets the error of a sentence that cannot be read, which is then left out; None has it raised.
         tell: is given what is read in another way than in files of ten columns.
     """
     columns: tuple[str, ...] = COLUMNS
@@ -148,7 +148,7 @@ def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...
 def _ten_columns(
     path: Path, block: Sequence[formats.NumberedLine], columns: tuple[str, ...]
 ) -> tuple[list[formats.NumberedLine], str]:
-    """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what there is to tell of it."""
+    """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what to ``tell`` of it."""
     rows = [line for line in block if not line.text.startswith("#")]
     if columns == COLUMNS:
         width = min((line.text.count("\t") + 1 for line in rows), default=0)  # one row that is too long is a mistake
@@ -314,7 +314,7 @@ def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
 
 
 def _silent(what: object) -> None:
-    """Tells nobody."""
+    """Drop a message."""
 
 
 class _Unit(NamedTuple):

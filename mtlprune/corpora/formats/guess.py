@@ -1,4 +1,4 @@
-"""The format of files by how the first one begins, and what its columns hold where nobody says it."""
+"""The format of files by how the first one begins, and what its columns hold where no option says it."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from mtlprune.corpora.formats import BLANKS, cells_of, files_below, read_lines
 from mtlprune.io.files import parse_json_line
 
 ROWS = 300
-"""Lines that are looked at."""
+"""Lines that are read for it."""
 _NUMBER = re.compile(r"[0-9]+([-.][0-9]+)?")
 _STAR = re.compile(r"(\([^()*\s]+)+\*\)*")
 

@@ -40,11 +40,11 @@ class Sources:
 
 @dataclass(frozen=True)
 class Choices:
-    """How it is made."""
+    """The title, the split and the sizes of tests of a page."""
 
     title: str = ""
     split: str | None = None
-    """Whose scores; None: test where a run is scored on it, else dev."""
+    """The split of the scores; None: test where a run is scored on it, else dev."""
     resamples: int = 10_000
     """Resamples of each test; 0 leaves tests out."""
     permutations: int = 10_000

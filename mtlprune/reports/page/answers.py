@@ -84,7 +84,7 @@ class Joint:
 
 
 def several(tasks: int) -> tuple[int, str]:
-    """How many of so many tasks share a head that stands out on the map, and what they are called."""
+    """The least number of tasks, out of so many, that share a head marked on the map, and that number in words."""
     return min(3, tasks), {2: "both tasks", 3: "all three tasks"}.get(tasks, "three tasks or more")
 
 
@@ -105,7 +105,7 @@ def phi_words(result: Result) -> str:
 
 
 def on_claims(result: Result | None, tied: bool = False) -> Verdict:
-    """Do tasks claim the same heads? From the claims whose seeds agree most; None: there are none.
+    """Decide whether tasks claim the same heads, from the claims whose seeds agree most; None: there are none.
 
     Args:
         tied: whether gates have not told heads apart.
@@ -137,7 +137,7 @@ def on_claims(result: Result | None, tied: bool = False) -> Verdict:
 
 
 def on_scores(joint: Joint) -> Verdict:
-    """Does joint training cost points? From the largest joint setting."""
+    """Decide whether joint training costs points, from the largest joint setting."""
     gaps, more = joint.gaps, joint.more
     shown, where = (gaps, joint.where) if gaps else (more, joint.own)
     if not shown:

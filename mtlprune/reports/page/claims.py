@@ -208,7 +208,7 @@ def _ties(one: Selection) -> Iterator[str]:
 
 
 def _reach(one: Selection) -> Iterator[str]:
-    """Sentences on labels none of whose heads is told from chance, and the smallest p possible there."""
+    """Sentences on labels none of whose heads differs from chance, and the smallest p possible there."""
     silent = []
     for run_group in one.run_groups:
         q = corrected(maths.by_maps(run_group.open)).min()

@@ -1,4 +1,4 @@
-"""How training went: scores on dev and losses by epoch (metrics.jsonl)."""
+"""Curves of training: scores on dev and losses by epoch (metrics.jsonl)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -150,7 +150,7 @@ def _changed(column: ScoreColumn) -> bool:
 
 
 def _distance(scored: Scored, place: int) -> int:
-    """In how many settings a column differs from the single tasks that it is compared with."""
+    """The number of settings in which a column differs from the single tasks that it is compared with."""
     comparison = scored.comparison
     return len(unlike(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0]))
 
@@ -246,7 +246,7 @@ def asking(runs: Sequence[DescribedRun]) -> str:
 
 
 def _seen(path: str) -> str:
-    """A path as it is typed where the page was made; of one elsewhere the last name, as pages tell of no machine."""
+    """A path as it is typed where the page was made; of one elsewhere the last name, without its folders."""
     here = from_here(path)
     return Path(path).name if Path(here).is_absolute() else here
 

@@ -161,7 +161,7 @@ def _shown(value: Any) -> Any:
 
 
 def without_paths(markup: str, shared: str) -> Markup:
-    """Markup in which no absolute path is left: nobody's page says where on a machine its sources lay."""
+    """Markup in which no absolute path is left, so that a page says nothing of the machine that made it."""
     if shared:
         markup = re.sub(rf"(?<![\w.~/…-]){re.escape(str(escape(shared)))}/", "", markup)
     return Markup(_PATH.sub(r"…/\1", markup))

@@ -85,7 +85,7 @@ def compared(
 
 
 def _rest(runs: Sequence[DescribedRun], split: str, where: str) -> str:
-    """Which runs are not scored on a split, and the command that scores them."""
+    """A sentence on runs that are not scored on a split, with the command that scores them."""
     paths, many = [str(run.path) for run in runs], len(runs) > 1
     which = f"{len(paths)} runs are" if many else f"{paths[0]} is"
     command = f"mtlprune evaluate {shlex.join(paths)} --split {split}"

@@ -81,7 +81,7 @@ class Comparison(Columns):
     margin: float = MARGIN
     """Margin of the tests of equivalence, in points."""
     left_out: tuple[str, ...] = ()
-    """Which cells of a sweep are not in it, and why, in sentences."""
+    """Sentences on cells of a sweep that are not in it, and why."""
 
     def __repr__(self) -> str:
         from mtlprune.reports.scores import tables

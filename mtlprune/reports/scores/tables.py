@@ -260,7 +260,7 @@ def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
 
 
 def seeds_of_all(comparison: Comparison) -> int | None:
-    """How many seeds every trained column has; None where that differs, or is one."""
+    """The number of seeds that all trained columns have; None where they differ, or with one seed."""
     numbers = {len(c.runs_of(task)) for c in comparison.columns for task in comparison.tasks() if c.runs_of(task)}
     return numbers.pop() if len(numbers) == 1 and numbers != {1} else None
 
@@ -417,7 +417,7 @@ def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
 
 
 def tests_legend(comparison: Comparison) -> str:
-    """How differences were tested."""
+    """The legend of the tests: what each interval and p is over, and how it is computed."""
     number, tests = len(comparison.tests), list(comparison.tests.values())
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
@@ -441,7 +441,7 @@ def tests_legend(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Which runs are left out, what the tests cannot say, and which differences have none and why."""
+    """Sentences on runs left out, on what the tests cannot show, and on differences without an interval or a test."""
     unknown = {cell: test.difference.unknown for cell, test in comparison.tests.items()}
     without_error = "The difference of {} has no interval: {}, so its error cannot be estimated."
     return [

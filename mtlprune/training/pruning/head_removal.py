@@ -1,4 +1,4 @@
-"""From a run with gates to a run without the heads they closed: a whole run folder, proved to compute the same."""
+"""Turn a run with gates into a run without the heads they closed: a whole run folder, proved to compute the same."""
 
 import contextlib
 import datetime
@@ -34,7 +34,7 @@ from mtlprune.training.pruning.penalty import largest
 
 CHECKED_SENTENCES = 64
 TOLERANCE = 1e-5
-"""How far word vectors before and after may lie apart, relative to the largest number in them."""
+"""Largest difference of word vectors before and after that is allowed, relative to the largest number in them."""
 
 
 @dataclass

@@ -94,7 +94,7 @@ class _Multiplier:
     """Running mean of Σ ∂ expected open / ∂ logit."""
 
     def scale(self) -> float:
-        """By how much the tasks' loss changes per expected open head, roughly: the unit of penalty."""
+        """The unit of penalty: the rough change of the tasks' loss per expected open head."""
         return max(self.pull / self.give if self.give else 0.0, LEAST_SCALE)
 
 

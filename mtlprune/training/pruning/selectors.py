@@ -81,7 +81,7 @@ class Finished:
         return self.model.encoder.outputs_elsewhere(batch, donors(batch, self.run.config.train.seed))
 
     def derivatives(self, rows: Sequence[int]) -> Tensor:
-        """∂L(x) / ∂ξ for some of ``rows`` (see `sentence_derivatives`): whoever asks first pays the only pass.
+        """∂L(x) / ∂ξ for some of ``rows`` (see `sentence_derivatives`): the first call makes the only pass.
 
         Returns:
             (len(rows), L, A) float32, on the CPU.
@@ -104,7 +104,7 @@ def sentence_derivatives(
 
 
 def importance(slopes: Tensor) -> Tensor:
-    """How much each head matters to a finished run: E_x |∂L(x) / ∂ξ_h| (Michel, Levy and Neubig 2019, equation 5),
+    """The importance of each head of a finished run: E_x |∂L(x) / ∂ξ_h| (Michel, Levy and Neubig 2019, equation 5),
     normalised within each layer by the l2 norm as there. (S, L, A) → (L, A)"""
     sums = slopes.abs().sum(0)
     return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)

@@ -85,7 +85,7 @@ def chosen(model: MultiTaskModel, name: str) -> Sets:
 
 
 def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """Do what is done once, before the first update of a run."""
+    """Begin each treatment of a run, once before its first update."""
     for name, options in run.config.treatment.given.items():
         find(name).begin(options, run, folder, precision)
 

@@ -1,4 +1,4 @@
-"""Whose gradient moves which heads: some are kept from tasks, each task moves its own, or has a clone of its own; or
+"""Assign gradients to heads: some heads are kept from tasks, each task moves its own, or has a clone of its own; or
 conflicts are taken out, at the encoder's output or at the weights of each head: PCGrad (Yu et al. 2020).
 
     g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j where g_i · g_j < 0, for all j ≠ i in random order; then Σ_i g_i

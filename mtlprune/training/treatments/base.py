@@ -149,7 +149,7 @@ class HeadGradients(Callback):
 
     @staticmethod
     def of_tasks(losses: Mapping[Any, Tensor], parts: Sequence[Owned]) -> list[list[Tensor]]:
-        """For each loss its gradients by the parts, as they are."""
+        """The gradients of each loss by the parts, as they are."""
         parameters = [part.parameter for part in parts]
         gradients = []
         for loss in losses.values():
