@@ -11,8 +11,6 @@ through S is
 Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -131,7 +129,7 @@ def _exchanged(
 
 
 def _change(
-    margins: _Margins, masks: Mapping[str, Sequence[Mask]], size: tuple[int, int], on_batch: Callable[[], None]
+    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], size: tuple[int, int], on_batch: Callable[[], None]
 ) -> tuple[Change, Floats]:
     """The change of one task's margins, and the share (L, A) of it that passes through each head alone."""
     first, second = margins.of("first"), margins.of("second")
