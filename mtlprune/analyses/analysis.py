@@ -90,7 +90,7 @@ class Analysis:
 
     Attributes:
         name: its package in mtlprune.analyses, its command, and what its files begin with.
-        title: of its section and its Markdown; the section's anchor is ``key``.
+        title: of its section and its Markdown; the section's anchor is ``key``, the name if not given.
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
@@ -105,12 +105,15 @@ class Analysis:
 
     name: str
     title: str
-    key: str
     question: str
     help: str
+    key: str = ""
     needs: frozenset[str] = frozenset({"encoders"})
     options: type[Block] = Block
     columns: tuple[Column, ...] | None = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or self.name)
 
     def measure(self, request: Request) -> Result:
         """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""

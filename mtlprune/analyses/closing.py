@@ -3,6 +3,7 @@
 Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar, cast
@@ -24,18 +25,17 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import Score, System
 from mtlprune.tasks.base import Task
 from mtlprune.training import hardware
-from mtlprune.training.ablation import SENTENCES, close_with, closed_losses
+from mtlprune.training.ablation import SENTENCES, close, close_with, closed_losses
 from mtlprune.training.evaluation import evaluate
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class WholeRun(NamedTuple):
-    """A finished run with one gate set for all tasks, which is fixed to masks; ``train`` is its training split."""
+    """A finished run with one gate set for all tasks, which is fixed to masks."""
 
     model: MultiTaskModel
     precision: torch.dtype
-    train: str
     size: tuple[int, int]
 
 
@@ -50,7 +50,7 @@ def whole_run(subject: Subject, device: str, fingerprint: str = "") -> WholeRun 
     model, config = subject.model(device), folder.read_config()
     if (size := _with_gates(model)) is None:
         return "some of its heads are closed already; name a run whose heads are all open"
-    return WholeRun(model, hardware.dtype(config["train"]["precision"]), config["data"]["train"], size)
+    return WholeRun(model, hardware.dtype(config["train"]["precision"]), size)
 
 
 def _with_gates(model: MultiTaskModel) -> tuple[int, int] | None:
@@ -69,20 +69,12 @@ def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
     return alone
 
 
-def substitute(
-    model: MultiTaskModel, kind: Closed, sentences: Sequence[Sentence], closed: Sequence[Mask], seed: int
-) -> None:
-    """Choose what closed heads contribute; `close_with` where heads are given that are going to be closed."""
-    masks = [torch.from_numpy(~heads).float().to(model.device) for heads in closed]
-    close_with(model, kind, sentences, masks, seed)
-
-
 def count_closed(
     model: MultiTaskModel, heads: Mask, sentences: Sequence[Sentence], precision: torch.dtype
 ) -> dict[str, System]:
     """Task → its counts (1, N, K) with these heads closed, 0 where a sentence lacks the layer; of the tasks whose layer
     some sentence has."""
-    cast(Gates, model.gates[SHARED]).fix(torch.from_numpy(~heads).float().to(model.device))
+    close(model, heads)
     evaluation, counted = evaluate(model, sentences, precision), {}
     for task, main in evaluation.names.items():
         kind = cast(Task, model.tasks[task]).kind
@@ -111,9 +103,6 @@ def add_counts(table: dict[Key, ClosedCounts], key: Key, seed: int, counted: Sys
     cell.runs[seed] = cell.runs.get(seed, 0) + counted.counts[0]
 
 
-# -- losses with one head closed ---------------------------------------------------------------------------------------
-
-
 def closing_costs(
     run: str, kind: Closed, request: Request, head: tuple[int, int] | None = None
 ) -> dict[str, tuple[float, NDArray[np.float64]]]:
@@ -132,15 +121,14 @@ def closing_costs(
     data, corpus = folder.read_config()["data"], load_corpus(folder.corpus_path())
     if (shape := _with_gates(model)) is None:
         raise RunError(f"closed={kind}: heads of {run} are closed or cloned; name a run whose heads are all open")
-    each: list[tuple[int, ...]] = list(np.ndindex(shape)) if head is None else [head]
-    masks = torch.ones(1 + len(each), *shape, device=model.device)
-    for mask, place in zip(masks[1:], each, strict=True):
-        mask[place] = 0
+    each = np.eye(math.prod(shape), dtype=bool).reshape(-1, *shape)
+    each = each if head is None else each[[np.ravel_multi_index(head, shape)]]
     request.on_status(f"{run}, each of {len(each)} heads closed alone, batch")
-    close_with(model, kind, list(corpus[data["train"]]), list(masks[1:]), request.seed)
+    close_with(model, kind, list(corpus[data["train"]]), list(each), request.seed)
     sentences = list(corpus[data["dev"]])
     drawn = np.sort(np.random.default_rng([request.seed, 38]).permutation(len(sentences))[:SENTENCES])
-    losses = closed_losses(model, [sentences[row] for row in drawn], list(masks), request.on_batch)  # (1 + heads, T)
+    closed = [np.zeros(shape, bool), *each]
+    losses = closed_losses(model, [sentences[row] for row in drawn], closed, request.on_batch)  # (1 + heads, T)
     rises = (losses[1:] - losses[0]).T.reshape(-1, *(shape if head is None else ()))
     return {task: (float(losses[0, row]), rises[row]) for row, task in enumerate(model.tasks)}
 

@@ -80,10 +80,6 @@ class Subject:
             model.fold_clones(self.task)
         return model
 
-    def untrained(self, seed: int) -> Encoder:
-        """The same encoder, heads removed likewise, with random weights."""
-        return Encoder.load(self.architecture, random=True, seed=seed, attention="eager")
-
 
 @dataclass(frozen=True)
 class Source:
@@ -204,17 +200,6 @@ class Reading:
         """Rows of ``sentences`` and their batch, of similar length, longest first."""
         yield from batches(subject.encoder, self.sentences, device)
 
-    def head(self) -> dict[str, Any]:
-        """The entries of a result on its origin."""
-        return {
-            "corpus": self.corpus,
-            "fingerprint": self.fingerprint,
-            "split": self.split,
-            "sentences": len(self.sentences),
-            "too_long": self.left_out,
-            "seed": self.seed,
-        }
-
 
 def batches(
     encoder: Encoder, sentences: Sequence[Sentence], device: str = "cpu"
@@ -315,7 +300,9 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
     settings = {**request.options.model_dump(mode="json"), "seed": request.seed, "device": request.device}
-    about = {**reading.head(), "settings": settings, "encoders": encoders, "notes": notes}
+    origin: dict[str, Any] = {"corpus": reading.corpus, "fingerprint": reading.fingerprint, "split": reading.split}
+    origin |= {"sentences": len(reading.sentences), "too_long": reading.left_out, "seed": reading.seed}
+    about = {**origin, "settings": settings, "encoders": encoders, "notes": notes}
     return Result(analysis, about, joined(parts))
 
 

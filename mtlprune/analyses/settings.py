@@ -3,8 +3,6 @@
 Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """mtlprune encoders: families of encoders, and what a name or folder is."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The parts of a configuration: frozen models, one sentence under every field."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -70,7 +68,7 @@ class EncoderConfig(Block):
     """Compute each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
 
     @model_validator(mode="after")
-    def _has_layers_to_join(self) -> EncoderConfig:
+    def _has_layers_to_join(self) -> "EncoderConfig":
         if self.fusion != "none" and not self.context:
             raise ValueError(f"fusion: {self.fusion} joins layers, and context: false has none; leave one of them out")
         if self.checkpointing and not self.context:
@@ -178,7 +176,7 @@ class HeadsConfig(Block):
     those of `like` or not. unclaimed: from the others, and where these are too few from those of `like` too. permuted
     (a set for each task): the sets of `like` with the heads of each layer permuted, the same for all tasks, so that
     tasks share as many heads as in `like`."""
-    like: HeadsConfig | None = None
+    like: "HeadsConfig | None" = None
     """Controls: the choice of heads to compare with."""
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Controls: of the draw (train.seed, if not given)."""
@@ -199,7 +197,7 @@ class HeadsConfig(Block):
         return {task: _as_heads(heads) for task, heads in sets.items()} if isinstance(sets, Mapping) else sets
 
     @model_validator(mode="after")
-    def _one_way(self) -> HeadsConfig:
+    def _one_way(self) -> "HeadsConfig":
         ways = [name for name in ("named", "per_task", "claims", "rule") if getattr(self, name) is not None]
         if len(ways) != 1:
             raise ValueError(
@@ -318,7 +316,7 @@ class PruningConfig(Block):
         return {"init": "open", "rate": 0.1, **tree} if alone else tree
 
     @model_validator(mode="after")
-    def _is_whole(self) -> PruningConfig:
+    def _is_whole(self) -> "PruningConfig":
         """Refuse a method without what it needs, and settings that contradict each other."""
         if self.overlap and self.sets == "shared":
             raise ValueError("overlap has an effect only with sets: per_task")
@@ -359,7 +357,7 @@ class SyntaxConfig(Block):
     _heads = field_validator("heads", mode="before")(_as_heads)
 
     @model_validator(mode="after")
-    def _has_effect(self) -> SyntaxConfig:
+    def _has_effect(self) -> "SyntaxConfig":
         given = [n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default]
         if not self.strength and given:
             raise ValueError(f"{given[0]} has no effect with strength: 0; leave it out, or give a strength (λ)")

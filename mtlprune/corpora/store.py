@@ -4,8 +4,6 @@ corpus.json             name, licence, sources, layers, counts, fingerprint, and
 SPLIT-SHA.jsonl         its sentences; SHA is the start of that SHA-256
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -40,7 +38,7 @@ def save_corpus(
     sources: Mapping[str, str],
     left_out: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> Corpus:
+) -> "Corpus":
     """Validate and write a corpus; at every moment ``out`` is the old corpus or the new one, also after a power cut.
 
     Args:
@@ -157,7 +155,7 @@ def read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def load_corpus(path: Path) -> Corpus:
+def load_corpus(path: Path) -> "Corpus":
     """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for. Raises
     CorpusError: no corpus there, or a damaged or changed one."""
     path = Path(path)
@@ -192,11 +190,11 @@ class StoredSentences(Sequence[Sentence]):
         for start in range(0, len(self), _AT_ONCE):
             yield from self[start : start + _AT_ONCE]
 
-    def first(self, number: int | None) -> StoredSentences:
+    def first(self, number: int | None) -> "StoredSentences":
         """The first so many; all, if not given."""
         return StoredSentences(self._lines[:number])
 
-    def half(self, which: int | None) -> StoredSentences:
+    def half(self, which: int | None) -> "StoredSentences":
         """The first or second of two random halves, in the same order, always the same; all, if not given."""
         if which is None:
             return self

@@ -1,7 +1,5 @@
 """Checksums of sentences and of what they are built from, and what they hold, in numbers."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

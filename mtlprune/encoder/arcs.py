@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, observation_batches, observe
+from mtlprune.encoder.observe import Observation, evaluating, observation_batches, observe
 from mtlprune.errors import MtlpruneError
 from mtlprune.sentence import Sentence
 
@@ -188,28 +188,18 @@ class ArcError(MtlpruneError):
     """Syntactic attention cannot be measured as asked; the message says why."""
 
 
-class Trees(NamedTuple):
-    """Gold trees of a batch."""
-
-    real: Tensor
-    """(B, T) bool, which words exist."""
-    heads: Tensor
-    """(B, T) int64, 1 for the first word, 0 for the root and where nothing is known."""
-    labels: Tensor
-    """(B, T) int64, which relation; −1 where nothing is known."""
-
-    @classmethod
-    def of(cls, sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> "Trees":
-        """Lay them out; of a sentence without a tree nothing is known."""
-        lengths = np.array([len(sentence) for sentence in sentences])
-        heads = np.zeros((len(sentences), lengths.max()), np.int64)
-        labels = np.full_like(heads, -1)
-        for row, sentence in enumerate(sentences):
-            if sentence.dep is not None:
-                heads[row, : len(sentence)] = sentence.dep.heads
-                labels[row, : len(sentence)] = [relations[name] for name in sentence.dep.relations]
-        real = np.arange(heads.shape[1]) < lengths[:, None]
-        return cls(*(torch.from_numpy(part).to(device) for part in (real, heads, labels)))
+def gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> list[Tensor]:
+    """Gold trees of a batch, (B, T) each: which words exist (bool); heads, 1 for the first word, 0 for the root and
+    where nothing is known; relations, −1 where nothing is known (int64)."""
+    lengths = np.array([len(sentence) for sentence in sentences])
+    heads = np.zeros((len(sentences), lengths.max()), np.int64)
+    labels = np.full_like(heads, -1)
+    for row, sentence in enumerate(sentences):
+        if sentence.dep is not None:
+            heads[row, : len(sentence)] = sentence.dep.heads
+            labels[row, : len(sentence)] = [relations[name] for name in sentence.dep.relations]
+    real = np.arange(heads.shape[1]) < lengths[:, None]
+    return [torch.from_numpy(part).to(device) for part in (real, heads, labels)]
 
 
 def guesses(attention: Tensor, real: Tensor) -> Tensor:
@@ -287,20 +277,19 @@ class ArcCounter:
             sentences: the same; those without a tree count nothing.
             half: 0 or 1 for each, on which side it chooses heads.
         """
-        trees = Trees.of(sentences, self._rows, seen.last.device)
-        known, gold = trees.labels >= 0, trees.heads
-        size = len(self.relations)
+        real, gold, labels = gold_trees(sentences, self._rows, seen.last.device)
+        known, size = labels >= 0, len(self.relations)
         side = torch.as_tensor(half, device=known.device)
-        group = (trees.labels + size * side[:, None])[known]  # (N,), half and relation of each word
+        group = (labels + size * side[:, None])[known]  # (N,), half and relation of each word
         self.counts.tokens += _counted(group, size)
         self.counts.arcs += _counted(group[gold[known] > 0], size)
-        offsets = (offset_guesses(trees.real) == gold)[:, known]  # (O, N)
+        offsets = (offset_guesses(real) == gold)[:, known]  # (O, N)
         self.counts.offsets += _summed(offsets.T, group, size).transpose(0, 2, 1).astype(np.int64)
         hits, mass = [], []
         for layer in range(len(self.kept)):
             attention = seen.word_attention(layer, "dropped")
             if attention.shape[1]:
-                hits.append((guesses(attention, trees.real) == gold[:, None]) & (gold > 0)[:, None])
+                hits.append((guesses(attention, real) == gold[:, None]) & (gold > 0)[:, None])
                 mass.append(arc_weights(attention, gold))
         if hits:
             self._spread(self.counts.hits, torch.cat(hits, 2), known, group)
@@ -351,15 +340,12 @@ def _as_observed(encoder: Encoder) -> Iterator[None]:
     """Evaluation mode and eager attention for a while; afterwards as before."""
     transformer = cast(PreTrainedModel, encoder.transformer)
     before = transformer.config._attn_implementation
-    modes = [(module, module.training) for module in encoder.modules()]
-    encoder.eval()
     transformer.set_attn_implementation("eager")
     try:
-        yield
+        with evaluating(encoder):
+            yield
     finally:
         transformer.set_attn_implementation(before)
-        for module, mode in modes:
-            module.training = mode
 
 
 def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None = None) -> ArcCounts:

@@ -1,4 +1,4 @@
-"""Interventions on heads: what a closed head contributes instead of its output, and what closing one changes.
+"""Interventions on heads: what a closed head contributes instead of its output.
 
 A head at gate z contributes z · output + (1 − z) · substitute, and a substitute is
 
@@ -11,15 +11,9 @@ A head at gate z contributes z · output + (1 − z) · substitute, and a substi
 ``set_substitute`` chooses one of the first four for all that an encoder computes. A mean is one vector a head, over all
 slots of the windows of the training sentences, special tokens included and padding left out, with all heads open.
 Outputs for other sentences are those without gates.
-
-    for ablation in zero_ablations(encoder, batch, gates):
-        ablation.layer, ablation.head, ablation.after, ablation.last   # (B, T, H) each
-
-Each takes a whole pass. Heads whose gate is closed, or that were removed, are left out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -28,7 +22,6 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.batch import Encoded, EncoderBatch, by_length
 from mtlprune.encoder.families import by_layer, matrix
-from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.evaluation.ablations import Closed
@@ -181,49 +174,3 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
         if output.bias is not None:
             output.bias.add_(bias.to(output.bias))
     encoder.head_constants = None
-
-
-@dataclass(frozen=True, eq=False)
-class Ablation:
-    """Hidden states with one head closed.
-
-    Attributes:
-        layer, head: from 0, in original numbering.
-        after: (B, T, H), hidden states after its layer.
-        last: (B, T, H), after the last layer.
-    """
-
-    layer: int
-    head: int
-    after: Tensor
-    last: Tensor
-
-
-def zero_ablations(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> Iterator[Ablation]:
-    """Close open heads one by one.
-
-    Args:
-        encoder: in evaluation mode.
-        batch: on its device; sentences of one window only.
-        gates: (L, A) that are applied besides; None for none.
-    """
-    places = encoder.places
-    base = torch.ones(places.layers, places.heads) if gates is None else gates.detach().clone()
-    for layer, kept in enumerate(places.kept):
-        for head in kept:
-            if base[layer, head] <= OPEN:
-                continue
-            values = base.clone()
-            values[layer, head] = 0
-            with torch.no_grad():
-                states = _whole(encoder, batch, values)
-            yield Ablation(layer, head, states[layer + 1], states[-1])
-
-
-def _whole(encoder: Encoder, batch: EncoderBatch, values: Tensor) -> tuple[Tensor, ...]:
-    """Hidden states of a pass: embeddings and each layer."""
-    with encoder.gated(values.to(batch.input_ids.device), batch):
-        output = cast(PreTrainedModel, encoder.transformer)(
-            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
-        )
-    return tuple(output.hidden_states)

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,15 +34,8 @@ SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 NORMS = ("LayerNorm", "RMSNorm")
 
 
-class NormInput(NamedTuple):
-    """The input of one normalisation of one layer."""
-
-    layer: int
-    """From 0."""
-    name: str
-    """Path within the layer, such as ``attention.output.LayerNorm``."""
-    values: Tensor
-    """(B, L, H), by slot."""
+Norms = dict[tuple[int, str], Tensor]
+"""Layer, from 0, and path within it, such as ``attention.output.LayerNorm`` → input of that norm, (B, L, H)."""
 
 
 @dataclass(eq=False)
@@ -55,7 +48,7 @@ class Observation:
         attention: for each layer (B, n, L, L), after the softmax; rows are the attending.
         heads: for each layer (B, L, n, d), what flows into the attention output projection: gates are applied.
         hidden: (B, L, H) of the embeddings and of each layer: layers + 1 tensors.
-        norms: inputs of all normalisations within layers, in the order of the forward pass.
+        norms: inputs of all normalisations within layers.
         last: (B, L, H), what the encoder returns.
     """
 
@@ -65,7 +58,7 @@ class Observation:
     attention: list[Tensor] = field(default_factory=list)
     heads: list[Tensor] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
-    norms: list[NormInput] = field(default_factory=list)
+    norms: Norms = field(default_factory=dict)
 
     @cached_property
     def places(self) -> Tensor:
@@ -110,7 +103,7 @@ class Observation:
         """Mean over the sub-words of each word.
 
         Args:
-            slots: (B, L, ...), such as ``hidden[3]``, ``heads[0]`` or ``norms[0].values``.
+            slots: (B, L, ...), such as ``hidden[3]`` or ``heads[0]``.
 
         Returns:
             (N, ...), all sentences one after another, no padding.
@@ -125,6 +118,19 @@ def use_eager(encoder: Encoder) -> Encoder:
     if isinstance(encoder.transformer, PreTrainedModel):
         encoder.transformer.set_attn_implementation("eager")
     return encoder
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model into evaluation mode, without gradients; afterwards every module's mode is as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 @torch.no_grad()
@@ -155,7 +161,7 @@ def observe(
             f"the encoder computes attention as {transformer.config._attn_implementation!r}, which never holds it; "
             "call use_eager(encoder) first, or load it with attention='eager'"
         )
-    norms: list[NormInput] = []
+    norms: Norms = {}
     with ExitStack() as stack:
         if gates is not None:
             stack.enter_context(encoder.gated(gates, batch))
@@ -179,7 +185,7 @@ def observe(
 
 
 @contextmanager
-def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[list[NormInput]]:
+def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[Norms]:
     """Cache the inputs of normalisations within layers.
 
     They are known by their place and class: every module within a layer of the table's stack whose class is called
@@ -189,11 +195,11 @@ def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
     layers_of: dict[nn.Module, list[int]] = {}
     for layer, block in enumerate(by_layer(transformer, family_of(transformer).blocks)):
         layers_of.setdefault(block, []).append(layer)
-    inputs: list[NormInput] = []
+    inputs: Norms = {}
 
     def record(name: str, layers: Iterator[int], module: nn.Module, args: tuple[Tensor, ...]) -> None:
         if args[0].ndim == 3 and args[0].shape[:2] == shape:
-            inputs.append(NormInput(next(layers), name, args[0]))
+            inputs[next(layers), name] = args[0]
 
     with ExitStack() as hooks:
         for block, layers in layers_of.items():

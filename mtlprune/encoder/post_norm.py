@@ -107,12 +107,6 @@ def activation(encoder: Encoder) -> str:
     return str(getattr(encoder.config, "hidden_act", None) or getattr(encoder.config, "activation", "?"))
 
 
-def norm_names(encoder: Encoder) -> tuple[str, str]:
-    """Paths within a layer of the LayerNorms after attention and after the feed-forward part."""
-    parts = POST_NORM[encoder.config.model_type]
-    return parts.first_norm, parts.second_norm
-
-
 @torch.no_grad()
 def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
     """Norms of the weights of every layer, in float64.

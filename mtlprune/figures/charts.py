@@ -475,20 +475,16 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()
-    if kind == "pdf":
-        return bytes(vl_convert.svg_to_pdf(text))
-    buffer = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=SCALE))) as picture:
-        picture.convert("RGB").save(buffer, "PNG", optimize=True)  # a third of the bytes
-    return buffer.getvalue()
+    return bytes(vl_convert.svg_to_pdf(text)) if kind == "pdf" else png(text, SCALE)
 
 
-def few_colours(text: str, scale: float) -> bytes:
-    """An SVG as a PNG of at most 64 colours, which is a third as large."""
+def png(text: str, scale: float, colours: int = 0) -> bytes:
+    """An SVG as a PNG, packed to a third of Vega's bytes; with at most so many ``colours`` to a third of that."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
-        few = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
-        few.save(buffer, "PNG", optimize=True)
+        plain = picture.convert("RGB")
+        plain = plain.quantize(colours, dither=Image.Dither.NONE) if colours else plain
+        plain.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 

@@ -1,7 +1,5 @@
 """Blocks of settings: frozen models that are as strict as their YAML, and say which settings count when."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
@@ -59,7 +57,7 @@ class Block(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _ignores_nothing(self) -> Block:
+    def _ignores_nothing(self) -> "Block":
         """Refuse a setting that has no effect, unless it has its default."""
         for name in _marks(type(self)):
             if not self.counts(name) and getattr(self, name) != type(self).model_fields[name].default:

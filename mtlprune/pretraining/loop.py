@@ -12,12 +12,12 @@ import torch
 from transformers import PreTrainedModel
 
 from mtlprune.analyses.degeneration.maths import unit_rows
-from mtlprune.analyses.syntax.pseudo_likelihood import evaluating
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.arcs import ArcCounts, uas_of
 from mtlprune.encoder.batch import EncoderBatch, by_length
 from mtlprune.encoder.model import Encoder, input_embeddings
+from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.sources import load_tokenizer, quiet
 from mtlprune.io.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums

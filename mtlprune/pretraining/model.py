@@ -1,7 +1,5 @@
 """Masked-language modelling as a task of the training loop: the model, made anew or started from one."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
 from mtlprune.errors import plural
-from mtlprune.figures.charts import PLAIN, Chart, Spec, Style, notebook, render
+from mtlprune.figures.charts import PLAIN, Spec, Style, notebook, render
 from mtlprune.figures.grid import Grid, html, latex_document, markdown_document
 from mtlprune.io.files import write_bytes, write_text
 from mtlprune.runs.results import Result
@@ -32,12 +32,12 @@ def tables(analysis: Analysis, result: Result) -> list[Grid]:
     return [table for table in every if table is not None and table.rows]
 
 
-def figures(analysis: Analysis, result: Result) -> dict[str, tuple[Chart, Spec]]:
-    """The charts by name with their specifications; only those that have something to show."""
+def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
+    """The figures by name; only those that have something to show."""
     named = analysis.show.FIGURES
     named = named(result) if callable(named) else named
-    drawn = {name: (chart, chart.make(result)) for name, chart in named.items()}
-    return {name: (chart, spec) for name, (chart, spec) in drawn.items() if spec is not None}
+    drawn = ((name, chart.make(result), chart) for name, chart in named.items())
+    return {name: Figure(spec, chart.alt, chart.caption) for name, spec, chart in drawn if spec is not None}
 
 
 @markdown_document
@@ -69,8 +69,8 @@ def write_shown(
     """Write NAME.md and NAME-FIGURE in each format (tex: NAME.tex, the tables), each whole or not at all. Raises
     RunError: the disk refuses, or a figure cannot be drawn so narrow."""
     pictures = {
-        f"{analysis.name}-{name}.{kind}": render(spec, kind, style)
-        for name, (_, spec) in figures(analysis, result).items()
+        f"{analysis.name}-{name}.{kind}": render(figure.spec, kind, style)
+        for name, figure in figures(analysis, result).items()
         for kind in formats
         if kind != "tex"
     }
@@ -86,9 +86,8 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> list[str 
     they stand elsewhere on the page."""
     show = analysis.show
     remarks = result.about["notes"] if notes else ()
-    drawn = [Figure(spec, chart.alt, chart.caption) for chart, spec in figures(analysis, result).values()]
     words = [show.about(result), *show.findings(result), *remarks]
-    return [*words, *drawn, *tables(analysis, result)]
+    return [*words, *figures(analysis, result).values(), *tables(analysis, result)]
 
 
 class ShownResult(Result):

@@ -1,7 +1,5 @@
 """Scores of runs in columns, a group of runs each, and which column is compared with which."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +44,7 @@ class ScoredRun(DescribedRun):
     rows: str
 
     @classmethod
-    def of(cls, run: DescribedRun, split: str, by_corpus: bool = False) -> ScoredRun:
+    def of(cls, run: DescribedRun, split: str, by_corpus: bool = False) -> "ScoredRun":
         """Read the scores of a run. Raises RunError where it is not scored on ``split``."""
         folder, decoders = run.folder, run.tree.get("decoders", {})
         if split not in folder.splits():

@@ -62,6 +62,10 @@ class Result:
         """The same with more frames; empty ones are left out."""
         return replace(self, frames={**self.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
+    def frame(self, name: str, *columns: str) -> pd.DataFrame:
+        """A frame; where the Result has none of this name, one without rows, of these columns."""
+        return self.frames.get(name, pd.DataFrame(columns=list(columns)))
+
     @cached_property
     def names(self) -> list[str]:
         """The name of each encoder: its label; with its seed, or its number of open heads, where there is need."""
@@ -129,7 +133,7 @@ class Result:
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
         """Measure → (L, A) of one of ``about["encoders"]``, mean of tasks; NaN where nothing is known of a head."""
-        every = self.frames.get(frame, pd.DataFrame(columns=["encoder", "seed"]))
+        every = self.frame(frame, "encoder", "seed")
         keys = [key for key in ("encoder", "run", "seed") if key in every]
         mine = every[(every[keys] == [encoder[key] for key in keys]).all(axis=1)]
         grids = {}

@@ -6,8 +6,6 @@ resampled sentences. What the intervals cover and what they do not stands in doc
 Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,7 +91,7 @@ class Resampled(NamedTuple):
     observed: Floats
     booted: Floats
 
-    def __sub__(self, other: Resampled) -> Resampled:
+    def __sub__(self, other: "Resampled") -> "Resampled":
         return weighted([self, other], [1, -1])
 
 

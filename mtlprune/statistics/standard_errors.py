@@ -8,8 +8,6 @@ variance is never taken to be below that of the noise of run and sentence, and o
 Letters: C resamples, S runs (seeds) of a group, Q points of a quadrature.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence
@@ -56,7 +54,7 @@ class StandardError:
     """The reason that no error can be estimated."""
 
     @classmethod
-    def of(cls, observed: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
+    def of(cls, observed: Sequence[Floats], booted: Sequence[Floats]) -> "StandardError":
         """Split by the variance between runs, and by how runs vary between resamples.
 
         What resamples do to runs beside each other is their noise. A share of it is in the variance of the means
@@ -97,7 +95,7 @@ class StandardError:
         in the place of those of t; the same where either part is all of it. NaN where none can be estimated."""
         return self.quantile(LEVEL / 2) + self.quantile(1 - POWER)
 
-    def of_seeds(self, number: int) -> StandardError:
+    def of_seeds(self, number: int) -> "StandardError":
         """The error with ``number`` seeds in each group, whose variances are those of these ones."""
         shrink = [math.sqrt((free + 1) / number) for free in self.free]
         seeds, noise = ([one * by for one, by in zip(part, shrink, strict=True)] for part in (self.seeds, self.noise))

@@ -1,7 +1,5 @@
 """Runs that were trained by themselves or in another sweep, taken in as cells of which they are the same run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

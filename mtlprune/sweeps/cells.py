@@ -1,7 +1,5 @@
 """Cells of a sweep, made from its file: configurations, digests, and which cell needs which. Knows nothing of torch."""
 
-from __future__ import annotations
-
 import copy
 import fnmatch
 import hashlib

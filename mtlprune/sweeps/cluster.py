@@ -5,8 +5,6 @@ because its time is up or others go first, writes a checkpoint, is queued again,
 same cell once more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -6,8 +6,6 @@ heads-TASK-SEED    the heads that halves of the data agree on, chosen on the fin
 no-encoder         all tasks from words alone, with the first seed
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ cells/CELL-DIGEST.failed   why it failed, in a sentence
 A cell on which a process works is known by the lock of its run folder. Knows nothing of torch.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

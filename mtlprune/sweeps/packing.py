@@ -3,8 +3,6 @@
 pack(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold)
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Cells by several processes of this machine at once: start, wait, stop, and say what became of each."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

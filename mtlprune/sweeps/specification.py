@@ -13,8 +13,6 @@ cells: {random: {encoder: {random: true}}}  # further cells, by name
 evaluate: [test]                # splits to score each finished cell on, beside dev
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -3,8 +3,6 @@
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -12,8 +12,6 @@ Letters for shapes: B rows, n heads a layer, L slots, M directed arcs (two an ar
 them, H heads over all layers that count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

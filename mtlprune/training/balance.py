@@ -1,7 +1,5 @@
 """Weights of the tasks' losses: L = Σ w_t · loss_t."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The one interface of what takes part in training beside the tasks: penalties, balance of losses, treatments."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

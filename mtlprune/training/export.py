@@ -13,7 +13,6 @@ import torch
 from huggingface_hub import EvalResult, ModelCardData
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
     AutoModelForTokenClassification,
@@ -164,7 +163,8 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         tokenizer, advice = text_tokenizer(encoder, asked.run.encoder_path)
         tokenizer.save_pretrained(folder)
         (transformer if linear is None else with_classifier(transformer, *linear)).save_pretrained(folder)
-        model_again = _read_back(folder, asked)
+        auto = _auto(asked, transformer.config.model_type)
+        model_again = auto.from_pretrained(folder, trust_remote_code=False).eval()  # as the model card does
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         after = states(model_again, encoder.limit, None)
     reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
@@ -179,7 +179,7 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
         difference,
         encoder.limit,
         advice,
-        auto=_auto(asked, model_again.config.model_type).__name__,
+        auto=auto.__name__,
         pooling=encoder.pooling,
         pooler="add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters,
         reading=reading if linear else None,
@@ -271,12 +271,6 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
     return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
 
-def _read_back(folder: Path, asked: ExportRequest) -> PreTrainedModel:
-    """The model as a reader of the model card loads it."""
-    kind = AutoConfig.from_pretrained(folder).model_type
-    return _auto(asked, kind).from_pretrained(folder, trust_remote_code=False).eval()
-
-
 def _auto(asked: ExportRequest, kind: str) -> Any:
     """The class of transformers that loads what was exported."""
     if asked.head:
@@ -287,22 +281,16 @@ def _auto(asked: ExportRequest, kind: str) -> Any:
 def account(exported: Exported) -> str:
     """The fate of clones and gates, in sentences."""
     clones = f"The clones of heads of {exported.clones} are in the weights. " if exported.clones is not None else ""
-    return clones + _account_of_gates(exported)
-
-
-def _account_of_gates(exported: Exported) -> str:
-    if exported.heads is not None:
-        of = len(exported.heads.kept) * exported.heads.heads
+    if (heads := exported.heads) is not None:
         return (
-            f"{exported.heads.count} of {of} heads are left, gates are folded into the weights; closed ones "
-            "are columns of zeros in the attention output projections."
+            f"{clones}{heads.count} of {len(heads.kept) * heads.heads} heads are left, gates are folded into the "
+            "weights; closed ones are columns of zeros in the attention output projections."
         )
-    if exported.gates is None:
-        return "The run has no gates: every head is as it was trained."
-    gates = exported.gates
+    if (gates := exported.gates) is None:
+        return f"{clones}The run has no gates: every head is as it was trained."
     closed, folded = (int(some.sum()) for some in (gates == 0, (gates > 0) & (gates < 1)))
     return (
-        f"Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed "
+        f"{clones}Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed "
         f"(their columns are 0), {folded} are scaled down."
     )
 

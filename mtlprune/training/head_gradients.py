@@ -4,8 +4,6 @@ Letters for shapes: S sentences, L layers, A heads a layer before any was remove
 head has, T tasks, R rows of a batch (long sentences have several).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast

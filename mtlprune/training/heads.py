@@ -1,7 +1,5 @@
 """Heads that a configuration names."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from pathlib import Path

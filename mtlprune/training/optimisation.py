@@ -1,7 +1,5 @@
 """Turn gradients into updates: AdamW, and the schedule of its rates."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -3,8 +3,6 @@
 The order of batches follows from (seed, epoch), dropout and noise from (seed, step, tasks).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from abc import ABC, abstractmethod

@@ -35,9 +35,9 @@ def model(tiny_encoder: Callable[[str], Path]) -> MultiTaskModel:
 
 
 def margins(model: MultiTaskModel) -> tuple[_Margins, Any]:
-    pairs, targets = usable_pairs(model, "pos", 60, 1)
+    pairs = usable_pairs(model, "pos", 60, 1)
     assert len(pairs) > 2
-    return _Margins(model, "pos", pairs, targets), pairs
+    return _Margins(model, "pos", pairs), pairs
 
 
 def test_nothing_exchanged_changes_nothing_and_something_does(model: MultiTaskModel) -> None:

@@ -22,7 +22,6 @@ from mtlprune.analyses.claims.groups import Groups, compare, compared, differenc
 from mtlprune.analyses.reading import survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, SmoothingSurvey
-from mtlprune.encoder.interventions import zero_ablations
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, head_norms, read_layers, refusal
@@ -227,19 +226,19 @@ def test_every_family(tiny_encoder, family):
         assert (found.sentences["ratio"] <= found.sentences["bound"] * (1 + 1e-5))[:, 1:].all()
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "deberta-v2", "modernbert"])
-def test_closing_a_head_is_a_gate_at_zero(tiny_encoder, family):
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_the_effect_of_a_head_is_that_of_a_gate_at_zero(tiny_encoder, family):
     encoder = Encoder.load(str(tiny_encoder(family)), attention="eager")
-    batch = encoder.collate(encoder.tokenize_all([s.words for s in SENTENCES]))
-    seen = set()
-    for ablation in zero_ablations(encoder, batch, GATES):
-        values = GATES.clone()
-        values[ablation.layer, ablation.head] = 0
-        hidden = observe(encoder, batch, values, {"hidden"}).hidden
-        torch.testing.assert_close(ablation.after, hidden[ablation.layer + 1], rtol=0, atol=1e-6)
-        torch.testing.assert_close(ablation.last, hidden[-1], rtol=0, atol=1e-6)
-        seen.add((ablation.layer, ablation.head))
-    assert seen == {tuple(place) for place in GATES.nonzero().tolist()}
+    drawn = np.random.default_rng([REQUEST.seed, 61]).permutation(len(SENTENCES))[: REQUEST.options.closing]
+    batch, closed = encoder.collate(encoder.tokenize_all([SENTENCES[row].words for row in drawn])), GATES.clone()
+    closed[0, 0] = 0
+    states = [observe(encoder, batch, gates, {"hidden"}).hidden for gates in (GATES, closed)]
+    heads = measured(encoder, GATES).heads
+    for name, layer in (("effect", 1), ("effect_last", -1)):
+        mask = batch.attention_mask.bool()
+        whole, without = (maths.distance(hidden[layer].double(), mask).log().mean() for hidden in states)
+        assert heads[name][0, 0] == pytest.approx(float(whole - without), rel=1e-3)
+    np.testing.assert_array_equal(np.isfinite(heads["effect"]), GATES.numpy() > 0)
 
 
 def test_layers_without_heads_and_norms_of_heads(bert):

@@ -92,7 +92,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert set(pairs.loc["tuned", "other"]) == {"weights"} and pairs.loc["tuned", "delta"].gt(0).sum() == 2
     assert pairs.loc["primary", "holm"] == pairs.loc["primary", "p"] < 0.05 < pairs.loc["primary", "equal"]
     assert pairs.loc["primary", "swapped"] == pytest.approx(1 / 301, rel=1e-4)
-    shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"][1]
+    shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"].spec
     values = next(values for values in drawn["datasets"].values() if "total" in values[0])
     dots = {one["term"]: one["total"] for one in values}
     expected = {"long": 5, "weights": 1, "clone-stem": 4.4, "clone-random": 4.4, "distil": 1 + 5 * 61 / 35}

@@ -212,25 +212,25 @@ def test_cross_closes_heads_in_several_ways(measured, single, claims, kind):
 def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp_path):
     """Zero ≡ a head whose values reach no output; optimal loses no more than mean and zero on what it is fitted to; the
     table of heads has the rises, and so has the page of one head."""
-    corpus, masks = load_corpus(lab.corpus), 1 - torch.eye(LAYERS * HEADS).view(-1, LAYERS, HEADS)
+    corpus, each = load_corpus(lab.corpus), np.eye(LAYERS * HEADS, dtype=bool).reshape(-1, LAYERS, HEADS)
     totals, rises = {}, {}
     for kind in get_args(Closed):
         model = MultiTaskModel.load(single)
         model.gates[SHARED] = Gates(LAYERS, HEADS)
-        close_with(model, kind, list(corpus["train"]), list(masks))
-        totals[kind] = closed_losses(model, list(corpus["train"]), list(masks), lambda: None).sum()
+        close_with(model, kind, list(corpus["train"]), list(each))
+        totals[kind] = closed_losses(model, list(corpus["train"]), list(each), lambda: None).sum()
         options = find("heads").options(closed=kind, permutations=9)
         result = find("heads").measure(Request([str(single)], Path(), options))
         rises[kind] = result.frames["heads"].query("measure == 'closing POS'").set_index(["layer", "head"])["value"]
     assert totals["optimal"] <= min(totals["mean"], totals["zero"])
     assert len({tuple(rise.round(6)) for rise in rises.values()}) == 4
-    model, nothing = MultiTaskModel.load(single), torch.ones(1, LAYERS, HEADS)
+    model, nothing = MultiTaskModel.load(single), [np.zeros((LAYERS, HEADS), bool)]
     model.gates[SHARED] = Gates(LAYERS, HEADS)
-    losses = [closed_losses(model, list(corpus["dev"]), list(nothing), lambda: None).item()]
+    losses = [closed_losses(model, list(corpus["dev"]), nothing, lambda: None).item()]
     width = model.encoder.places.width
     with torch.no_grad():
         model.encoder.transformer.encoder.layer[1].attention.output.dense.weight[:, 2 * width : 3 * width] = 0
-    losses.append(closed_losses(model, list(corpus["dev"]), list(nothing), lambda: None).item())
+    losses.append(closed_losses(model, list(corpus["dev"]), nothing, lambda: None).item())
     assert rises["zero"][2, 3] == pytest.approx(losses[1] - losses[0], abs=1e-5)
     words = ("analyze", "head", single, "layer=2", "head=3")
     result = mtlprune(*words, "closed=mean", "--out", tmp_path / "head").done()

@@ -153,7 +153,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("export masked --remove --out corpus", "is not empty; name a new folder"),
     ("export own --remove --out new", "expected --task with one of pos, ner"),
     ("export pos --remove --out new", "is a run without gates"),
-    ("report run --analyses . --out new", "holds no results of an analysis"),
+    ("report run --analyses . --out new", "holds no Result"),
     ("export pos --keep 3 --out new", "--keep is for --remove"),
     ("table 'ru?' 'nor*' --split dev", "no run is found at nor*"),
     *(

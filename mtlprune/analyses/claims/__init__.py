@@ -15,7 +15,6 @@ class ClaimsOptions(Block):
 ANALYSIS = Analysis(
     name="claims",
     title="Claimed heads: overlap and stability",
-    key="claims",
     question="Do tasks claim the same heads, and would other seeds?",
     help="Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.",
     needs=frozenset({"runs"}),

@@ -149,9 +149,6 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
     }
 
 
-# -- why figures are not defined ---------------------------------------------------------------------------------------
-
-
 def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
     """A sentence for every reason for which figures of these groups of runs are not defined."""
     single = [run_group for run_group in run_groups if not run_group.joint]

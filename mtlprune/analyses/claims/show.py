@@ -30,9 +30,6 @@ PARTS = {
 SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1), "z": ("z", 2), "p": ("p", probability)}
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
-
 def about(result: Result) -> str:
     """Describe the runs, and define an open head."""
     info, settings = result.about, result.about["settings"]
@@ -57,7 +54,7 @@ def findings(result: Result) -> list[str]:
 def claimed_by_several(result: Result) -> str:
     """A sentence: how many heads are claimed by as many tasks as make a stem head, and by all, beside the numbers that
     layer depth alone explains; "" where the Result has no such numbers."""
-    numbers = _frame(result, "numbers")
+    numbers = result.frame("numbers")
     if not len(numbers):
         return ""
     least, every = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
@@ -98,7 +95,7 @@ def answer(result: Result) -> str:
 
 def _by_label(result: Result) -> str:
     """A sentence on how much more alike runs of one task are than runs of two, with p; "" where that is not known."""
-    tests = {(test.pairs, test.counted): test for test in _frame(result, "labellings").itertuples()}
+    tests = {(test.pairs, test.counted): test for test in result.frame("labellings").itertuples()}
     plain, deep = (tests.get(("all", counted)) for counted in ("shared heads", "beyond depth"))
     if plain is None or deep is None or math.isnan(plain.p):
         return ""
@@ -117,7 +114,7 @@ def _by_label(result: Result) -> str:
 def stable(result: Result) -> list[str]:
     """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
     sentences, known = [], {}
-    for one in _frame(result, "stability").itertuples():
+    for one in result.frame("stability").itertuples():
         if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
             # of unequal seeds, which stand last, where it can be
             known[one.encoder, one.term, one.mode, one.measure] = one
@@ -147,7 +144,7 @@ def stable(result: Result) -> list[str]:
                 f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
                 f"seeds ({interval}Spearman-Brown)."
             )
-    tests = _frame(result, "labellings")
+    tests = result.frame("labellings")
     if len(tests) and not tests["nearest_p"].isna().all():
         each = [
             f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p "
@@ -156,7 +153,7 @@ def stable(result: Result) -> list[str]:
         ]
         among = "" if tests["pairs"].nunique() == 1 else ", of those with other seeds,"
         sentences.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
-    split = [one for one in _frame(result, "split").itertuples() if one.encoder == OVER_TASKS]
+    split = [one for one in result.frame("split").itertuples() if one.encoder == OVER_TASKS]
     if split:
         parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
         sentences.append(f"Shares of the variance of a task's gates between heads: {parts}.")
@@ -203,15 +200,8 @@ def claims_in(result: Result) -> list[Claim]:
     ]
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
-def _frame(result: Result, name: str) -> pd.DataFrame:
-    return result.frames.get(name, pd.DataFrame())
-
-
 def _group(result: Result, group: str) -> pd.DataFrame:
-    heads = _frame(result, "groups")
+    heads = result.frame("groups")
     return heads[heads["group"] == group].sort_values("tasks", ascending=False, kind="stable") if len(heads) else heads
 
 
@@ -261,7 +251,7 @@ def _within(result: Result) -> Grid:
 
 
 def _labellings(result: Result) -> Grid:
-    tests = _frame(result, "labellings")
+    tests = result.frame("labellings")
     share: Any = "{:.0%}".format
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
@@ -299,7 +289,7 @@ def _labellings(result: Result) -> Grid:
 
 def _stability(result: Result) -> Grid:
     rows: dict[tuple[str, ...], list[str]] = {}
-    for one in _frame(result, "stability").itertuples():
+    for one in result.frame("stability").itertuples():
         if one.encoder == one.other:
             of = f"{one.encoder}, {one.term}" if one.encoder == OVER_TASKS else one.encoder
             cells = rows.setdefault((of, one.control, one.term), [of, one.control, str(one.n), *"––––"])
@@ -319,7 +309,7 @@ def _stability(result: Result) -> Grid:
 
 
 def _split(result: Result) -> Grid:
-    rows = [[one.encoder, _term(one.term), _interval(one), str(one.n)] for one in _frame(result, "split").itertuples()]
+    rows = [[one.encoder, _term(one.term), _interval(one), str(one.n)] for one in result.frame("split").itertuples()]
     return Grid(
         ["label", "part", "share", "pairs"],
         rows,
@@ -338,7 +328,7 @@ def _matrix(result: Result) -> pd.DataFrame:
     labels = result.frames["labels"]
     names = list(labels["encoder"])
     matrix = pd.DataFrame(np.diag(labels["multiple_last"]), names, names)
-    for pair in _frame(result, "pairs").itertuples():
+    for pair in result.frame("pairs").itertuples():
         matrix.loc[pair.encoder, pair.other] = matrix.loc[pair.other, pair.encoder] = pair.pearson
     return matrix
 
@@ -362,7 +352,7 @@ def _pairs(result: Result) -> Grid:
 
 
 def _named_pairs(result: Result) -> pd.DataFrame:
-    pairs = _frame(result, "pairs")
+    pairs = result.frame("pairs")
     return pairs.assign(pair=pairs["encoder"] + " – " + pairs["other"]) if len(pairs) else pairs
 
 
@@ -386,7 +376,7 @@ def _claimed_by(result: Result) -> Grid:
         columns[f"{words}: p fewer"] = (f"{null}_fewer", probability)
     return Grid.of(
         "Heads by the number of tasks that claim them",
-        _frame(result, "numbers"),
+        result.frame("numbers"),
         columns,
         "Heads claimed by so many single-task labels or more, beside what is expected if every label's heads fell "
         "anywhere within their layers, or anywhere; p: of so many or more, and of so many or fewer.",
@@ -435,9 +425,6 @@ TABLES = (
 )
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
-
-
 def _correlations(result: Result) -> Spec | None:
     """Matrix of labels by labels: correlations of gates."""
     names = list(result.frames["labels"]["encoder"])
@@ -468,7 +455,7 @@ def _shared(result: Result) -> Spec | None:
 
 def _map(result: Result) -> Spec | None:
     """Map of layers by heads: tasks that claim each head."""
-    heads = _frame(result, "groups")
+    heads = result.frame("groups")
     if not len(heads):
         return None
     one = heads.assign(name=pd.Categorical([""] * len(heads)))

@@ -24,7 +24,6 @@ class CrossOptions(Block):
 ANALYSIS = Analysis(
     name="cross",
     title="Closing one task's heads in every task's runs",
-    key="cross",
     question="Does a task need the heads that another task claims?",
     help="""Close the heads that each task claims (--claims) in finished runs of every task, and score these.
 
@@ -32,5 +31,4 @@ ANALYSIS = Analysis(
     of the same layers. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders", "claims"}),
     options=CrossOptions,
-    columns=(),
 )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import claimed_heads
-from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run
+from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, whole_run
 from mtlprune.analyses.cross import ALL_TASKS
 from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, read_request, survey, training_sentences
 from mtlprune.encoder.interventions import CONSTANT
@@ -21,7 +21,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import over_seeds, resampled_scores
 from mtlprune.statistics.significance import differences, holm
 from mtlprune.statistics.standard_errors import Floats
-from mtlprune.training.ablation import SENTENCES
+from mtlprune.training.ablation import SENTENCES, close_with
 
 Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
@@ -88,7 +88,7 @@ def _scored(
     if isinstance(run, str):
         return run
     tested = [heads for several in masks.values() for heads in several]
-    substitute(run.model, request.options.closed, train, tested, request.seed)
+    close_with(run.model, request.options.closed, train, tested, request.seed)
     rows = []
     drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
     for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:
@@ -99,9 +99,6 @@ def _scored(
             add_counts(tables, (subject.label, task, mode, other, control), subject.seed, counted)
         request.on_batch()
     return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
-
-
-# -- what the heads of a label are worth -------------------------------------------------------------------------------
 
 
 def _cells(tables: Tables, request: Request) -> pd.DataFrame:
@@ -162,7 +159,9 @@ def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
     for part, term, label in np.ndindex(observed.shape[:3]):
         keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
         rows.append({**keys, **over_seeds(observed[part, term, label], booted[part, term, label])})
-    return corrected_over_labels(pd.DataFrame(rows))
+    own = pd.DataFrame(rows)
+    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
+    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
 
 
 TERMS = ("units", "points")
@@ -186,9 +185,3 @@ def own_minus_others(delta: Floats) -> Floats:
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
     both = np.stack([units, points])
     return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
-
-
-def corrected_over_labels(own: pd.DataFrame) -> pd.DataFrame:
-    """The frame ``own`` with the column ``holm``."""
-    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
-    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))

@@ -46,7 +46,7 @@ def findings(result: Result) -> list[str]:
             f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
             f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
         )
-    own = result.frames.get("own", pd.DataFrame(columns=["encoder", "mode", "term"]))
+    own = result.frame("own", "encoder", "mode", "term")
     for part, of in own.groupby("mode", sort=False):
         mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
@@ -98,13 +98,11 @@ def _table(result: Result) -> Grid:
     )
 
 
-def _own(result: Result) -> Grid | None:
-    if "own" not in result.frames:
-        return None
+def _own(result: Result) -> Grid:
     columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term"}
     return Grid.of(
         "Own heads and those of others, by the task that is scored",
-        result.frames["own"],
+        result.frame("own"),
         {**columns, **difference("own minus others", "Holm")},
         "What a task's runs lose by its own heads minus the mean of what they lose by those of each other single task, "
         "both beside random heads; below 0: its own cost it more. Units: of the root mean square of all these "

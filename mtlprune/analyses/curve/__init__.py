@@ -36,7 +36,6 @@ class CurveOptions(Block):
 ANALYSIS = Analysis(
     name="curve",
     title="How few heads a task needs",
-    key="curve",
     question="How few heads does a task need, and are there several such sets?",
     help="""Score each task of finished runs with only the k best heads open, as Fisher information, importance and,
     with --claims, gates rank them; beside it random and reverse orders. Nothing is trained.
@@ -46,5 +45,4 @@ ANALYSIS = Analysis(
     --sentences 500 makes shorter.""",
     needs=frozenset({"encoders", "decoders", "claims"}),
     options=CurveOptions,
-    columns=(),
 )

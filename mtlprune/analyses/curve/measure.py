@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import groups_of
-from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, substitute, whole_run, with_task
+from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, whole_run, with_task
 from mtlprune.analyses.curve.maths import Ranking, areas, examine, numbers, ranked, sufficient_sets, within_layers
 from mtlprune.analyses.reading import (
     Found,
@@ -29,16 +29,15 @@ from mtlprune.analyses.reading import (
     training_sentences,
 )
 from mtlprune.corpora.tables import batched
-from mtlprune.encoder.gates import Gates
 from mtlprune.evaluation.head_masks import Mask
-from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores
 from mtlprune.statistics.significance import LEVEL, holm
 from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Task
-from mtlprune.training.ablation import known_target
+from mtlprune.training.ablation import close, close_with, known_target
 from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.pruning.selectors import BATCH, fisher_mask, importance
 
@@ -85,7 +84,7 @@ class Judge:
     def slopes(self, heads: Mask) -> Tensor:
         """Derivatives of the loss by each head's output on training sentences, (S, L, A), with only some heads open."""
         if (key := heads.tobytes()) not in self._slopes:
-            cast(Gates, self.model.gates[SHARED]).fix(torch.from_numpy(heads).to(self.model.device))
+            close(self.model, ~heads)
             pairs = [(one, target) for one in self.train if (target := known_target(self.task, one)) is not None]
             constants, parts = self.model.encoder.head_constants, [torch.zeros(0, *heads.shape)]
             for some in batched(sorted(pairs, key=lambda pair: len(pair[0])), BATCH):
@@ -161,7 +160,7 @@ def _measured(study: _Curves, subject: Subject) -> Found | str:
     if isinstance(run, str):
         return run
     halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5
-    substitute(run.model, request.options.closed, study.train, list(halves), request.seed)
+    close_with(run.model, request.options.closed, study.train, list(halves), request.seed)
     frames: dict[str, list[pd.DataFrame]] = {}
     notes = []
     for name in run.model.tasks if subject.task is None else [subject.task]:
@@ -228,9 +227,6 @@ def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFr
     ]
     number = np.sum([step * members for step, members in enumerate(sets, 1)], axis=0).astype(float)
     return {"sets": pd.DataFrame([rows[0] | tests, *rows[1:]]), "heads": head_rows({"set": number})}
-
-
-# -- areas over seeds and sentences ------------------------------------------------------------------------------------
 
 
 def _areas(study: _Curves) -> pd.DataFrame:

@@ -38,9 +38,8 @@ def findings(result: Result) -> list[str]:
             f"{margin:g} below the whole. The area is {number(row.cpr)}, with random heads of the same layers it "
             f"differs by {with_interval(row)} (Holm p {probability(row.holm)}{seen})."
         )
-    if "sets" not in result.frames:
-        return sentences
-    for (_, seed, _), rows in result.frames["sets"].groupby(["encoder", "seed", "task"], sort=False):
+    keys = ["encoder", "seed", "task"]
+    for (_, seed, _), rows in result.frame("sets", *keys).groupby(keys, sort=False):
         first = next(rows.itertuples())
         sentences.append(
             f"{_label(first)}, seed {seed}: sufficient sets without a common head: {len(rows)}, of "
@@ -75,10 +74,8 @@ def _areas(result: Result) -> Grid:
     )
 
 
-def _sets(result: Result) -> Grid | None:
-    if "sets" not in result.frames:
-        return None
-    frame = result.frames["sets"]
+def _sets(result: Result) -> Grid:
+    frame = result.frame("sets")
     columns: dict[str, Any] = {"scored": "scored", "seed": ("seed", 0), "set": ("step", 0), "heads": ("heads", 0)}
     columns |= {"all open": ("all", 2), "set open": ("alone", 2), "random open": ("random_alone", 2)}
     columns |= {"p sufficient": ("sufficient_p", probability), "set closed": ("without", 2)}

@@ -18,7 +18,6 @@ class DegenerationOptions(Block):
 ANALYSIS = Analysis(
     name="degeneration",
     title="Degeneration",
-    key="degeneration",
     question="Cones and isotropy; rare labels.",
     help="""Cones, spectra and isotropy of embeddings, hidden states, heads and label weights, and what they have to do
     with labels lost and with claims.

@@ -13,7 +13,7 @@ be negative.
 Letters for shapes: L layers, A heads a layer, n heads it has now, d values a head has, H hidden size.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -171,9 +171,6 @@ class DegenerationSurvey:
         return {"gate": gate} | {name: np.where(gate > OPEN_ABOVE, values, np.nan) for name, values in grids.items()}
 
 
-# -- where the mean vector comes from ----------------------------------------------------------------------------------
-
-
 Apart = tuple[list[dict[str, float]], Floats]
 """L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's."""
 
@@ -204,13 +201,6 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
     return layers, (heads / words).numpy()
 
 
-# -- by claims -------------------------- ------------------------------------------------------------------------------
-
-
-def _keys(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: one[key] for key in ("encoder", "run", "seed")}
-
-
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
     """Means of HEAD_MEASURES over the heads of each group, and the sum of ``cone``; of "others" that alone."""
     for one in result.about["encoders"]:
@@ -225,7 +215,8 @@ def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
             for name, member in members.items()
         ]
         rows.append({"term": "others", "cone": cone[~np.any([*members.values()], axis=0)].sum()})
-        yield _keys(one), {"groups": tidy(rows, "term").dropna()}
+        keys = {key: one[key] for key in ("encoder", "run", "seed")}
+        yield keys, {"groups": tidy(rows, "term").dropna()}
 
 
 def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]]:

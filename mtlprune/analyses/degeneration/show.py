@@ -43,9 +43,6 @@ AGAINST = {
 DEEPEST, FURTHEST = 4, 2
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
-
 def about(result: Result) -> str:
     """Describe the data, and which rows each measure is of."""
     return (
@@ -96,9 +93,6 @@ def _lost(result: Result) -> str:
         f"correlations have q < {LEVEL}; {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, {LEVEL * len(tests):.1f} would "
         "by chance."
     )
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def percent(value: float) -> str:
@@ -235,8 +229,6 @@ def _tests(result: Result) -> Grid:
 
 TABLES = (_clouds, _terms, _decoders, _labels, _pairs, _groups, _tests)
 
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 CURVES = {
     "mean_cosine": ("mean cosine (R)", "R"),

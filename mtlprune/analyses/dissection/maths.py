@@ -216,10 +216,9 @@ def _modules(encoder: Encoder) -> dict[str, list[Any]]:
     transformer = cast(PreTrainedModel, encoder.transformer)
     kind, family = encoder.config.model_type, encoder.places.family
     parts = POST_NORM[kind]
-    stack = family.attention.partition(".*.")[0] + ".*"
     modules: dict[str, list[Any]] = {"output": by_layer(transformer, family.output)}
     for name in ("first_norm", "inner", "outer", "second_norm"):
-        modules[name] = by_layer(transformer, f"{stack}.{getattr(parts, name)}")
+        modules[name] = by_layer(transformer, family.blocks + getattr(parts, name))
     base = transformer.base_model
     modules["embeddings"] = [base.get_submodule(FIRST_NORM)]
     path = LIFTS.get(kind)

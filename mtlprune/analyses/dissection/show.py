@@ -36,9 +36,6 @@ def _score(result: Result, task: str) -> str:
     return BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
-
 def about(result: Result) -> str:
     """Describe the data and the light decoders."""
     nets, train = result.about["nets"], result.about["train_sentences"]
@@ -89,9 +86,6 @@ def _point(value: float) -> str:
 
 def _named(subset: str) -> str:
     return subset or "∅"
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def _importance(result: Result) -> Grid:
@@ -221,9 +215,6 @@ def _compositions(result: Result) -> Grid | None:
 
 
 TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositions)
-
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 
 def _bars(result: Result) -> Spec:

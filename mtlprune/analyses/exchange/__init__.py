@@ -28,7 +28,6 @@ class ExchangeOptions(Block):
 ANALYSIS = Analysis(
     name="exchange",
     title="Exchange of heads' outputs between paired sentences",
-    key="exchange",
     question="Through whose heads does a task's decision change?",
     help="""Pairs of sentences differ in one layer of annotation only. The outputs of the heads that each task
     claims (--claims), or of one head, are taken from one sentence and put into the other: which share of the change of

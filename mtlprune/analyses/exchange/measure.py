@@ -11,8 +11,6 @@ through S is
 Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
@@ -64,6 +62,8 @@ class Change(NamedTuple):
     through: dict[str, Floats]
 
 
+Usable = tuple[Pair, tuple[Target, Target]]
+"""Two sentences, and the targets of a task in both."""
 Changes = dict[tuple[str, str], dict[int, Change]]
 """Label of runs and task → seed → change."""
 
@@ -111,7 +111,7 @@ def _exchanged(
     frames, notes, sets = [], [], sum(map(len, masks.values()))
     natural = reading.sentences if request.options.natural else None
     for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
-        pairs, targets = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
+        pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
         if len(pairs) < LEAST:
             notes.append(
                 f"{subject.label}, seed {subject.seed}: {name} is left out; pairs with known labels and as many "
@@ -119,7 +119,7 @@ def _exchanged(
             )
             continue
         request.on_status(subject.part(name, "sets and single heads, exchange"), sets + run.size[0] * run.size[1])
-        margins = _Margins(run.model, name, pairs, targets)
+        margins = _Margins(run.model, name, pairs)
         change, shares = _change(margins, masks, run.size, request.on_batch)
         changes.setdefault((subject.label, name), {})[subject.seed] = change
         frames.append(head_rows({"share": shares}).assign(task=name))
@@ -129,7 +129,7 @@ def _exchanged(
 
 
 def _change(
-    margins: _Margins, masks: Mapping[str, Sequence[Mask]], size: tuple[int, int], on_batch: Callable[[], None]
+    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], size: tuple[int, int], on_batch: Callable[[], None]
 ) -> tuple[Change, Floats]:
     """The change of one task's margins, and the share (L, A) of it that passes through each head alone."""
     first, second = margins.of("first"), margins.of("second")
@@ -149,16 +149,16 @@ def _change(
 
 def usable_pairs(
     model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
-) -> tuple[list[Pair], list[tuple[Target, Target]]]:
-    """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, with the task's targets
-    of both, the shortest first; those left out have labels that the run does not know, or words of other
-    numbers of sub-words, so that places would not correspond."""
+) -> list[Usable]:
+    """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, the shortest first; those
+    left out have labels that the run does not know, or words of other numbers of sub-words, so that places would not
+    correspond."""
     if natural is None:
         layers = [name, "dep+con"] if name in ("dep", "con") else [name]
         drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
     else:
         drawn = swapped_pairs(natural, name, seed + 1)
-    task, usable = cast(Task, model.tasks[name]), []
+    task, usable = cast(Task, model.tasks[name]), list[Usable]()
     for pair in drawn:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
         both = known_target(task, pair.first), known_target(task, pair.second)
@@ -166,22 +166,19 @@ def usable_pairs(
             usable.append((pair, (both[0], both[1])))
         if len(usable) == size:
             break
-    usable = sorted(usable, key=lambda one: len(one[0].first))  # so that batches have little padding
-    return [pair for pair, _ in usable], [targets for _, targets in usable]
+    return sorted(usable, key=lambda one: len(one[0].first))  # so that batches have little padding
 
 
 class _Margins:
     """Decisions (P,) of one task on pairs: how much better the gold of the first sentence fits than the other."""
 
-    def __init__(
-        self, model: MultiTaskModel, name: str, pairs: Sequence[Pair], targets: Sequence[tuple[Target, Target]]
-    ) -> None:
-        self.model, self.name, self.targets = model, name, targets
+    def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[Usable]) -> None:
+        self.model, self.name, self.targets = model, name, [targets for _, targets in pairs]
         encoder = model.encoder
         self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
         for rows in batched(range(len(pairs)), BATCH):
             both = {
-                side: encoder.collate(encoder.tokenize_all([getattr(pairs[row], side).words for row in rows]))
+                side: encoder.collate(encoder.tokenize_all([getattr(pairs[row][0], side).words for row in rows]))
                 for side in ("first", "second")
             }
             self.batches.append((rows, {side: batch.to(model.device) for side, batch in both.items()}))
@@ -210,9 +207,6 @@ class _Margins:
         ]
         second, first = np.array(losses).T
         return np.asarray(second - first)
-
-
-# -- shares, over seeds and pairs ---------------------------------------------------------------------------------
 
 
 class Share(NamedTuple):

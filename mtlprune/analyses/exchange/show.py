@@ -42,12 +42,11 @@ def findings(result: Result) -> list[str]:
             f"claims ({of_mine} through random ones of the same layers), {theirs} through those that another task "
             f"claims ({of_theirs})."
         )
-    if "contrasts" in result.frames:
-        for row in result.frames["contrasts"].query("term == 'own minus others'").itertuples():
-            sentences.append(
-                f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
-                f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
-            )
+    for row in result.frame("contrasts", "term").query("term == 'own minus others'").itertuples():
+        sentences.append(
+            f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
+            f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
+        )
     shown = int(((rows["holm"] < LEVEL) & (rows["delta"] > 0)).sum())
     seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
     sentences.append(

@@ -20,7 +20,6 @@ class GradientOptions(Block):
 ANALYSIS = Analysis(
     name="gradients",
     title="Gradients on heads",
-    key="gradients",
     question="How much does each task need each head, and do tasks pull it one way?",
     help="""Importance of every head, mean |∂L/∂ξ| over sentences with ξ a factor of its output, of each task of a run.
 

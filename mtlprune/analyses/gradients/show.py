@@ -121,9 +121,6 @@ JOINT = {
 }
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def _alike(result: Result) -> Grid:
     return Grid.of(
         "Do two halves of the sentences rank heads alike?",
@@ -175,9 +172,6 @@ def _pulls(result: Result) -> Grid | None:
 
 
 TABLES = (_alike, _across, _pulls)
-
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 
 def _maps(result: Result) -> Spec | None:

@@ -32,7 +32,6 @@ class HeadOptions(Block):
 ANALYSIS = Analysis(
     name="head",
     title="One head",
-    key="head",
     question="One head, and its attention in sentences.",
     help="""Show one head: what it knows best, which tasks claim it, and its attention in example sentences.
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pandas as pd
-
 from mtlprune.errors import plural
 from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
@@ -21,13 +19,13 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """Sentences on the tasks that claim the head and on the label that it knows best."""
-    rows = result.frames.get("claimed", pd.DataFrame(columns=["encoder", "open"]))
+    rows = result.frame("claimed", "encoder", "open")
     users = [
         f"{row.encoder} ({row.open} of {plural(row.seeds, 'seed')}, mean gate {row.mean:.2f})"
         for row in rows[rows["open"] > 0].itertuples()
     ]
     lines = [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []
-    known = result.frames.get("known", pd.DataFrame(columns=["gain"]))
+    known = result.frame("known", "gain")
     for best in known[known["gain"] > 0][:1].itertuples():
         gain = f"{best.gain:.1f} points beyond every control"
         lines.append(f"Knows best: {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, {gain}).")
@@ -64,7 +62,7 @@ def _known(result: Result) -> Grid | None:
 
 
 def _attention(result: Result) -> list[Grid]:
-    rows = result.frames.get("attention", pd.DataFrame(columns=["sentence", "sought"]))
+    rows = result.frame("attention", "sentence", "sought")
     caption = "The word that each word attends to most; special: what goes to the special tokens."
     caption += " * a pair that the label connects." * bool(rows["sought"].any())
     columns: dict[str, Any] = {"word": "word", "attends to": "target", "": "mark", "weight": ("weight", number)}
@@ -80,12 +78,10 @@ def _attention(result: Result) -> list[Grid]:
     ]
 
 
-def _closing(result: Result) -> Grid | None:
-    if "closing" not in result.frames:
-        return None
+def _closing(result: Result) -> Grid:
     columns: dict[str, Any] = {"task": ("task", str.upper), "all open": ("open", 4), "closed": ("closed", 4)}
     caption = f"Losses in nats on dev; closed: {result.about['settings']['closed']}."
-    return Grid.of("What closing it costs", result.frames["closing"], columns, caption, texts=1)
+    return Grid.of("What closing it costs", result.frame("closing"), columns, caption, texts=1)
 
 
 TABLES = (_known, _closing, _attention)

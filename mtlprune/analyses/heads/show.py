@@ -31,7 +31,7 @@ def findings(result: Result) -> list[str]:
 
 
 def _pairs(result: Result, one_source: bool) -> pd.DataFrame:
-    every = result.frames.get("correlations", pd.DataFrame(columns=["one_source", "p", "q"]))
+    every = result.frame("correlations", "one_source", "p", "q")
     return every[(every["one_source"] == one_source) & every["p"].notna()]
 
 

@@ -51,7 +51,7 @@ from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entr
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, observe, use_eager
+from mtlprune.encoder.observe import Observation, observe
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
@@ -377,7 +377,8 @@ def _untrained(
     gates = None if subject.gates is None else subject.gates.cpu().numpy().tobytes()
     key = source.kind, tuple(subject.encoder.places.kept), gates
     if key not in controls:
-        encoder: Encoder = use_eager(subject.untrained(request.seed)).to(request.device)
+        encoder = Encoder.load(subject.architecture, random=True, seed=request.seed, attention="eager")
+        encoder = encoder.to(request.device)
         controls[key] = _probe(encoder, subject.gates, request, data, modes, f"{subject_title}, with random weights")
     return controls[key]
 

@@ -23,8 +23,6 @@ FEW = "°"
 MEAN = "mean over labels"
 _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
 
 def about(result: Result) -> str:
     """Describe the probes, their controls and the corpus."""
@@ -129,9 +127,6 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     return [*columns, HeadColumn("best labels over control", "probes", words, tested=False)], notes
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def tables(result: Result) -> list[Grid]:
     """A summary; for each task encoders beside STL, each encoder beside its controls, and published numbers."""
     here, *more = modes(result)
@@ -184,9 +179,7 @@ def _mean(values: Sequence[float]) -> float:
 def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
     """Title and label → bounds of 95 % of the differences to STL when test sentences are drawn anew, in points; where
     there are some of the very seeds that are compared."""
-    if "differences" not in result.frames:
-        return {}
-    gaps = result.frames["differences"]
+    gaps = result.frame("differences", "mode", "task")
     gaps = gaps[(gaps["mode"] == panel.mode) & (gaps["task"] == panel.task)]
     titles = dict(zip(panel.rows["encoder"], panel.rows["title"], strict=True))
     return {
@@ -282,7 +275,7 @@ def signed(value: float) -> str:
 
 def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     """Published and own numbers in pairs of columns; none where labels or columns have nothing in common."""
-    published = result.frames.get("published", pd.DataFrame(columns=["task"]))
+    published = result.frame("published", "task")
     rows = published[published["task"] == panel.task].set_index("label").to_dict("index") if len(published) else {}
     every = [label for label in (*panel.labels, *panel.apart) if label in rows]
     theirs = [rows[label] for label in every]
@@ -312,8 +305,6 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     title = f"{panel.task.upper()}: beside the published numbers of {result.about['published']['encoder']}"
     return [Grid(header, [*zip(*cells, strict=True)], 1, title, " ".join(caption), f"{panel.task}-paper")]
 
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 FAINT, ZERO = "#96969c", "#b2182b"
 """Not beyond every control, and what all is compared with."""

@@ -31,7 +31,6 @@ class RoleOptions(Block):
 ANALYSIS = Analysis(
     name="roles",
     title="Roles of heads",
-    key="roles",
     question="Does a head that helps one task get in the way of another?",
     help="""Soft gates on a finished run say for each of its tasks which heads help it (kept when pushed closed), get in
     its way (closed when pushed open) or do not matter.

@@ -18,7 +18,6 @@ from mtlprune.analyses.closing import (
     WholeRun,
     add_counts,
     count_closed,
-    substitute,
     whole_run,
     with_task,
 )
@@ -32,7 +31,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
 from mtlprune.statistics.significance import holm
 from mtlprune.tasks.base import Task
-from mtlprune.training.ablation import known_target
+from mtlprune.training.ablation import close_with, known_target
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
 """Label and seed of a run → task → role → (L, A)."""
@@ -124,7 +123,7 @@ def _close(study: _Study, subject: Subject, run: WholeRun, roles: dict[str, dict
             continue
         closed = [heads, *random_sets(heads, options.draws, generator)]
         alone = with_task(run.model, name)
-        substitute(alone, options.closed, study.train, closed, study.request.seed)
+        close_with(alone, options.closed, study.train, closed, study.request.seed)
         study.request.on_status(subject.part(name, "conflict heads closed, evaluation"), 1 + len(closed))
         kinds = ["open", "closed", *["random"] * options.draws]
         for kind, mask in zip(kinds, [np.zeros_like(heads), *closed], strict=True):

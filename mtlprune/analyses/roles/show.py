@@ -28,8 +28,7 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """Sentences: are there conflict heads beyond chance, and does closing them gain a task anything?"""
     sentences = []
-    conflicts = result.frames.get("conflicts", pd.DataFrame({"encoder": []}))
-    for label, rows in conflicts.groupby("encoder", sort=False):
+    for label, rows in result.frame("conflicts", "encoder").groupby("encoder", sort=False):
         where = "single-task runs of one seed" if label == STL else label
         sentences.append(
             f"Heads of {where} that facilitate one task and interfere with another: "
@@ -49,11 +48,8 @@ def findings(result: Result) -> list[str]:
 
 def _known_gains(result: Result) -> pd.DataFrame:
     """Gains, of whose mean p needs no correction; ``detectable`` only where p shows nothing."""
-    gains = result.frames.get("gains", pd.DataFrame(columns=["holm", "p", "task"]))
+    gains = result.frame("gains", "holm", "p", "task")
     return only_not_shown(gains.assign(holm=gains["holm"].fillna(gains["p"])).dropna(subset="holm"))
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def _counts(result: Result) -> Grid:
@@ -69,14 +65,12 @@ def _counts(result: Result) -> Grid:
     )
 
 
-def _conflicts(result: Result) -> Grid | None:
-    if "conflicts" not in result.frames:
-        return None
+def _conflicts(result: Result) -> Grid:
     columns: dict[str, Any] = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0)}
     columns |= {"conflict heads": ("conflict", 0), "by chance": ("expected", 1), "p": ("p", probability)}
     return Grid.of(
         "Heads that facilitate one task and interfere with another",
-        result.frames["conflicts"],
+        result.frame("conflicts"),
         columns,
         "By chance: mean with the heads of each task permuted within layers; p of so many or more. Single tasks: the "
         "runs of one seed together.",
@@ -99,9 +93,6 @@ def _gains(result: Result) -> Grid | None:
 
 
 TABLES = (_conflicts, _gains, _counts)
-
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 
 def _maps(result: Result) -> Spec:

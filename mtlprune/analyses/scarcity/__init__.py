@@ -20,7 +20,6 @@ class ScarcityOptions(Block):
 ANALYSIS = Analysis(
     name="scarcity",
     title="Scarce heads",
-    key="scarcity",
     question="Does the gap between single tasks and joint training widen where heads are scarce?",
     help="""Compare the gap (joint minus single tasks) with few random heads open from the first update and with all.
 

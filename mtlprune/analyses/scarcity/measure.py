@@ -3,8 +3,6 @@
 Letters: C resamples, S seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +17,6 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import PRUNING, SHARED, untreated
 from mtlprune.runs.results import Result
 from mtlprune.statistics.resamples import over_seeds, weighted, within_margin
-
-Tasks = dict[str, list[int]]
-"""Name of a mean → places of its tasks."""
 
 
 class Level(NamedTuple):
@@ -55,7 +50,7 @@ def measure(request: Request) -> Result:
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     options, tasks = request.options, max((list(one.runs[0].tasks) for one in comparison.columns), key=len)
-    means: Tasks = {MEAN: list(range(len(tasks)))}
+    means = {MEAN: list(range(len(tasks)))}
     if options.without:
         if options.without not in tasks or len(tasks) < 2:
             raise RunError(f"without: expected one of the tasks {', '.join(tasks)}, found {options.without!r}")
@@ -145,7 +140,7 @@ def _open(runs: Sequence[ScoredRun]) -> int:
 
 
 def _rows(
-    weights: Mapping[Level, float], means: Tasks, keys: dict[str, Any], margin: float | None = None
+    weights: Mapping[Level, float], means: Mapping[str, list[int]], keys: dict[str, Any], margin: float | None = None
 ) -> Iterator[dict[str, Any]]:
     """A row for each mean: the weighted sum of the gaps of some levels; of one level also its scores."""
     seeds = common_seeds(*(side for one in weights for side in (one.single, one.joint)))

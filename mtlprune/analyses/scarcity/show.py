@@ -1,7 +1,5 @@
 """Gaps under many and few heads: sentences, tables and a figure of a Result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

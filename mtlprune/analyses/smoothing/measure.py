@@ -23,9 +23,9 @@ from mtlprune.analyses.claims.groups import compared, groups_of
 from mtlprune.analyses.reading import Found, Reading, Subject, batches, find_sources, gate_grid, read_request, survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
-from mtlprune.encoder.interventions import zero_ablations
+from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.observe import Observation, observe
-from mtlprune.encoder.post_norm import head_norms, norm_names, read_layers, refusal
+from mtlprune.encoder.post_norm import POST_NORM, head_norms, read_layers, refusal
 from mtlprune.runs.results import Result, head_rows, spread
 from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
@@ -163,7 +163,6 @@ class SmoothingSurvey:
         """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
         mask = seen.batch.attention_mask.bool()
         columns: dict[str, list[Tensor]] = {"mixing": []}
-        inputs = {(entry.layer, entry.name): entry.values for entry in seen.norms}
         for layer in range(self.layers):
             mixings = maths.mixing(seen.attention[layer].double(), mask)  # (B, n)
             self.sums[layer, list(self.kept[layer])] += mixings.sum(0).cpu().numpy()
@@ -172,7 +171,8 @@ class SmoothingSurvey:
             if self.post_norm is None:
                 continue
             part = self.post_norm[layer]
-            read = [inputs[layer, name].double() for name in norm_names(self.subject.encoder)]
+            names = POST_NORM[self.subject.encoder.config.model_type]
+            read = [seen.norms[layer, name].double() for name in (names.first_norm, names.second_norm)]
             plain = [maths.least_deviation(values, mask) for values in read]
             regularised = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
             bound = maths.rigorous_bound(part, regularised[0], regularised[1], mixings)
@@ -221,14 +221,18 @@ class SmoothingSurvey:
         drawn = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
         sample = [self.reading.sentences[row] for row in sorted(drawn)]
         values: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+        gates = torch.from_numpy(gate_grid(self.subject)).float().to(self.request.device)
         for _, batch in batches(self.subject.encoder, sample, self.request.device):
             hidden = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"}).hidden
             mask = batch.attention_mask.bool()
             before = [_smoothness(state, mask) for state in hidden]
-            for ablation in zero_ablations(self.subject.encoder, batch, self.subject.gates):
-                after = before[ablation.layer + 1] - _smoothness(ablation.after, mask)
-                last = before[-1] - _smoothness(ablation.last, mask)
-                values.setdefault((ablation.layer, ablation.head), []).append(
+            for layer, head in (gates > OPEN).nonzero().tolist():
+                others = gates.clone()
+                others[layer, head] = 0
+                closed = observe(self.subject.encoder, batch, others, {"hidden"}).hidden
+                after = before[layer + 1] - _smoothness(closed[layer + 1], mask)
+                last = before[-1] - _smoothness(closed[-1], mask)
+                values.setdefault((layer, head), []).append(
                     torch.stack([after[0], last[0], after[1], last[1]]).cpu().numpy()
                 )
             self.request.on_batch()

@@ -25,9 +25,6 @@ MEASURES = {
 }
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
-
 def about(result: Result) -> str:
     """Describe the data, the tokens and the closing of heads."""
     facts = result.about
@@ -55,9 +52,6 @@ def findings(result: Result) -> list[str]:
             )
         sentences.append(f"{words}.")
     return [*sentences, *by_claims(result)]
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def _layers(result: Result) -> Grid:
@@ -171,8 +165,6 @@ def _heads(result: Result) -> Grid:
 
 TABLES = (_layers, _factors, _sigma, _labels, _tests, _heads)
 
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 CURVES = {
     "cosine": ("CosSim", "CosSim"),

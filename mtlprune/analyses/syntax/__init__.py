@@ -22,7 +22,6 @@ class SyntaxOptions(Block):
 ANALYSIS = Analysis(
     name="syntax",
     title="Syntactic attention",
-    key="syntax",
     question="Which heads attend along dependency arcs?",
     help="""UAS of every head, relation and direction beside the best offset; sentence dimensions; minimal pairs.
 

@@ -186,9 +186,6 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     return about, pd.DataFrame(rows)
 
 
-# -- minimal pairs -----------------------------------------------------------------------------------------------------
-
-
 def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
     """The models by name, or the reason that one cannot judge. Raises EncoderError where none can."""
     judges: dict[str, MaskedLanguageModel | str] = {}
@@ -207,9 +204,6 @@ def _judged(judgements: Judgements) -> Rows:
     yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
     for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
         yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
-
-
-# -- vectors of sentences ----------------------------------------------------------------------------------------------
 
 
 def _vectors(seen: Observation) -> dict[str, NDArray[np.float32]]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from mtlprune.corpora.blimp import Paradigm
+from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
 
@@ -164,19 +165,6 @@ def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterato
     head = next((child for child in model.children() if child is not model.base_model), None)
     with nullcontext() if head is None else head.register_forward_pre_hook(pick):
         yield
-
-
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Put the model into evaluation mode, without gradients; afterwards every module's mode is as before."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,6 @@ def _places(rows: pd.DataFrame) -> pd.Series:
     )
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
 def _overview(result: Result) -> Grid:
     base = {key: value for key, value in result.about["offset"].items() if value is not None}
     offsets = {**base, "name": "best offset", "place": f"{base['offset_single']:+d}"}
@@ -147,8 +144,6 @@ def _phenomena(result: Result) -> Grid | None:
 
 TABLES = (_overview, _relations, _gates, _phenomena)
 
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 ROW, PANEL = 18, 118
 

@@ -1,7 +1,5 @@
 """Does a treatment close the gap between single tasks and joint training, and does it matter which heads it treats?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field
@@ -26,7 +24,6 @@ class TreatmentsOptions(Block):
 ANALYSIS = Analysis(
     name="treatments",
     title="Treatments",
-    key="treatments",
     question="Does a treatment close the gap between single tasks and joint training?",
     help="""Compare treated joint runs with joint runs, single tasks and controls, by the mean of all tasks' scores.
 

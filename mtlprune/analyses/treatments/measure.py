@@ -3,8 +3,6 @@
 Letters: C resamples, S runs (seeds) of a setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -82,9 +80,6 @@ def measure(request: Request) -> Result:
     )
 
 
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
 def _baselines(comparison: Columns) -> tuple[int, int]:
     """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
     columns = comparison.columns
@@ -123,9 +118,6 @@ def _settings(
         settings.append(replace(one, kind=kind))
     few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
     return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
-
-
-# -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 def gap_errors(request: Request) -> dict[str, StandardError]:

@@ -1,7 +1,5 @@
 """Gains of treatments as they are shown: sentences, tables and a figure of a Result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt
@@ -76,7 +74,7 @@ def findings(result: Result) -> list[str]:
 def pairs_not_shown(result: Result) -> pd.DataFrame:
     """The frame ``pairs``, empty where there is none, with ``last``, p after correction where it is corrected, and
     ``detectable`` only where nothing is shown by it."""
-    pairs = result.frames.get("pairs", pd.DataFrame({"mode": [], "other": [], "p": [], "holm": []}))
+    pairs = result.frame("pairs", "mode", "other", "p", "holm")
     return only_not_shown(pairs.assign(last=pairs["holm"].fillna(pairs["p"])), "last")
 
 
@@ -122,9 +120,7 @@ def _gains(result: Result) -> Grid:
     )
 
 
-def _pairs(result: Result) -> Grid | None:
-    if "pairs" not in result.frames:
-        return None
+def _pairs(result: Result) -> Grid:
     columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode"}
     columns |= difference("difference", "Holm", "detectable")
     columns |= {"below margin: p": ("equal", probability), "these runs: p": ("swapped", probability)}

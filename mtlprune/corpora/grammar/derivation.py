@@ -1,7 +1,5 @@
 """Sentences from templates: parse a template, expand it by chance, and read all five layers off the tree."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -25,7 +23,7 @@ class Item(NamedTuple):
     predicate: str = ""
     shared: str = ""
     chance: float = 1.0
-    parts: tuple[Item, ...] | None = None
+    parts: "tuple[Item, ...] | None" = None
 
 
 _MARKS = {"/": "tag", "=": "relation", "^": "role", "+": "entity", "!": "predicate", "#": "shared", "?": "chance"}
@@ -92,7 +90,7 @@ class Edge(NamedTuple):
     """A part of a phrase: how its head word depends on the phrase's, and its role for the predicate there."""
 
     relation: str
-    node: Node
+    node: "Node"
     role: str = ""
 
 
@@ -108,7 +106,7 @@ class Node:
         self.shared_roles: list[tuple[Node, str]] = []
         self.start = self.end = -1
 
-    def head_word(self) -> Node:
+    def head_word(self) -> "Node":
         """The leaf that stands for the whole phrase in the dependency tree."""
         node = self
         while node.edges:
@@ -124,7 +122,7 @@ class Node:
             return {"i": "1", "he": "3", "she": "3", "it": "3"}.get(head.word.lower(), "p")
         return "p" if head.tag == "NNS" else "3"
 
-    def last(self) -> list[Node]:
+    def last(self) -> "list[Node]":
         """The nodes that end where this one ends, from the outermost to the last word."""
         return [self, *(self.edges[-1].node.last() if self.edges else ())]
 

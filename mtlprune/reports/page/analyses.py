@@ -33,14 +33,7 @@ FolderResults = Sequence[tuple[Path, Mapping[str, Result]]]
 
 def results_of(folders: Sequence[Path]) -> FolderResults:
     """The folders with their Results. Raises RunError: one without results of any analysis, or with damaged ones."""
-    every, files = list(dict.fromkeys(folders)), [f"{name}.json" for name in ANALYSES]
-    for folder in every:
-        if not any((folder / file).is_file() for file in files):
-            raise RunError(
-                f"{folder} holds no results of an analysis (none of {', '.join(files)}); name a folder that "
-                "`mtlprune analyze ... --out DIR` wrote"
-            )
-    return [(folder, results_in(folder)) for folder in every]
+    return [(folder, results_in(folder)) for folder in dict.fromkeys(folders)]
 
 
 def parts(by_folder: FolderResults, data: Collection[str] = ()) -> list[Part]:

@@ -1,7 +1,5 @@
 """The first screen: three verdicts, one map for all tasks, and what joint training costs each task."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

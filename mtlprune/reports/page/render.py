@@ -144,7 +144,7 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
     short = _NUMBERS.sub(lambda part: _LONG.sub(lambda one: f"{float(one[0]):.1f}".removesuffix(".0"), part[0]), text)
     drawn = short.replace("<svg ", f"<svg {look} ", 1)
     if len(drawn) > LARGE:
-        png = base64.b64encode(charts.few_colours(text, SHARP)).decode()
+        png = base64.b64encode(charts.png(text, SHARP, 64)).decode()
         picture = f'<img {look.replace("aria-label", "alt")} width="{width:g}" height="{height:g}" '
         drawn = min(drawn, f'{picture}src="data:image/png;base64,{png}">', key=len)
     words = spec.get("title") or {}

@@ -1,7 +1,5 @@
 """Gates of a run: checks before it begins, fixed masks for comparison, and the record of the gates."""
 
-from __future__ import annotations
-
 import math
 from typing import cast
 

@@ -1,7 +1,5 @@
 """The penalty on the gates of a run, as the training loop calls it, and which one a configuration names."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Collection
 from pathlib import Path

@@ -7,8 +7,6 @@ Letters for shapes: S sentences, L layers, A heads a layer before any was remove
 data.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property

@@ -4,8 +4,6 @@ Another is a file and a line here, or an entry point of an installed package (``
 `Treatment` with its settings as ``Options``. docs/treatments.md says which go together.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

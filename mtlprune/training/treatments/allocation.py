@@ -7,8 +7,6 @@ All of it follows from the products of the original gradients, so only these are
 sum of the gradients. At the output (features) each gradient is of all word vectors and special tokens of the batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

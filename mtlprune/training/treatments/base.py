@@ -1,8 +1,6 @@
 """The base of treatments: refusals before a run begins, and a callback of the training loop; and gradients by the
 weights of heads, weighed task by task, without a gradient of the whole encoder for each task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

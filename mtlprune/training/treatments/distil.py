@@ -13,8 +13,6 @@ probabilities, q the student's:
 Every part has the denominator of its gold loss. Letters: N words, M spans or words, K labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

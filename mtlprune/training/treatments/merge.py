@@ -9,8 +9,6 @@ With θ_0 the encoder before any training, θ_t that of task t's run, τ_t = θ_
                 that have it, times scale (Yadav et al. 2023)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
