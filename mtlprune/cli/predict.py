@@ -88,6 +88,8 @@ def predict(
     from mtlprune.runs.folder import RunFolder
 
     terminal, notes, folder = console(), Notes(), RunFolder.with_weights(run)
+    if out is not None and out.exists() and file.exists() and out.samefile(file):
+        raise RunError(f"{out}: expected a file to write to, found the one that is read; name another (--out)")
     in_place = _column_file(folder, file, columns, bool(format_ or input_ or skip_bad))
     kind = _kind_of_output(out, "columns" if in_place else format_, terminal.is_terminal)
     left_out = _left_out(folder, kind, in_place, notes)

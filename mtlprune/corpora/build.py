@@ -192,16 +192,18 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
 
 
 def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
-    """List oddities of a corpus, a sentence each: train's sentences in other splits, several roots, control characters.
+    """List oddities of a corpus, a sentence each: train's sentences in other splits, several roots, control characters,
+    layers that some splits lack.
 
     All of these are read and trained on.
     """
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
-    warnings = []
+    warnings, layers = [], defaultdict[str, set[str]](set)
     for split, sentences in splits.items():
         odd: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
+            layers[split].update(sentence.kinds())
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
                 odd["have the words of one of train"].append(sentence.id)
@@ -212,6 +214,10 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings += [
             f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in odd.items()
         ]
+    every = set[str]().union(*layers.values())
+    for split, known in layers.items():
+        if lacking := every - known:
+            warnings.append(f"warning: {split} lacks {', '.join(sorted(lacking))}, which another split has")
     return warnings
 
 

@@ -130,9 +130,8 @@ def check_free(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and all(path.name.endswith(left) for path in out.iterdir())):
         return
     if not overwrite:
-        raise CorpusError(
-            f"{out}: expected a folder yet to be made, found one; name another, or replace it (--overwrite)"
-        )
+        what = "one; name another, or replace it (--overwrite)" if out.is_dir() else "a file; name another"
+        raise CorpusError(f"{out}: expected a folder yet to be made, found {what}")
     try:
         read_info(out)
     except CorpusError as error:
@@ -143,7 +142,7 @@ def read_info(path: Path) -> dict[str, Any]:
     """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
     file = path / INFO
     if not file.is_file():
-        lacking = f"found no {INFO} in it" if path.is_dir() else "found no such folder"
+        lacking = f"found {f'no {INFO} in it' if path.is_dir() else 'a file' if path.exists() else 'no such folder'}"
         raise CorpusError(
             f"{path}: expected a corpus made by 'mtlprune data build', {lacking}; build it or check the path"
         )

@@ -25,8 +25,8 @@ def guess_format(path: Path) -> str:
         if {"dataset_dict.json", "state.json"} & names.keys() or not names:
             return "hf"
         return guess_format(next((file for file in names.values() if file.suffix == ".parquet"), min(names.values())))
-    if path.suffix in (".parquet", ".json"):
-        return "hf"
+    if path.suffix in (".parquet", ".json", ".conllu"):
+        return "conllu" if path.suffix == ".conllu" else "hf"
     lines = _beginning(path)
     first = lines[0] if lines else ""
     if first.startswith("{"):

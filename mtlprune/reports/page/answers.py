@@ -163,11 +163,14 @@ def _sure(gaps: Sequence[Gap], sign: int) -> list[Gap]:
     return [gap for gap in gaps if gap.significant and sign * gap.value > 0]
 
 
-def because_of_heads(treatments: Result | None, cross: Result | None) -> Verdict:
+def because_of_heads(treatments: Result | None, cross: Result | None, claims: Result | None = None) -> Verdict:
     """Because they share heads? From copies of shared heads, else from closing what other tasks claim."""
     verdict = _by_copies(treatments) if treatments is not None else None
     if verdict is None and cross is not None:
         verdict = _by_closing(cross)
+    numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
+    if verdict is None and len(numbers) and not numbers["heads"].any():
+        return Verdict(WHY, "No heads to close", "In most seeds no task claims a head.", "claims")
     return verdict or Verdict(WHY, NOT_ASKED, "No run gives a task heads of its own, or closes another's.")
 
 
