@@ -59,7 +59,7 @@ def analyze(
         int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")
     ] = None,
     claims: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates, for groups of heads. Repeatable.")
+        list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates; a pattern in quotes. Repeatable.")
     ] = None,
     seed: Seed = 0,
     device: Device = None,
