@@ -139,7 +139,7 @@ if [ -d results/fight ]; then
     fi
     python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"
     if [ -d results/fight/alone ]; then
-        python results/fight/alone.py show results/fight/alone/ewt5 results/fight/alone/masc > "$out/fight/alone.md"
+        python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"
     fi
     test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
 fi

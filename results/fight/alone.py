@@ -126,7 +126,7 @@ def differences(result: Result) -> Grid:
     """A row for each contrast, with its mean over tasks first."""
     frame = result.frames["contrasts"]
     texts = [with_interval(row) for row in frame.itertuples()]
-    frame = frame.assign(shown=texts).sort_values(["term", "mode"], kind="stable")
+    frame = frame.assign(shown=texts).sort_values(["term", "mode"], ascending=[False, True], kind="stable")
     columns: dict[str, Any] = {
         "in": "term",
         "difference": "mode",
