@@ -132,3 +132,9 @@ def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
 def test_because_they_share_heads(treatments, cross, answer, words):
     verdict = because_of_heads(treatments, cross)
     assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
+
+
+def test_without_a_claimed_head_there_are_none_to_close():
+    none, some = claims({"POS": [[0], [1], [2]], "NER": [[3], [4], [5]]}), claims({"POS": [SAME], "NER": [SAME]})
+    assert because_of_heads(None, None, none).answer == "No heads to close"
+    assert because_of_heads(None, None, some).answer == NOT_ASKED
