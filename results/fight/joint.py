@@ -1,0 +1,62 @@
+"""Joint minus single-task training of the four tasks that all corpora and encoders have. (PLAN.md, E4: MTL − STL)
+
+    python results/fight/joint.py "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" TITLE=RUNS...
+
+RUNS: what `mtlprune table` takes. Intervals and p over seeds and sentences; of the mean of tasks, and of each task.
+"""
+
+import sys
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.analyses.settings import common_seeds, gap, have_all, read_settings
+from mtlprune.figures.grid import Grid, number, probability, with_interval
+from mtlprune.runs.columns import in_columns
+from mtlprune.runs.folder import RunFolder
+from mtlprune.statistics.resamples import over_seeds, within_margin
+from mtlprune.statistics.significance import holm
+from mtlprune.sweeps.folder import expanded
+
+TASKS = ("pos", "ner", "con", "srl")
+RESAMPLES, SEED, MARGIN = 10_000, 0, 1.0
+MEAN = "mean of tasks"
+
+
+def gaps(runs: str) -> pd.DataFrame:
+    """A row for the mean of TASKS and for each; ``equal``: p of a true difference of MARGIN or more either way."""
+    comparison = in_columns([RunFolder(path) for path in expanded([runs])], "test")
+    tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
+    settings = read_settings(comparison, have_all(comparison, tasks), tasks, RESAMPLES, SEED, lambda: None)
+    [single], [joint] = ([one for one in settings if one.alone is alone] for alone in (True, False))
+    seeds = common_seeds(single, joint)
+    rows = []
+    for name, chosen in {MEAN: TASKS, **{task: (task,) for task in TASKS}}.items():
+        places = [tasks.index(task) for task in chosen]
+        figure = gap(joint, single, seeds, places)
+        row = {"task": name, "n": len(seeds), **over_seeds(*figure), "equal": within_margin(*figure, MARGIN)[1]}
+        for side, setting in (("single", single), ("joint", joint)):
+            row[side] = float(setting.of_seeds(seeds, places).observed.mean())
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    return frame.assign(holm=frame[frame["task"] != MEAN].groupby("n")["p"].transform(lambda p: holm(p.to_numpy())))
+
+
+def main(*titled: str) -> None:
+    """Print a table of all."""
+    frames = []
+    for each in titled:
+        title, _, runs = each.partition("=")
+        frames.append(gaps(runs).assign(title=title))
+    frame = pd.concat(frames, ignore_index=True)
+    frame["shown"] = [with_interval(row) for row in frame.itertuples()]
+    columns: dict[str, Any] = {"runs": "title", "seeds": ("n", 0), "task": "task"}
+    columns |= {"single": ("single", 2), "joint": ("joint", 2), "joint - single, 95 %": "shown"}
+    columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability), "detectable": ("detectable", number)}
+    columns |= {f"p (within ±{MARGIN:g})": ("equal", probability)}
+    grid = Grid.of("", frame, columns, "Main scores on test, points. Holm over the tasks of a row of runs.", texts=3)
+    print(f"# Joint minus single-task training, by encoder and corpus\n\n{grid.markdown()}\n{grid.caption}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
