@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from found import model_of
 
 from mtlprune.analyses.analysis import Request
@@ -34,14 +35,15 @@ def model(tiny_encoder: Callable[[str], Path]) -> MultiTaskModel:
     return model_of(tiny_encoder("bert"), sentences, ["pos"])
 
 
-def margins(model: MultiTaskModel) -> tuple[_Margins, Any]:
+def margins(model: MultiTaskModel, precision: torch.dtype = torch.float32) -> tuple[_Margins, Any]:
     pairs = usable_pairs(model, "pos", 60, 1)
     assert len(pairs) > 2
-    return _Margins(model, "pos", pairs), pairs
+    return _Margins(model, "pos", pairs, precision), pairs
 
 
-def test_nothing_exchanged_changes_nothing_and_something_does(model: MultiTaskModel) -> None:
-    reads, _ = margins(model)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_nothing_exchanged_changes_nothing_and_something_does(model: MultiTaskModel, precision: torch.dtype) -> None:
+    reads, _ = margins(model, precision)
     size = model.encoder.places.layers, model.encoder.places.heads
     assert (reads.exchanged(np.zeros(size, bool)) == reads.of("first")).all()
     assert (reads.exchanged(np.ones(size, bool)) != reads.of("first")).any()

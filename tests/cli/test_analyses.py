@@ -153,8 +153,9 @@ def test_exchange_of_natural_sentences(mtlprune, encoder, claims, tmp_path):
     for run, tasks in zip(runs, ("pos,ner,srl", "pos"), strict=True):
         mtlprune("train", config, f"tasks={tasks}", "train.epochs=1", "data.train_sentences=150", "--out", run).done()
     words = ("analyze", "exchange", *runs, "--corpus", tmp_path / "corpus", *claims, "draws=2", "resamples=99")
-    answer = mtlprune(*words, "pairs=8", "natural=train", "--out", tmp_path / "out").done()
+    answer = mtlprune(*words, "pairs=8", "natural=train", "single=false", "--out", tmp_path / "out").done()
     result = package.read_results(tmp_path / "out")["exchange"]
+    assert "heads" not in result.frames
     assert set(result.frames["cells"]["task"]) == {"ner", "srl"} and set(result.frames["cells"]["pairs"]) == {8}
     assert "in which pairs differ" in result.about["notes"][0]
     assert "a sentence of train and the same with" in answer.out + (tmp_path / "out" / "exchange.md").read_text()

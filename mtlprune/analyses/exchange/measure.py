@@ -30,7 +30,7 @@ from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.interventions import exchange, head_outputs
 from mtlprune.evaluation.head_masks import Mask, random_sets
-from mtlprune.model import MultiTaskModel
+from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
@@ -78,7 +78,7 @@ def measure(request: Request) -> Result:
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
       through those of ``others`` (all single tasks that have claims), and ``own minus others``.
     - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
-    - ``heads``: ``share`` of each head by ``task``.
+    - ``heads``: ``share`` of each head by ``task``; with the setting ``single``.
 
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
@@ -108,7 +108,9 @@ def _exchanged(
     run = whole_run(subject, request.device, reading.fingerprint)
     if isinstance(run, str):
         return run
-    frames, notes, sets = [], [], sum(map(len, masks.values()))
+    frames, notes, changed = [], [], False
+    each = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)[: None if request.options.single else 0]
+    exchanges = sum(map(len, masks.values())) + len(each)
     natural = reading.sentences if request.options.natural else None
     for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
         pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
@@ -118,20 +120,22 @@ def _exchanged(
                 f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
             )
             continue
-        request.on_status(subject.part(name, "sets and single heads, exchange"), sets + run.size[0] * run.size[1])
-        margins = _Margins(run.model, name, pairs)
-        change, shares = _change(margins, masks, run.size, request.on_batch)
-        changes.setdefault((subject.label, name), {})[subject.seed] = change
-        frames.append(head_rows({"share": shares}).assign(task=name))
-    if not frames:
+        request.on_status(subject.part(name, "sets and single heads, exchange"), exchanges)
+        margins = _Margins(run.model, name, pairs, run.precision)
+        change, shares = _change(margins, masks, each, request.on_batch)
+        changes.setdefault((subject.label, name), {})[subject.seed], changed = change, True
+        if len(each):
+            frames.append(head_rows({"share": shares.reshape(run.size)}).assign(task=name))
+    if not changed:
         return " ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ"
-    return Found({"heads": pd.concat(frames, ignore_index=True)}, {}, notes)
+    return Found({"heads": pd.concat(frames, ignore_index=True)} if frames else {}, {}, notes)
 
 
 def _change(
-    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], size: tuple[int, int], on_batch: Callable[[], None]
+    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], each: Mask, on_batch: Callable[[], None]
 ) -> tuple[Change, Floats]:
-    """The change of one task's margins, and the share (L, A) of it that passes through each head alone."""
+    """The change of one task's margins, and the share of it that passes through each head alone, of ``each`` (H, L, A).
+    """
     first, second = margins.of("first"), margins.of("second")
 
     def passing(heads: Mask) -> Floats:
@@ -143,8 +147,7 @@ def _change(
         own, *random = map(passing, several)
         through[label] = np.stack([own, np.mean(random, axis=0)])
     change = Change(first - second, float(((first > 0) & (second < 0)).mean()), through)
-    heads = np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size)
-    return change, np.reshape([passing(one).sum() / change.whole.sum() for one in heads], size)
+    return change, np.array([passing(one).sum() / change.whole.sum() for one in each])
 
 
 def usable_pairs(
@@ -172,9 +175,9 @@ def usable_pairs(
 class _Margins:
     """Decisions (P,) of one task on pairs: how much better the gold of the first sentence fits than the other."""
 
-    def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[Usable]) -> None:
+    def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[Usable], precision: torch.dtype) -> None:
         self.model, self.name, self.targets = model, name, [targets for _, targets in pairs]
-        encoder = model.encoder
+        encoder, self.precision = model.encoder, precision
         self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
         for rows in batched(range(len(pairs)), BATCH):
             both = {
@@ -182,21 +185,24 @@ class _Margins:
                 for side in ("first", "second")
             }
             self.batches.append((rows, {side: batch.to(model.device) for side, batch in both.items()}))
-        self.given = [head_outputs(encoder, both["second"]) for _, both in self.batches]
+        with autocast(model.device, precision):
+            self.given = [head_outputs(encoder, both["second"]) for _, both in self.batches]
 
     @torch.no_grad()
     def of(self, side: str) -> Floats:
         """The decisions on the first or second sentences as they are."""
-        return np.concatenate([self._margins(rows, self.model.encoder(both[side])) for rows, both in self.batches])
+        with autocast(self.model.device, self.precision):
+            return np.concatenate([self._margins(rows, self.model.encoder(both[side])) for rows, both in self.batches])
 
     @torch.no_grad()
     def exchanged(self, heads: Mask) -> Floats:
         """The decisions on the first sentences with the outputs of some heads (L, A) taken from the second."""
         gates = torch.from_numpy(~heads).float().to(self.model.device)
-        parts = [
-            self._margins(rows, exchange(self.model.encoder, both["first"], outputs, gates))
-            for (rows, both), outputs in zip(self.batches, self.given, strict=True)
-        ]
+        with autocast(self.model.device, self.precision):
+            parts = [
+                self._margins(rows, exchange(self.model.encoder, both["first"], outputs, gates))
+                for (rows, both), outputs in zip(self.batches, self.given, strict=True)
+            ]
         return np.concatenate(parts)
 
     def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:

@@ -114,4 +114,4 @@ def _heads(result: Result) -> Spec:
     )
 
 
-FIGURES = {"matrix": Chart.of(_matrix), "heads": Chart.of(_heads)}
+FIGURES = {"matrix": Chart.of(_matrix), "heads": Chart.of(_heads, "heads")}
