@@ -162,6 +162,8 @@ MISTAKES: list[tuple[str, str]] = [
         for words in ("table", "evaluate", "analyze treatments", "analyze scarcity")
     ),
     ("analyze head few.txt layer=1 head=1", "the encoder 'few.txt' is a file; give a folder with config.json"),
+    ("analyze head hollow layer=1 head=1", "the encoder 'hollow' is a folder without config.json; give"),
+    (f"{PLAN} encoder.name=hollow", "the encoder 'hollow' is a folder without config.json; give a folder with"),
     ("train nowhere.yaml", "there is neither a file nor a preset"),
     ("train tiny.yaml data.path=nowhere train.epoch=3 --out new", "unknown key train.epoch (did you mean 'epochs'?)"),
     ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),
@@ -243,6 +245,7 @@ def changed(source: Path, out: Path, file: str, change: Callable[[Any], object])
 def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, tiny_encoder, tmp_path_factory):
     """A folder with everything that commands ask for, right and wrong."""
     root = tmp_path_factory.mktemp("mistakes")
+    (root / "hollow").mkdir()
     links = {"tiny.yaml": lab.config, "corpus": lab.corpus, "run": trained, "pos": single, "masked": masked}
     links |= {"own": own_gates, "encoder": tiny_encoder("bert"), "small.yaml": pretraining}
     links |= {"roberta": tiny_encoder("roberta")}
