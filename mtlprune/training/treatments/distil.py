@@ -26,6 +26,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import Encoded
 from mtlprune.io.files import verify_file
 from mtlprune.model import Decode, MultiTaskModel
+from mtlprune.runs.forms import damaged
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import WordLabels
 from mtlprune.tasks.con import CON
