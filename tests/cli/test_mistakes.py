@@ -105,6 +105,15 @@ def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, 
     assert not {"torch", "transformers", "datasets"} & loaded
 
 
+@pytest.mark.parametrize("manifest", [{}, {"weights": "removed"}])
+def test_a_run_from_which_no_heads_can_be_removed_is_refused_before_torch_is_there(manifest, apart, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.write_config({"data": {"path": "x"}, "tasks": ["pos"]})
+    run.write_json("manifest.json", {"data": {"fingerprint": ""}} | manifest)
+    code, out, error, loaded = apart("export", run.path, "--remove", "--out", tmp_path / "new")
+    assert (code, out, error.count("\n")) == (2, "", 1) and str(run.path) in error and "torch" not in loaded
+
+
 @pytest.mark.parametrize("size", ["2", "x"])
 def test_a_launcher_of_several_processes_is_refused(mtlprune, lab, tmp_path, monkeypatch, size):
     monkeypatch.setenv("WORLD_SIZE", size)
