@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,6 +79,7 @@ def analyze(
         analysis, settings = _found(name), [word for word in words if SETTING.match(word) and not Path(word).exists()]
         names, options = [word for word in words if word not in settings], _options(analysis, settings)
         given = {key: value for key, value in given.items() if value is not None}
+        _refuse_expanded(name, names)
         result = run(analysis, names, options, given, out, seed)
         if out is not None:
             _show({name: result}, out, formats, style)
@@ -133,6 +135,17 @@ def _found(name: str) -> Analysis:
     if name not in ANALYSES:
         raise RunError(f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}")
     return find(name)
+
+
+def _refuse_expanded(name: str, names: Sequence[str]) -> None:
+    """Of a pattern without quotes a shell makes several words, the first for --claims, others to be read as runs."""
+    for option, first, second in zip(sys.argv, sys.argv[1:], sys.argv[2:], strict=False):
+        beside = option == "--claims" and second in names and Path(first).parent == Path(second).parent
+        if beside and (Path(second) / "gates.jsonl").is_file():
+            raise RunError(
+                f"analyze {name}: expected one run or pattern after --claims, found {first} and {second}; put a "
+                "pattern in quotes (--claims 'runs/x-*'), and name runs to be read before --claims"
+            )
 
 
 def _options(analysis: Analysis, settings: Sequence[str]) -> Block:

@@ -21,7 +21,8 @@ import yaml
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural
-from mtlprune.io.files import RunError, make_room, remove, write_text
+from mtlprune.io.files import RunError, make_room, reading, remove, write_text
+from mtlprune.io.strict import parse_yaml
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +106,7 @@ def run(
     tree = sweep_tree(settings, tasks, wanted.seeds, wanted.pairs, _heads(wanted), wanted.effort)
     whole = resolve(parse_specification(wanted.out / FILE, tree), wanted.out / RUNS)
     jobs = jobs or _jobs(whole)
-    finished = _check_place(wanted.out, whole)
+    finished = _check_place(wanted.out, whole, tree)
     if dry_run:
         _show_plan(whole, jobs, keep_weights, terminal)
         return
@@ -158,7 +159,7 @@ def _jobs(whole: Sweep) -> int:
     return max(1, min(cores(), MOST_JOBS, int(memory / max(LEAST_MEMORY, rough_memory(config)))))
 
 
-def _check_place(out: Path, whole: Sweep) -> bool:
+def _check_place(out: Path, whole: Sweep, tree: dict[str, Any]) -> bool:
     """True where all runs are done. Raises RunError: ``out`` holds something else, or what cannot be gone on with."""
     from mtlprune.sweeps.folder import INDEX, read_index
     from mtlprune.sweeps.pool import states
@@ -168,7 +169,7 @@ def _check_place(out: Path, whole: Sweep) -> bool:
         raise RunError(f"{out} holds {foreign[0]}, and no comparison; name another --out")
     before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if foreign else set()
     if before - {cell.digest for cell in whole.cells.values()}:
-        raise RunError(f"{out} holds a comparison of other tasks, seeds, settings or data; name another --out")
+        raise RunError(f"{out} holds a comparison of other {_changed(out, tree)}. Name another --out")
     left = [name for name, standing in states(whole.cells.values()).items() if standing.kind != "done"]
     places = [cell.place for cell in whole.cells.values()]
     if left and any(place.run.is_finished() and not place.run.keeps_weights() for place in places):
@@ -177,6 +178,23 @@ def _check_place(out: Path, whole: Sweep) -> bool:
             "--keep-weights); name another --out"
         )
     return not left
+
+
+def _changed(out: Path, tree: dict[str, Any]) -> str:
+    """In what the comparison in ``out`` differs from the one that ``tree`` asks for."""
+    from mtlprune.config import find_config, merged, read_tree
+    from mtlprune.config.config import build_config
+    from mtlprune.runs.settings import changes
+    from mtlprune.training.setup import FREE
+
+    both = []
+    with reading(out / FILE, RunError, "name another --out"):
+        for one in (parse_yaml((out / FILE).read_text(encoding="utf-8")), tree):
+            config = build_config(merged(read_tree(find_config(one["base"])), one["settings"]), str(out / FILE))
+            pairs = any(name.startswith("pair-") for name in one["grid"]["run"])
+            both.append(config.model_dump(mode="json") | {"--seeds": one["grid"]["seed"], "--pairs": pairs})
+    changed = "; ".join(changes(both[0], both[1], FREE))
+    return f"settings: {changed}" if changed else "data, or of another version of mtlprune"
 
 
 def _show_plan(whole: Sweep, jobs: int, keep_weights: bool, terminal: Console) -> None:

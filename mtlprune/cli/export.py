@@ -50,7 +50,13 @@ def export(
     if remove and (licence or head):
         option = "--licence" if licence else "--head"
         raise RunError(f"{option} is for a model that transformers load; with --remove a run is written; leave it out")
+    from mtlprune.runs.claims import load_claims
+
     folders, terminal = named_runs(runs), console()
+    for folder in folders:  # refused before torch is loaded, and before another one is written
+        folder.check_weights_kept()
+        if remove:
+            load_claims([folder.path])
     for folder in folders:
         place = out if len(folders) == 1 else out / folder.path.name
         if remove:

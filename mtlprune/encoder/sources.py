@@ -104,10 +104,11 @@ def locate(name: str) -> str:
     if name == MPNET:
         return str(mpnet())
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if (folder / "config.json").is_file():
         return str(folder)
     if folder.is_absolute() or name.startswith(("~", ".")) or name.count("/") > 1 or folder.exists():
         what = "is a file" if folder.is_file() else "looks like a folder, but there is no such folder"
+        what = "is a folder without config.json" if folder.is_dir() else what
         raise EncoderError(
             f"the encoder {name!r} {what}; give a folder with config.json, a hub name such as 'bert-base-cased', or "
             f"'{MINILM}'"

@@ -38,6 +38,11 @@ class _Pruned(TypedDict):
     most_open: Count | None
 
 
+class _File(TypedDict):
+    file: str
+    sha256: str
+
+
 class _Manifest(TypedDict):
     data: _Data
     finished: NotRequired[_Finished]
@@ -45,6 +50,7 @@ class _Manifest(TypedDict):
     remarks: NotRequired[str]
     weights: NotRequired[str]  # "removed" of a finished run that is kept without them
     begun: NotRequired[str]
+    begun_from: NotRequired[dict[str, _File]]
     files: NotRequired[dict[str, str]]  # committed records lack it
     packages: NotRequired[dict[str, str]]
 

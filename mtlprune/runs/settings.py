@@ -1,6 +1,6 @@
 """Settings of runs by their paths, such as train.seed, and which of them matter."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 _ASIDE = (
@@ -28,6 +28,16 @@ def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
             yield from flat(value, here)
         else:
             yield here, value
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any], free: Container[str]) -> list[str]:
+    """Settings in which two whole configurations differ, but for those that are free to: train.epochs (was 3, is 5)."""
+    before, after = ({path: value for path, value in flat(tree) if value != {}} for tree in (old, new))
+    return [
+        f"{path} (was {before.get(path)!r}, is {after.get(path)!r})"
+        for path in sorted(before.keys() | after.keys())
+        if path not in free and before.get(path) != after.get(path)
+    ]
 
 
 def is_aside(path: str) -> bool:

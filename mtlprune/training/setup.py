@@ -19,7 +19,7 @@ from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import TREATED, RunError, RunFolder
-from mtlprune.runs.settings import flat
+from mtlprune.runs.settings import changes
 from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import check_syntax, check_uas
 from mtlprune.training.data import load_data, read_splits
@@ -128,13 +128,7 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
             f"run from it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
         )
     begun = validated(type(config), folder.read_config(), str(folder.config_path))
-    old, new = ({path: v for path, v in flat(c.model_dump(mode="json")) if v != {}} for c in (begun, config))
-    changed = [
-        f"{path} (was {old.get(path)!r}, is {new.get(path)!r})"
-        for path in sorted(old.keys() | new.keys())
-        if path not in FREE and old.get(path) != new.get(path)
-    ]
-    if changed:
+    if changed := changes(begun.model_dump(mode="json"), config.model_dump(mode="json"), FREE):
         raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
     if manifest["data"]["fingerprint"] != fingerprint:
         raise RunError(

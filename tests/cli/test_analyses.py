@@ -91,6 +91,13 @@ def measured(mtlprune, lab, tmp_path):
     return run
 
 
+def test_a_pattern_of_claims_that_the_shell_expanded_is_refused(mtlprune, lab, claims, tmp_path):
+    _, pos, _, ner, *_ = claims
+    words = ("analyze", "cross", "--corpus", lab.corpus, "--out", tmp_path / "new")
+    mtlprune(*words, tmp_path, "--claims", pos, ner).refuses("put a pattern in quotes")
+    assert "quotes" not in mtlprune(*words, ner, "--claims", pos).err  # that run is to be read
+
+
 @pytest.mark.slow
 def test_smoothing(measured, encoder, claims):
     result, text = measured("smoothing", encoder, *claims)

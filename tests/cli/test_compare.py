@@ -104,7 +104,8 @@ def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
         (["{own}", "train.device=meta"], "cannot be used here"),
         (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
         (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
-        (["{own}", "--out", "{out}", "--seeds", "3"], "a comparison of other tasks, seeds, settings or data"),
+        (["{own}", "--out", "{out}", "--seeds", "3"], "other settings: --seeds (was [1, 2], is [3])."),
+        (["{own}", "--out", "{out}", "encoder.word_dropout=0.1"], "encoder.word_dropout (was 0.2, is 0.1)"),
         (["{own}", "--out", "{out}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
     ],
 )

@@ -105,6 +105,15 @@ def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, 
     assert not {"torch", "transformers", "datasets"} & loaded
 
 
+@pytest.mark.parametrize("manifest", [{}, {"weights": "removed"}])
+def test_a_run_from_which_no_heads_can_be_removed_is_refused_before_torch_is_there(manifest, apart, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.write_config({"data": {"path": "x"}, "tasks": ["pos"]})
+    run.write_json("manifest.json", {"data": {"fingerprint": ""}} | manifest)
+    code, out, error, loaded = apart("export", run.path, "--remove", "--out", tmp_path / "new")
+    assert (code, out, error.count("\n")) == (2, "", 1) and str(run.path) in error and "torch" not in loaded
+
+
 @pytest.mark.parametrize("size", ["2", "x"])
 def test_a_launcher_of_several_processes_is_refused(mtlprune, lab, tmp_path, monkeypatch, size):
     monkeypatch.setenv("WORLD_SIZE", size)
@@ -162,6 +171,8 @@ MISTAKES: list[tuple[str, str]] = [
         for words in ("table", "evaluate", "analyze treatments", "analyze scarcity")
     ),
     ("analyze head few.txt layer=1 head=1", "the encoder 'few.txt' is a file; give a folder with config.json"),
+    ("analyze head hollow layer=1 head=1", "the encoder 'hollow' is a folder without config.json; give"),
+    (f"{PLAN} encoder.name=hollow", "the encoder 'hollow' is a folder without config.json; give a folder with"),
     ("train nowhere.yaml", "there is neither a file nor a preset"),
     ("train tiny.yaml data.path=nowhere train.epoch=3 --out new", "unknown key train.epoch (did you mean 'epochs'?)"),
     ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),
@@ -243,6 +254,7 @@ def changed(source: Path, out: Path, file: str, change: Callable[[Any], object])
 def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, tiny_encoder, tmp_path_factory):
     """A folder with everything that commands ask for, right and wrong."""
     root = tmp_path_factory.mktemp("mistakes")
+    (root / "hollow").mkdir()
     links = {"tiny.yaml": lab.config, "corpus": lab.corpus, "run": trained, "pos": single, "masked": masked}
     links |= {"own": own_gates, "encoder": tiny_encoder("bert"), "small.yaml": pretraining}
     links |= {"roberta": tiny_encoder("roberta")}

@@ -113,6 +113,15 @@ def test_two_tasks_and_one_seed_have_a_first_screen(tmp_path):
     assert "nother seed may choose other heads" in first and "one seed cannot" in first.lower()
 
 
+def test_tasks_that_are_no_better_than_the_baseline_are_named_first(tmp_path):
+    runs = two_tasks(tmp_path, [1])
+    joint = next(run.read_scores("test")["dep"] for run in runs if run.path.name == "ner-dep-1-False")["las"]
+    for dep, words in ((joint, "NER (STL, MTL-2), DEP (MTL-2); "), (joint - 0.1, "NER (STL, MTL-2); ")):
+        sources = Sources(runs, baselines={"majority": {"ner": 100.0, "dep": dep}})
+        assert f"in train: {words}" in Markup(report(sources, QUICK, gold)).sections[""]
+    assert "majority" not in Markup(report(Sources(runs), QUICK, gold)).sections[""]
+
+
 def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_them(tmp_path):
     runs = two_tasks(tmp_path, [1])
     dev = RunFolder(tmp_path / "dev")

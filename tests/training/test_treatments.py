@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from small_runs import Settings, assert_alike, check_resumes, gradients, trained, trainer
+from small_runs import Settings, assert_alike, check_resumes, gradients, train_until, trained, trainer
 from tiny import make_tiny
 from torch import Tensor
 
@@ -24,10 +24,11 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.page import runs as page
 from mtlprune.reports.page.claims import claim_sets
-from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.runs.results import Result, head_rows, write_result
 from mtlprune.training.heads import drawn_heads
+from mtlprune.training.loop import train
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.treatments import begin_treatments
 from mtlprune.training.treatments.base import HeadGradients
@@ -245,6 +246,17 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(task, plain: Setting
     taught, learnt = gradients(made, batch), gradients(gold, batch)
     sizes = [max(float(g.abs().max()) for g in found.values()) for found in (taught, learnt)]
     assert sizes[0] < 1e-4 * sizes[1]
+
+
+@pytest.mark.parametrize("left", [{}, {"begun_from": {}}, {"begun_from": {"treatment.distil.teachers.pos": {}}}])
+def test_a_manifest_that_no_longer_names_the_teachers_is_refused(left, plain: Settings, finished, tmp_path):
+    settings, run = plain({"distil": {"teachers": {"pos": finished["pos"]}}}, "pos"), RunFolder(tmp_path / "run")
+    train_until(1, settings, run)
+    manifest = run.read_manifest()
+    del manifest["begun_from"]
+    run.write_json("manifest.json", manifest | left)
+    with pytest.raises(RunError, match=r"damaged: .*manifest\.json; bring"):
+        train(build_config(settings), run)
 
 
 class Sure:

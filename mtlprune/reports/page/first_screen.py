@@ -56,6 +56,7 @@ def first_screen(
         "about": _about(title, runs, list(splits)),
         "question": QUESTION,
         "verdicts": verdicts,
+        "unlearnt": _unlearnt(tables[0]) if tables else "",
         "map": claim_map(selections[0]) if selections else None,
         "plot": plot(joint),
         "following": list(_following(runs, [one.question for one in verdicts if not one.link], ask)),
@@ -71,6 +72,20 @@ def _about(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> s
     if sizes[0]:
         parts.append(f"{' or '.join(f'{size:,}' for size in sizes)} training sentences")
     return " · ".join(parts)
+
+
+def _unlearnt(scored: Scored) -> str:
+    """A sentence on tasks that are no better than the untrained baseline of a table, with the settings in which they
+    are not; "" where there are none, or no baseline is known."""
+    columns = scored.comparison.columns
+    plain = [column for column in columns if column.runs and not _changed(column)]
+    tasks = []
+    for task, least in next((column.extra for column in columns if column.extra), {}).items():
+        low = [one.title for one in plain if one.runs_of(task) and np.mean(one.values(task)) <= least]
+        tasks += [f"{task.upper()} ({', '.join(low)})"] * bool(low)
+    known = "the majority baseline, which gives every word what it mostly is in train"
+    advice = "train longer or on more sentences before believing what is said of their heads and gaps"
+    return f"No better than {known}: {', '.join(tasks)}; {advice}." if tasks else ""
 
 
 # -- the map -----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import Encoded
 from mtlprune.io.files import verify_file
 from mtlprune.model import Decode, MultiTaskModel
+from mtlprune.runs.forms import damaged
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import WordLabels
 from mtlprune.tasks.con import CON
@@ -133,12 +134,14 @@ class Distil(Treatment[DistilConfig]):
         self.model, self.weight = run.run.model, 1.0
         self.last = max(1.0, self.options.rise * (run.total - 1))
         config = run.run.config
-        files = run.folder.read_manifest()["begun_from"]
+        files = run.folder.read_manifest().get("begun_from", {})
         self.sentences = read_splits(config, load_corpus(Path(config.data.path)))[0]
         self.teachers: dict[str, MultiTaskModel] = {}
         for task, path in self.options.teachers.items():
             key = f"treatment.distil.teachers.{task}"
             advice = f"{key} names it; bring it back, or choose another --out"
+            if key not in files:
+                raise damaged(run.folder.file("manifest.json"))
             verify_file(Path(files[key]["file"]), files[key]["sha256"], advice)
             self.teachers[task] = MultiTaskModel.load(path, device=str(self.model.device)).requires_grad_(False)
 
