@@ -2,7 +2,7 @@
 
     python results/fight/joint.py "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" TITLE=RUNS...
 
-RUNS: what `mtlprune table` takes. Intervals and p over seeds and sentences; of the mean of tasks, and of each task.
+RUNS: what `mtlprune table` takes, blanks between. Intervals and p over seeds and sentences; of the mean of tasks, and of each task.
 """
 
 import sys
@@ -25,7 +25,7 @@ MEAN = "mean of tasks"
 
 def gaps(runs: str) -> pd.DataFrame:
     """A row for the mean of TASKS and for each; ``equal``: p of a true difference of MARGIN or more either way."""
-    comparison = in_columns([RunFolder(path) for path in expanded([runs])], "test")
+    comparison = in_columns([RunFolder(path) for path in expanded(runs.split())], "test")
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     settings = read_settings(comparison, have_all(comparison, tasks), tasks, RESAMPLES, SEED, lambda: None)
     [single], [joint] = ([one for one in settings if one.alone is alone] for alone in (True, False))
