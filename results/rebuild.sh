@@ -123,7 +123,7 @@ fi
 # Is there a fight over heads: Results that need the runs' weights are shown again from their tables
 if [ -d results/fight ]; then
     mtlprune analyze scarcity results/fight/records/scarcity without=srl --out "$out/fight/scarcity" > /dev/null
-    for kind in exchange natural roles; do
+    for kind in exchange natural exchange-mpnet roles; do
         test -d "results/fight/$kind" || continue
         mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
     done
@@ -137,6 +137,13 @@ if [ -d results/fight ]; then
         rm -r "$out/fight/mpnet/maps" # one a run
         mtlprune table results/fight/records/mpnet --out "$out/fight/mpnet/scores.md"
     fi
+    if [ -d results/fight/records/mpnet-masc ]; then # both
+        set -- results/fight/records/mpnet:stable-ewt5 results/fight/records/mpnet-masc:stable-masc
+        python results/fight/corpora.py "$@" > "$out/fight/corpora-mpnet.md"
+    fi
+    python results/fight/joint.py "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" \
+        "MiniLM, MASC=results/fight/records/masc:none-* results/fight/records/masc-joint" \
+        "MPNet, EWT5=results/fight/records/mpnet:none-* results/fight/records/mpnet-joint" > "$out/fight/joint.md"
     python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"
     if [ -d results/fight/alone ]; then
         python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"
