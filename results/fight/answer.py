@@ -30,6 +30,7 @@ from mtlprune.statistics.standard_errors import detectable
 
 WIDENS, SEEDS, HEADS, GAIN, TWICE, CARRIED, CARRIERS, ACROSS = -1.0, 5, 3.0, 0.3, 2.0, 0.1, 3, 0.2
 MASC = Path("results/fight/records/masc")
+MPNET = ("results/fight/records/mpnet:stable-ewt5", "results/fight/records/mpnet-masc:stable-masc")
 
 
 class Row(NamedTuple):
@@ -110,7 +111,8 @@ def interfering(result: Result) -> pd.Series:
     return always.groupby(["seed", "layer", "head"]).any().groupby("seed").sum()
 
 
-def exchange(result: Result) -> Row:
+def exchange(result: Result, second: Result | None = None) -> Row:
+    """``second``: the same of MPNet."""
     terms = result.frames["contrasts"].set_index("term")
     own, others, apart = (terms.loc[name] for name in ("own", "others", "own minus others"))
     stems = result.frames["stems"]["carried"] >= CARRIERS
@@ -124,6 +126,8 @@ def exchange(result: Result) -> Row:
         f"{interval(apart['low'], apart['high'])} more; stem heads carry a tenth of three tasks or more in "
         f"{int(stems.sum())} of {len(stems)} runs, random heads of {int((random >= CARRIED).sum())} tasks in the mean"
     )
+    if second is not None:
+        seen += f"; on MPNet {with_interval(second.frames['contrasts'].set_index('term').loc['own minus others'])} more"
     predicts = (
         "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
         f"{TWICE:g} times as much"
@@ -147,6 +151,10 @@ def replication(mpnet: Path) -> Row:
     same, other, more = (with_interval(phis.loc[term]) for term in ("within", "between", "within - between"))
     seen += f"; of two runs on MPNet {same} of a task, {other} of two: {more} more"
     verdict += " on MASC; " + ("" if phis.loc["within - between", "low"] > 0 else "not shown ") + "on MPNet"
+    if Path(MPNET[1].partition(":")[0]).is_dir():
+        one, two, apart_there = measure(*MPNET)[0][0][-1]
+        seen += f"; across corpora on MPNet {one.shown} and {two.shown}: {apart_there.shown} more"
+        verdict += " between seeds, " + ("" if apart_there.low > 0 else "not shown ") + "across corpora"
     return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}")
 
 
@@ -164,7 +172,8 @@ def main(folder: Path) -> None:
     rows = []
     for name, (title, make) in OF_RESULTS.items():
         there = (folder / name / f"{name}.json").is_file()
-        rows.append(make(read(folder / name, name)) if there else Row(title, "–", "–", "not run"))
+        results = [read(place, name) for place in (folder / name, folder / f"{name}-mpnet") if place.is_dir()]
+        rows.append(make(*results) if there else Row(title, "–", "–", "not run"))
     rows.append(replication(folder / "mpnet") if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
     corrected = holm(np.array([*(row.p for row in rows), 1.0]))[:-1]  # over five, as planned: one not run shows nothing
     lines = ["| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |", "|:--|:--|:--|--:|:--|:--|"]

@@ -2,7 +2,8 @@
 
     python results/fight/joint.py "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" TITLE=RUNS...
 
-RUNS: what `mtlprune table` takes, blanks between. Intervals and p over seeds and sentences; of the mean of tasks, and of each task.
+RUNS: what `mtlprune table` takes, blanks between. Intervals and p over seeds and sentences; of the mean of tasks, and
+of each task.
 """
 
 import sys
