@@ -111,13 +111,19 @@ def interfering(result: Result) -> pd.Series:
     return always.groupby(["seed", "layer", "head"]).any().groupby("seed").sum()
 
 
+def carriers(result: Result) -> str:
+    """E3's rule: do stem heads carry the change of several tasks in most runs, or in none?"""
+    stems = result.frames["stems"]["carried"] >= CARRIERS
+    return "for" if stems.mean() > 0.5 else "not shown" if stems.any() else "against"
+
+
 def exchange(result: Result, second: Result | None = None) -> Row:
     """``second``: the same of MPNet."""
     terms = result.frames["contrasts"].set_index("term")
     own, others, apart = (terms.loc[name] for name in ("own", "others", "own minus others"))
     stems = result.frames["stems"]["carried"] >= CARRIERS
     random = result.frames["cells"].query("other == 'three or more'")["random"]
-    verdict = "for" if stems.mean() > 0.5 else "against" if not stems.any() else "not shown"
+    verdict = carriers(result)
     if verdict == "for" and (random >= CARRIED).sum() >= CARRIERS:
         verdict = "says nothing: random heads meet the rule, too"
     seen = (
@@ -128,6 +134,7 @@ def exchange(result: Result, second: Result | None = None) -> Row:
     )
     if second is not None:
         seen += f"; on MPNet {with_interval(second.frames['contrasts'].set_index('term').loc['own minus others'])} more"
+        verdict += f"; on MPNet {carriers(second)}"
     predicts = (
         "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
         f"{TWICE:g} times as much"
