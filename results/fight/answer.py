@@ -133,8 +133,10 @@ def exchange(result: Result, second: Result | None = None) -> Row:
         f"{int(stems.sum())} of {len(stems)} runs, random heads of {int((random >= CARRIED).sum())} tasks in the mean"
     )
     if second is not None:
-        seen += f"; on MPNet {with_interval(second.frames['contrasts'].set_index('term').loc['own minus others'])} more"
-        verdict += f"; on MPNet {carriers(second)}"
+        seen += f"; on MPNet {with_interval(second.frames['contrasts'].set_index('term').loc['own minus others'])} more, a tenth of three tasks in "
+        there = second.frames["stems"]["carried"] >= CARRIERS
+        seen += f"{int(there.sum())} of {len(there)} runs"
+        verdict += f"; on MPNet {carriers(second)} (precondition)"
     predicts = (
         "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
         f"{TWICE:g} times as much"
@@ -157,11 +159,11 @@ def replication(mpnet: Path) -> Row:
     phis = phis.drop_duplicates("term", keep="last").set_index("term")  # of unequal seeds, where it can be
     same, other, more = (with_interval(phis.loc[term]) for term in ("within", "between", "within - between"))
     seen += f"; of two runs on MPNet {same} of a task, {other} of two: {more} more"
-    verdict += " on MASC; " + ("" if phis.loc["within - between", "low"] > 0 else "not shown ") + "on MPNet"
+    verdict += " on MASC; between seeds on MPNet" + ("" if phis.loc["within - between", "low"] > 0 else " not shown")
     if Path(MPNET[1].partition(":")[0]).is_dir():
         one, two, apart_there = measure(*MPNET)[0][0][-1]
         seen += f"; across corpora on MPNet {one.shown} and {two.shown}: {apart_there.shown} more"
-        verdict += " between seeds, " + ("" if apart_there.low > 0 else "not shown ") + "across corpora"
+        verdict += " and across corpora" + ("" if apart_there.low > 0 else " not shown")
     return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}")
 
 
