@@ -111,32 +111,31 @@ def interfering(result: Result) -> pd.Series:
     return always.groupby(["seed", "layer", "head"]).any().groupby("seed").sum()
 
 
-def carriers(result: Result) -> str:
-    """E3's rule: do stem heads carry the change of several tasks in most runs, or in none?"""
+def carriers(result: Result) -> tuple[str, str]:
+    """E3's rule: the verdict by the runs in which stem heads carry the change of several tasks, and these in words."""
     stems = result.frames["stems"]["carried"] >= CARRIERS
-    return "for" if stems.mean() > 0.5 else "not shown" if stems.any() else "against"
+    verdict = "for" if stems.mean() > 0.5 else "not shown" if stems.any() else "against"
+    return verdict, f"a tenth of three tasks or more in {int(stems.sum())} of {len(stems)} runs"
 
 
 def exchange(result: Result, second: Result | None = None) -> Row:
     """``second``: the same of MPNet."""
     terms = result.frames["contrasts"].set_index("term")
     own, others, apart = (terms.loc[name] for name in ("own", "others", "own minus others"))
-    stems = result.frames["stems"]["carried"] >= CARRIERS
     random = result.frames["cells"].query("other == 'three or more'")["random"]
-    verdict = carriers(result)
+    verdict, carried = carriers(result)
     if verdict == "for" and (random >= CARRIED).sum() >= CARRIERS:
         verdict = "says nothing: random heads meet the rule, too"
     seen = (
         f"beyond random heads, {number(own['delta'])} of a task's change passes through its own claims, "
         f"{number(others['delta'])} through other tasks': {number(apart['delta'])} "
-        f"{interval(apart['low'], apart['high'])} more; stem heads carry a tenth of three tasks or more in "
-        f"{int(stems.sum())} of {len(stems)} runs, random heads of {int((random >= CARRIED).sum())} tasks in the mean"
+        f"{interval(apart['low'], apart['high'])} more; stem heads carry {carried}, random heads of "
+        f"{int((random >= CARRIED).sum())} tasks in the mean"
     )
     if second is not None:
-        seen += f"; on MPNet {with_interval(second.frames['contrasts'].set_index('term').loc['own minus others'])} more, a tenth of three tasks in "
-        there = second.frames["stems"]["carried"] >= CARRIERS
-        seen += f"{int(there.sum())} of {len(there)} runs"
-        verdict += f"; on MPNet {carriers(second)} (precondition)"
+        there, (for_or_against, carried) = second.frames["contrasts"].set_index("term"), carriers(second)
+        seen += f"; on MPNet {with_interval(there.loc['own minus others'])} more, {carried}"
+        verdict += f"; on MPNet {for_or_against} (precondition)"
     predicts = (
         "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
         f"{TWICE:g} times as much"

@@ -134,7 +134,7 @@ def _exchanged(
 def _change(
     margins: "_Margins", masks: Mapping[str, Sequence[Mask]], each: Mask, on_batch: Callable[[], None]
 ) -> tuple[Change, Floats]:
-    """The change of one task's margins, and the share of it that passes through each head alone, of ``each`` (H, L, A)."""
+    """The change of one task's margins, and the shares (H,) of it through each head alone, ``each`` (H, L, A)."""
     first, second = margins.of("first"), margins.of("second")
 
     def passing(heads: Mask) -> Floats:
