@@ -24,7 +24,7 @@ RESAMPLES, SEED, MARGIN = 10_000, 0, 1.0
 MEAN = "mean of tasks"
 CAPTION = (
     "Main scores on test, points. Holm over the tasks of a row of runs. Detectable: seen in four of five such studies "
-    f"(two-sided 5 %, not corrected). p (within ±{MARGIN:g}): two one-sided tests, below 0.05 the difference is smaller."
+    f"(two-sided 5 %, not corrected). p (within ±{MARGIN:g}): two one-sided tests; below 0.05 the gap is smaller."
 )
 
 
