@@ -140,6 +140,7 @@ if [ -d results/fight ]; then
     if [ -d results/fight/records/mpnet-masc ]; then # both
         set -- results/fight/records/mpnet:stable-ewt5 results/fight/records/mpnet-masc:stable-masc
         python results/fight/corpora.py "$@" > "$out/fight/corpora-mpnet.md"
+        mtlprune claims 'results/fight/records/mpnet-masc:stable-*' > "$out/fight/mpnet-masc-claims.md"
     fi
     python results/fight/joint.py "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" \
         "MiniLM, MASC=results/fight/records/masc:none-* results/fight/records/masc-joint" \

@@ -158,7 +158,7 @@ def replication(mpnet: Path) -> Row:
     phis = phis.drop_duplicates("term", keep="last").set_index("term")  # of unequal seeds, where it can be
     same, other, more = (with_interval(phis.loc[term]) for term in ("within", "between", "within - between"))
     seen += f"; of two runs on MPNet {same} of a task, {other} of two: {more} more"
-    verdict += " on MASC; between seeds on MPNet" + ("" if phis.loc["within - between", "low"] > 0 else " not shown")
+    verdict += " on MASC; on MPNet between seeds" + ("" if phis.loc["within - between", "low"] > 0 else " not shown")
     if Path(MPNET[1].partition(":")[0]).is_dir():
         one, two, apart_there = measure(*MPNET)[0][0][-1]
         seen += f"; across corpora on MPNet {one.shown} and {two.shown}: {apart_there.shown} more"
