@@ -39,7 +39,7 @@ def test_derivatives_are_those_of_a_gate(made):
     model, pieces, targets = made
     wanted = {"dep": [*targets["dep"][:2], None]}
     found = derivatives(model, pieces[:3], wanted)
-    step = 3e-3
+    step = 1e-3  # decoders have kinks (LeakyReLU), which a longer one may cross; a shorter one drowns in rounding
     for row in range(2):
         for place in ((0, 1), (1, 3)):
             losses = []
@@ -51,7 +51,7 @@ def test_derivatives_are_those_of_a_gate(made):
                 target = model.tasks["dep"].collate([wanted["dep"][row]], encoded.sizes)
                 losses.append(float(model.tasks["dep"].loss(encoded, target).detach()) * encoded.sizes[0])
             slope = (losses[0] - losses[1]) / (2 * step)
-            assert float(found[row][place]) == pytest.approx(slope, rel=2e-2, abs=2e-3)
+            assert float(found[row][place]) == pytest.approx(slope, rel=2e-2, abs=1e-2)
     assert (found[2] == 0).all()
 
 
