@@ -137,7 +137,7 @@ if [ -d results/fight ]; then
         rm -r "$out/fight/mpnet/maps" # one a run
         mtlprune table results/fight/records/mpnet --out "$out/fight/mpnet/scores.md"
     fi
-    if [ -d results/fight/records/mpnet-masc ]; then # both
+    if [ -d results/fight/records/mpnet-masc ]; then # both encoders on both corpora
         set -- results/fight/records/mpnet:stable-ewt5 results/fight/records/mpnet-masc:stable-masc
         python results/fight/corpora.py "$@" > "$out/fight/corpora-mpnet.md"
         mtlprune claims 'results/fight/records/mpnet-masc:stable-*' > "$out/fight/mpnet-masc-claims.md"

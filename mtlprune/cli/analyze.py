@@ -138,7 +138,7 @@ def _found(name: str) -> Analysis:
 
 
 def _refuse_expanded(name: str, names: Sequence[str]) -> None:
-    """Of a pattern without quotes a shell makes several words, the first for --claims, others to be read as runs."""
+    """Refuse what a shell makes of a pattern without quotes: one run for --claims, and others to be read."""
     for option, first, second in zip(sys.argv, sys.argv[1:], sys.argv[2:], strict=False):
         beside = option == "--claims" and second in names and Path(first).parent == Path(second).parent
         if beside and (Path(second) / "gates.jsonl").is_file():

@@ -22,6 +22,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 
 TASKS = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
+BF16 = Path("results/ewt5-minilm/records")
 STABLE, MASC = Path("results/claims/records/stable"), Path("results/fight/records/masc")
 
 
@@ -123,6 +124,20 @@ def last_layer() -> None:
     )
 
 
+def precisions(scarcity: Path) -> None:
+    """How far bf16 and fp32 runs of one setting and seed differ (the records of results/ewt5-minilm and E1)."""
+    bf16 = {path.name.removeprefix("none-"): path for path in read_study(BF16).paths("none-*")}
+    fp32 = {path.name.removeprefix("72-own-"): path for path in read_study(scarcity).paths("72-own-*")}
+    print("\n## bf16 minus fp32\n\nPoints on test, seeds 1 to 3, MiniLM with all heads.\n")
+    print("| runs | task | by seed |\n|:--|:--|--:|")
+    for kind in (*TASKS, "mtl5"):
+        names = sorted(name for name in bf16.keys() & fp32.keys() if name.startswith(f"{kind}-"))
+        both = [[RunFolder(of[name]).read_scores("test") for name in names] for of in (bf16, fp32)]
+        for task in both[0][0]:
+            seeds = [one[task][TASKS[task]] - other[task][TASKS[task]] for one, other in zip(*both, strict=True)]
+            print(f"| {kind} | {task.upper()} | {', '.join(map(number, seeds))} |")
+
+
 def main(fight: str, cross: str) -> None:
     """Print all of it."""
     claimed = {task: claims(STABLE, task) for task in TASKS}
@@ -133,6 +148,7 @@ def main(fight: str, cross: str) -> None:
     carriers(Path(fight, "exchange"))
     shared(Path(cross))
     last_layer()
+    precisions(Path(fight, "records/scarcity"))
 
 
 if __name__ == "__main__":

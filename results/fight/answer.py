@@ -134,13 +134,17 @@ def exchange(result: Result, second: Result | None = None) -> Row:
     )
     if second is not None:
         there, (for_or_against, carried) = second.frames["contrasts"].set_index("term"), carriers(second)
-        seen += f"; on MPNet {with_interval(there.loc['own minus others'])} more, {carried}"
+        both = " and ".join(number(there.loc[term, "delta"]) for term in ("own", "others"))
+        seen += f"; on MPNet {both}: {with_interval(there.loc['own minus others'])} more, {carried}"
         verdict += f"; on MPNet {for_or_against} (precondition)"
     predicts = (
         "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
         f"{TWICE:g} times as much"
     )
-    return Row("E3 exchange", predicts, seen, verdict, apart["p"], f"{number(least(apart))} of a change")
+    seeable = f"{number(least(apart))} of a change"
+    if second is not None:
+        seeable += f"; MPNet: {number(least(there.loc['own minus others']))}"
+    return Row("E3 exchange", predicts, seen, verdict, apart["p"], seeable)
 
 
 def replication(mpnet: Path) -> Row:

@@ -42,7 +42,7 @@ def gaps(runs: str) -> pd.DataFrame:
         row = {"task": name, "n": len(seeds), **over_seeds(*figure), "equal": within_margin(*figure, MARGIN)[1]}
         for side, setting in (("single", single), ("joint", joint)):
             row[side] = float(setting.of_seeds(seeds, places).observed.mean())
-        rows.append(row)
+        rows.append(row | {"each": ", ".join(number(value) for value in figure.observed)})
     frame = pd.DataFrame(rows)
     return frame.assign(holm=frame[frame["task"] != MEAN].groupby("n")["p"].transform(lambda p: holm(p.to_numpy())))
 
@@ -56,7 +56,7 @@ def main(*titled: str) -> None:
     frame = pd.concat(frames, ignore_index=True)
     frame["shown"] = [with_interval(row) for row in frame.itertuples()]
     columns: dict[str, Any] = {"runs": "title", "seeds": ("n", 0), "task": "task"}
-    columns |= {"single": ("single", 2), "joint": ("joint", 2), "joint - single, 95 %": "shown"}
+    columns |= {"single": ("single", 2), "joint": ("joint", 2), "joint - single, 95 %": "shown", "by seed": "each"}
     columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability), "detectable": ("detectable", number)}
     columns |= {f"p (within ±{MARGIN:g})": ("equal", probability)}
     grid = Grid.of("", frame, columns, CAPTION, texts=3)

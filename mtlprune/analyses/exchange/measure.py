@@ -120,7 +120,7 @@ def _exchanged(
                 f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
             )
             continue
-        request.on_status(subject.part(name, "sets and single heads, exchange"), exchanges)
+        request.on_status(subject.part(name, f"sets{' and single heads' * bool(len(each))}, exchange"), exchanges)
         margins = _Margins(run.model, name, pairs, run.precision)
         change, shares = _change(margins, masks, each, request.on_batch)
         changes.setdefault((subject.label, name), {})[subject.seed], changed = change, True
