@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.settings import common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.settings import Setting, common_seeds, gap, have_all, read_settings
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.columns import in_columns
 from mtlprune.runs.folder import RunFolder
@@ -28,12 +28,18 @@ CAPTION = (
 )
 
 
-def gaps(runs: str) -> pd.DataFrame:
-    """A row for the mean of TASKS and for each; ``equal``: p of a true difference of MARGIN or more either way."""
+def sides(runs: str) -> tuple[list[str], Setting, Setting]:
+    """The tasks, the single-task runs and the joint runs of one setting."""
     comparison = in_columns([RunFolder(path) for path in expanded(runs.split())], "test")
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     settings = read_settings(comparison, have_all(comparison, tasks), tasks, RESAMPLES, SEED, lambda: None)
     [single], [joint] = ([one for one in settings if one.alone is alone] for alone in (True, False))
+    return tasks, single, joint
+
+
+def gaps(runs: str) -> pd.DataFrame:
+    """A row for the mean of TASKS and for each; ``equal``: p of a true difference of MARGIN or more either way."""
+    tasks, single, joint = sides(runs)
     seeds = common_seeds(single, joint)
     rows = []
     for name, chosen in {MEAN: TASKS, **{task: (task,) for task in TASKS}}.items():

@@ -1,0 +1,62 @@
+"""E1's control and 36 heads beside all heads and 18: how the gap between joint and single-task training changes.
+
+    python results/fight/control.py TITLE=RUNS... -- TITLE,TITLE... > results/fight/control.md
+
+RUNS: what `mtlprune table` takes, blanks between; single-task runs of every task and joint ones of one setting.
+TITLE,TITLE: the gap of the first minus that of the second, over the seeds that both have. Intervals and p over seeds
+and sentences, for the mean of tasks, the mean without SRL, and each task. (PLAN.md, note of 2026-11-27, 00:39)
+"""
+
+import sys
+from typing import Any
+
+import pandas as pd
+from joint import MARGIN, sides
+
+from mtlprune.analyses.settings import common_seeds, gap
+from mtlprune.figures.grid import Grid, number, probability, with_interval
+from mtlprune.statistics.resamples import over_seeds, weighted, within_margin
+from mtlprune.statistics.significance import only_not_shown
+
+CAPTION = (
+    f"Main scores on test, points; not corrected. p (wider by {MARGIN:g}): below 0.05 the first gap is not lower than "
+    f"the second by {MARGIN:g} point or more (one-sided). Detectable, where nothing is shown: in four of five such "
+    "studies (two-sided 5 %)."
+)
+
+
+def main(*arguments: str) -> None:
+    """Print the gaps, and how they differ."""
+    split = arguments.index("--")
+    read = {title: sides(runs) for title, _, runs in (each.partition("=") for each in arguments[:split])}
+    tasks = next(iter(read.values()))[0]
+    chosen = {"mean": [*range(len(tasks))], "mean without SRL": [k for k, task in enumerate(tasks) if task != "srl"]}
+    chosen |= {task.upper(): [place] for place, task in enumerate(tasks)}
+    rows: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    for terms in [[title] for title in read] + [pair.split(",") for pair in arguments[split + 1 :]]:
+        seeds = common_seeds(*(side for term in terms for side in read[term][1:]))
+        for name, places in chosen.items():
+            gaps = [gap(read[term][2], read[term][1], seeds, places) for term in terms]
+            figure = weighted(gaps, [1, -1][: len(gaps)])
+            row = {"of": " minus ".join(terms), "task": name, "n": len(seeds), **over_seeds(*figure)}
+            row["widens"] = within_margin(*figure, MARGIN)[0]
+            for side, setting in zip(("single", "joint"), read[terms[0]][1:], strict=True):
+                row[side] = float(setting.of_seeds(seeds, places).observed.mean())
+            rows[len(terms) > 1].append(row | {"each": ", ".join(number(value) for value in figure.observed)})
+    print("# The gap between joint and single-task training: fewer heads, and narrower feed-forward layers\n")
+    for change, title in ((False, "Joint minus single tasks"), (True, "How the gap differs")):
+        frame = only_not_shown(pd.DataFrame(rows[change]), "p")
+        frame["shown"] = [with_interval(row) for row in frame.itertuples()]
+        columns: dict[str, Any] = {"runs": "of", "seeds": ("n", 0), "task": "task"}
+        if not change:
+            columns |= {"single": ("single", 2), "joint": ("joint", 2)}
+        columns |= {"gap, 95 %" if not change else "difference, 95 %": "shown", "by seed": "each"}
+        columns |= {"p": ("p", probability)}
+        if change:
+            columns |= {"detectable": ("detectable", number), f"p (wider by {MARGIN:g})": ("widens", probability)}
+        print(f"## {title}\n\n{Grid.of('', frame, columns, '', texts=3).markdown()}")
+    print(CAPTION)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
