@@ -25,6 +25,7 @@ from mtlprune.analyses.reading import Found, Reading, Subject, read_request, sur
 from mtlprune.analyses.roles import MEAN, ROLES, STL
 from mtlprune.analyses.roles.maths import agreed, conflicts, role_scores, two_sided
 from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.model import autocast
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
@@ -105,7 +106,8 @@ def _fitted(study: _Study, run: WholeRun, name: str) -> dict[str, NDArray[np.flo
         def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
             rows = order[update]
             batch = model.collate([pieces[row] for row in rows], {name: [known[row][1] for row in rows]})
-            return task.loss(model.encoder(batch.pieces, gates), batch.targets[name][1])
+            with autocast(model.device, run.precision):
+                return task.loss(model.encoder(batch.pieces, gates), batch.targets[name][1])
 
         fits = two_sided(loss, run.size, options.strength, options.updates, options.rate)
         scores.append(role_scores(*(gates.double().cpu().numpy() for gates in fits)))
