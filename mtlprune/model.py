@@ -4,13 +4,14 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
@@ -315,6 +316,14 @@ def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     return by_length(lengths, lambda longest: min(EVALUATION_SENTENCES, EVALUATION_PIECES // max(1, longest)))
 
 
-def autocast(device: torch.device, precision: torch.dtype) -> AbstractContextManager[Any]:
-    """bf16 autocast, or nothing for fp32."""
-    return torch.autocast(device.type, precision, enabled=precision != torch.float32)
+@contextmanager
+def autocast(device: torch.device, precision: torch.dtype) -> Iterator[None]:
+    """bf16 autocast, or nothing for fp32.
+
+    With gradients in bf16 on the CPU attention takes PyTorch's plain kernel, which dropout in attention takes anyway:
+    the backward pass of the fused one takes several times as long (torch 2.13).
+    """
+    plain = device.type == "cpu" and precision == torch.bfloat16 and torch.is_grad_enabled()
+    kernel = sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
+    with torch.autocast(device.type, precision, enabled=precision != torch.float32), kernel:
+        yield
