@@ -55,6 +55,15 @@ def test_derivatives_are_those_of_a_gate(made):
     assert (found[2] == 0).all()
 
 
+def test_in_bf16_derivatives_are_near_those_in_fp32_and_take_the_plain_attention_kernel(made):
+    model, pieces, targets = made
+    full = derivatives(model, pieces, {"dep": targets["dep"]})
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as told:
+        low = derivatives(model, pieces, {"dep": targets["dep"]}, torch.bfloat16)
+    assert np.corrcoef(full.ravel(), low.ravel())[0, 1] > 0.95
+    assert not [event.key for event in told.key_averages() if "flash_attention" in event.key]
+
+
 def test_cosines_are_those_of_whole_gradients(made):
     model, pieces, targets = made
     told = agreement(model, pieces, targets, size=12)

@@ -1,0 +1,85 @@
+"""E2 on single-task runs and on an encoder of random weights, beside the joint runs. (PLAN.md, 2026-11-27, 00:39)
+
+    python results/fight/singles.py results/fight > results/fight/singles.md
+
+Reads the Results roles, roles-singles and roles-random in that folder. Intervals and p by t over training seeds.
+"""
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from answer import of_seeds
+
+from mtlprune.analyses.analysis import read
+from mtlprune.analyses.roles import ROLES, STL
+from mtlprune.evaluation.head_masks import Mask
+from mtlprune.figures.grid import number, probability
+from mtlprune.runs.results import Result
+from mtlprune.statistics.agreement import pearson
+
+Masks = dict[tuple[str, int, str], Mask]
+"""Task, seed and role → (L·A,), heads that have it in every selection."""
+
+
+def masks(result: Result) -> Masks:
+    """All roles of a Result."""
+    frame = result.frames["heads"]
+    always = frame.groupby(["task", "seed", "measure", "layer", "head"])["value"].min() > 0.5
+    return {key: heads.to_numpy() for key, heads in always.groupby(["task", "seed", "measure"])}
+
+
+def with_interval(values: np.ndarray) -> str:
+    mean, low, high, p, least = of_seeds(values)
+    seen = "" if p < 0.05 else f", {number(least)} detectable"
+    return f"{number(mean)} [{number(low)}, {number(high)}], p {probability(p)}{seen}"
+
+
+def agreement(one: Masks, other: Masks, role: str, task: str, same_seed: bool | None) -> str:
+    """Mean Φ between runs of a task on two sides; of other seeds, of the same, or all pairs of one side."""
+    mine, theirs = ({key[1]: heads for key, heads in side.items() if key[::2] == (task, role)} for side in (one, other))
+    pairs = itertools.product(mine, theirs) if same_seed is not None else itertools.combinations(mine, 2)
+    chosen = [pair for pair in pairs if same_seed is None or (pair[0] == pair[1]) is same_seed]
+    return number(float(np.mean([pearson(mine[a].astype(float), theirs[b].astype(float)) for a, b in chosen])))
+
+
+def main(folder: str) -> None:
+    """Print all of it."""
+    joint, single, random = (read(Path(folder, name), "roles") for name in ("roles", "roles-singles", "roles-random"))
+    counts = {name: result.frames["conflicts"].set_index("seed") for name, result in (("joint", joint), (STL, single))}
+    apart = (counts["joint"]["conflict"] - counts[STL]["conflict"]).sort_index()
+    print("# Roles in single-task runs, and with random weights\n\n## Conflict heads\n")
+    print("| runs | by seed | by chance |\n|:--|--:|--:|")
+    for name, frame in [*counts.items(), ("joint, random weights", random.frames["conflicts"].set_index("seed"))]:
+        by_seed, chance = (frame.sort_index()[column] for column in ("conflict", "expected"))
+        print(f"| {name} | {', '.join(map(str, by_seed))} | {', '.join(number(value, 1) for value in chance)} |")
+    print(f"\nJoint minus {STL}: {with_interval(apart.to_numpy(float))}.\n")
+    gains = random.frames["gains"]
+    for row in gains.dropna(subset="delta").itertuples() if len(gains) else ():
+        closed = f"With random weights, closing {row.task.upper()}'s conflict heads gains it {number(row.delta)} points"
+        print(f"{closed} beyond random heads.\n")
+    print("## How many heads have each role, by seed\n\n| runs | task |", " | ".join(ROLES), "|\n|:--|:--|--:|--:|--:|")
+    every = {"joint": masks(joint), STL: masks(single), "joint, random weights": masks(random)}
+    tasks = list(dict.fromkeys(joint.frames["heads"]["task"]))
+    for name, found in every.items():
+        seeds = sorted({seed for _, seed, _ in found})
+        for task in tasks:
+            cells = [", ".join(str(int(found[task, seed, role].sum())) for seed in seeds) for role in ROLES]
+            print(f"| {name} | {task.upper()} | {' | '.join(cells)} |")
+    print("\n## Do heads that facilitate a task repeat?\n\nMean Φ between runs of one task.\n")
+    print("| task | joint, two seeds | single, two seeds | joint and single, one seed | joint and single, two seeds |")
+    print("|:--|--:|--:|--:|--:|")
+    one, other = every["joint"], every[STL]
+    for task in tasks:
+        cells = [agreement(side, side, ROLES[0], task, None) for side in (one, other)]
+        cells += [agreement(one, other, ROLES[0], task, same) for same in (True, False)]
+        print(f"| {task.upper()} | {' | '.join(cells)} |")
+    print("\n## Heads that interfere with a single task's run\n")
+    named = pd.DataFrame([key for key, heads in other.items() if key[2] == ROLES[1] and heads.any()])
+    print(f"{len(named)} of {len(other) // len(ROLES)} runs have any.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
