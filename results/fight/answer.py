@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from control import gaps
 from corpora import measure
+from joint import sides
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
@@ -30,6 +32,10 @@ from mtlprune.statistics.standard_errors import detectable
 
 WIDENS, SEEDS, HEADS, GAIN, TWICE, CARRIED, CARRIERS, ACROSS = -1.0, 5, 3.0, 0.3, 2.0, 0.1, 3, 0.2
 MASC = Path("results/fight/records/masc")
+CONTROL = (
+    "results/fight/records/scarcity:18-*",
+    "results/fight/records/narrow results/fight/records/narrow-more",
+)
 MPNET = ("results/fight/records/mpnet:stable-ewt5", "results/fight/records/mpnet-masc:stable-masc")
 
 
@@ -74,11 +80,18 @@ def scarcity(result: Result) -> Row:
         verdict = "against"
     if row["n"] < SEEDS:
         verdict = f"not finished, {int(row['n'])} of {SEEDS} seeds; by these: {verdict}"
-    gaps = result.frames["levels"].query("task == 'mean'").set_index("term")["delta"]
+    levels = result.frames["levels"].query("task == 'mean'").set_index("term")["delta"]
+    beside = gaps([sides(CONTROL[0]), sides(CONTROL[1])], slice(None))
     seen = (
-        f"MTL-5 − STL is {number(gaps['18 heads'])} with 18 heads, {number(gaps['72 heads'])} with 72: a change of "
-        f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds"
+        f"MTL-5 − STL is {number(levels['18 heads'])} with 18 heads, {number(levels['72 heads'])} with 72: a change of "
+        f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds; 18 heads minus all "
+        f"heads with a quarter of the feed-forward width (control, {beside['n']} seeds): {number(beside['delta'])} "
+        f"{interval(beside['low'], beside['high'])}"
     )
+    if beside["low"] > WIDENS:
+        verdict += ", also beside the control"
+    elif verdict == "against":
+        verdict += "; beside the control not decided"
     return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
 
 

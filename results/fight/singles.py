@@ -2,7 +2,7 @@
 
     python results/fight/singles.py results/fight > results/fight/singles.md
 
-Reads the Results roles, roles-singles and roles-random in that folder. Intervals and p by t over training seeds.
+Reads the Results roles, roles-singles/SEED and, where it is there, roles-random. Intervals and p by t over seeds.
 """
 
 import itertools
@@ -20,13 +20,14 @@ from mtlprune.figures.grid import number, probability
 from mtlprune.runs.results import Result
 from mtlprune.statistics.agreement import pearson
 
+RANDOM = "joint, random weights"
 Masks = dict[tuple[str, int, str], Mask]
 """Task, seed and role → (L·A,), heads that have it in every selection."""
 
 
-def masks(result: Result) -> Masks:
-    """All roles of a Result."""
-    frame = result.frames["heads"]
+def masks(results: list[Result]) -> Masks:
+    """All roles of some Results."""
+    frame = pd.concat([result.frames["heads"] for result in results])
     always = frame.groupby(["task", "seed", "measure", "layer", "head"])["value"].min() > 0.5
     return {key: heads.to_numpy() for key, heads in always.groupby(["task", "seed", "measure"])}
 
@@ -47,26 +48,31 @@ def agreement(one: Masks, other: Masks, role: str, task: str, same_seed: bool | 
 
 def main(folder: str) -> None:
     """Print all of it."""
-    joint, single, random = (read(Path(folder, name), "roles") for name in ("roles", "roles-singles", "roles-random"))
-    counts = {name: result.frames["conflicts"].set_index("seed") for name, result in (("joint", joint), (STL, single))}
-    apart = (counts["joint"]["conflict"] - counts[STL]["conflict"]).sort_index()
+    joint = read(Path(folder, "roles"), "roles")
+    found = {"joint": [joint], STL: [read(path, "roles") for path in sorted(Path(folder, "roles-singles").iterdir())]}
+    if Path(folder, "roles-random").is_dir():
+        found[RANDOM] = [read(Path(folder, "roles-random"), "roles")]
+    counts = {
+        name: pd.concat([result.frames["conflicts"] for result in results]).set_index("seed").sort_index()
+        for name, results in found.items()
+    }
+    apart = counts["joint"]["conflict"] - counts[STL]["conflict"]
     print("# Roles in single-task runs, and with random weights\n\n## Conflict heads\n")
     print("| runs | by seed | by chance |\n|:--|--:|--:|")
-    for name, frame in [*counts.items(), ("joint, random weights", random.frames["conflicts"].set_index("seed"))]:
-        by_seed, chance = (frame.sort_index()[column] for column in ("conflict", "expected"))
+    for name, frame in counts.items():
+        by_seed, chance = frame["conflict"], frame["expected"]
         print(f"| {name} | {', '.join(map(str, by_seed))} | {', '.join(number(value, 1) for value in chance)} |")
     print(f"\nJoint minus {STL}: {with_interval(apart.to_numpy(float))}.\n")
-    gains = random.frames["gains"]
-    for row in gains.dropna(subset="delta").itertuples() if len(gains) else ():
+    for row in found[RANDOM][0].frames["gains"].query("task != 'mean'").itertuples() if RANDOM in found else ():
         closed = f"With random weights, closing {row.task.upper()}'s conflict heads gains it {number(row.delta)} points"
         print(f"{closed} beyond random heads.\n")
     print("## How many heads have each role, by seed\n\n| runs | task |", " | ".join(ROLES), "|\n|:--|:--|--:|--:|--:|")
-    every = {"joint": masks(joint), STL: masks(single), "joint, random weights": masks(random)}
+    every = {name: masks(results) for name, results in found.items()}
     tasks = list(dict.fromkeys(joint.frames["heads"]["task"]))
-    for name, found in every.items():
-        seeds = sorted({seed for _, seed, _ in found})
+    for name, roles in every.items():
+        seeds = sorted({seed for _, seed, _ in roles})
         for task in tasks:
-            cells = [", ".join(str(int(found[task, seed, role].sum())) for seed in seeds) for role in ROLES]
+            cells = [", ".join(str(int(roles[task, seed, role].sum())) for seed in seeds) for role in ROLES]
             print(f"| {name} | {task.upper()} | {' | '.join(cells)} |")
     print("\n## Do heads that facilitate a task repeat?\n\nMean Φ between runs of one task.\n")
     print("| task | joint, two seeds | single, two seeds | joint and single, one seed | joint and single, two seeds |")
@@ -76,9 +82,6 @@ def main(folder: str) -> None:
         cells = [agreement(side, side, ROLES[0], task, None) for side in (one, other)]
         cells += [agreement(one, other, ROLES[0], task, same) for same in (True, False)]
         print(f"| {task.upper()} | {' | '.join(cells)} |")
-    print("\n## Heads that interfere with a single task's run\n")
-    named = pd.DataFrame([key for key, heads in other.items() if key[2] == ROLES[1] and heads.any()])
-    print(f"{len(named)} of {len(other) // len(ROLES)} runs have any.")
 
 
 if __name__ == "__main__":
