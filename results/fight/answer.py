@@ -95,7 +95,8 @@ def scarcity(result: Result) -> Row:
     return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
 
 
-def roles(result: Result) -> Row:
+def roles(result: Result, *singles: Result) -> Row:
+    """``singles``: the same of single-task runs, one a seed."""
     conflicts = result.frames["conflicts"].query("encoder != 'single tasks'")
     more, low, high, p, _ = of_seeds((conflicts["conflict"] - conflicts["expected"]).to_numpy(float))
     possible = float((interfering(result).to_numpy() - conflicts["expected"]).mean())
@@ -111,6 +112,13 @@ def roles(result: Result) -> Row:
         f"{interval(low, high)} beyond chance; closing them gains {number(gain['delta'])} "
         f"{interval(gain['low'], gain['high'])} points beyond random heads of their layers"
     )
+    if singles:
+        apart = pd.concat([one.frames["conflicts"] for one in singles]).set_index("seed")["conflict"]
+        fewer, low, high, _, _ = of_seeds((conflicts.set_index("seed")["conflict"] - apart).to_numpy(float))
+        seen += (
+            f"; single-task runs have {', '.join(map(str, apart))}, {number(fewer)} {interval(low, high)} fewer "
+            "(secondary)"
+        )
     both = max(p, float(gain["p"]))  # both must hold
     predicts = "3 conflict heads or more beyond chance, and 0.3 points or more gained by closing them"
     least_seen = f"heads: no more than {number(possible)} possible here; gain: {number(least(gain))} points"
@@ -197,7 +205,8 @@ def main(folder: Path) -> None:
     rows = []
     for name, (title, make) in OF_RESULTS.items():
         there = (folder / name / f"{name}.json").is_file()
-        results = [read(place, name) for place in (folder / name, folder / f"{name}-mpnet") if place.is_dir()]
+        places = [folder / name, folder / f"{name}-mpnet", *sorted(folder.glob(f"{name}-singles/*"))]
+        results = [read(place, name) for place in places if place.is_dir()]
         rows.append(make(*results) if there else Row(title, "–", "–", "not run"))
     rows.append(replication(folder / "mpnet") if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
     corrected = holm(np.array([*(row.p for row in rows), 1.0]))[:-1]  # over five, as planned: one not run shows nothing

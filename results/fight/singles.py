@@ -1,4 +1,4 @@
-"""E2 on single-task runs and on an encoder of random weights, beside the joint runs. (PLAN.md, 2026-11-27, 00:39)
+"""E2 on single-task runs (and on an encoder of random weights), beside the joint runs. (PLAN.md, 2026-11-27, 00:39)
 
     python results/fight/singles.py results/fight > results/fight/singles.md
 
@@ -57,7 +57,7 @@ def main(folder: str) -> None:
         for name, results in found.items()
     }
     apart = counts["joint"]["conflict"] - counts[STL]["conflict"]
-    print("# Roles in single-task runs, and with random weights\n\n## Conflict heads\n")
+    print("# Roles in single-task runs\n\n## Conflict heads\n")
     print("| runs | by seed | by chance |\n|:--|--:|--:|")
     for name, frame in counts.items():
         by_seed, chance = frame["conflict"], frame["expected"]
