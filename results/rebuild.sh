@@ -149,9 +149,10 @@ if [ -d results/fight ]; then
         set -- "72 heads (bf16)=results/ewt5-minilm/records:none-???-?,none-mtl5-?" \
             "36 heads (bf16)=results/fight/records/heads-36" \
             "narrow (bf16)=results/fight/records/narrow results/fight/records/narrow-more" \
+            "narrow (bf16; first look)=results/fight/records/narrow" \
             "72 heads=results/fight/records/scarcity:72-own-*" "18 heads=results/fight/records/scarcity:18-*" --
         python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "narrow (bf16),72 heads (bf16)" \
-            "18 heads,narrow (bf16)" "narrow (bf16),72 heads" > "$out/fight/control.md"
+            "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" > "$out/fight/control.md"
     fi
     test -d results/fight/roles-singles && python results/fight/singles.py results/fight > "$out/fight/singles.md"
     python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"

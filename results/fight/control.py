@@ -17,10 +17,11 @@ from joint import MARGIN, sides
 from mtlprune.analyses.settings import Setting, common_seeds, gap
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.statistics.resamples import over_seeds, weighted, within_margin
-from mtlprune.statistics.significance import only_not_shown
+from mtlprune.statistics.significance import holm, only_not_shown
 
 CAPTION = (
-    "Main scores on test, points; not corrected. Settings without (bf16) are fp32. Differences are over the seeds that "
+    "Main scores on test, points. Holm over the tasks of a row of runs, else not corrected. Settings without (bf16) are "
+    "fp32. Differences are over the seeds that "
     "both have. Narrow: a quarter of the feed-forward width, one draw of units for all seeds, so intervals leave out "
     "other draws. Intervals and p over seeds and sentences. "
     f"p (wider by {MARGIN:g}): below 0.05 the first gap is not lower than the second by {MARGIN:g} point or more "
@@ -55,12 +56,14 @@ def main(*arguments: str) -> None:
     print("# The gap between joint and single-task training: fewer heads, and narrower feed-forward layers\n")
     for change, title in ((False, "Joint minus single tasks"), (True, "How the gap differs")):
         frame = only_not_shown(pd.DataFrame(rows[change]), "p")
+        single = frame[frame["task"].isin([task.upper() for task in tasks])]
+        frame["holm"] = single.groupby("of")["p"].transform(lambda p: holm(p.to_numpy()))
         frame["shown"] = [with_interval(row) for row in frame.itertuples()]
         columns: dict[str, Any] = {"runs": "of", "seeds": ("n", 0), "task": "task"}
         if not change:
             columns |= {"single": ("single", 2), "joint": ("joint", 2)}
         columns |= {"gap, 95 %" if not change else "difference, 95 %": "shown", "by seed": "each"}
-        columns |= {"p": ("p", probability)}
+        columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability)}
         if change:
             columns |= {"detectable": ("detectable", number), f"p (wider by {MARGIN:g})": ("widens", probability)}
         print(f"## {title}\n\n{Grid.of('', frame, columns, '', texts=3).markdown()}")
