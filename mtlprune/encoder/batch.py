@@ -26,7 +26,9 @@ def moved(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     if not tensors or tensors[0].device == device:
         return list(tensors)
     order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())  # keeps each aligned
-    flat = [tensors[place].contiguous().view(-1).view(torch.uint8) for place in order]
+    # cloned, as the column of a matrix with one row counts as contiguous with any stride, and has no view as bytes then
+    whole = [tensors[place].clone(memory_format=torch.contiguous_format) for place in order]
+    flat = [tensor.view(-1).view(torch.uint8) for tensor in whole]
     packed = torch.cat(flat)
     if device.type == "cuda" and packed.device == HOST:
         packed = packed.pin_memory()  # a copy from other memory would wait
