@@ -123,7 +123,7 @@ fi
 # Is there a fight over heads: Results that need the runs' weights are shown again from their tables
 if [ -d results/fight ]; then
     mtlprune analyze scarcity results/fight/records/scarcity without=srl --out "$out/fight/scarcity" > /dev/null
-    for kind in exchange natural exchange-mpnet roles; do
+    for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5 cross/mpnet-masc; do
         test -d "results/fight/$kind" || continue
         mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
     done
@@ -142,17 +142,38 @@ if [ -d results/fight ]; then
         python results/fight/corpora.py "$@" > "$out/fight/corpora-mpnet.md"
         mtlprune claims 'results/fight/records/mpnet-masc:stable-*' > "$out/fight/mpnet-masc-claims.md"
     fi
-    python results/fight/joint.py "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" \
+    set -- "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" \
         "MiniLM, MASC=results/fight/records/masc:none-* results/fight/records/masc-joint" \
-        "MPNet, EWT5=results/fight/records/mpnet:none-* results/fight/records/mpnet-joint" > "$out/fight/joint.md"
-    if [ -d results/fight/records/narrow ]; then # E1's control and 36 heads, bf16
+        "MPNet, EWT5=results/fight/records/mpnet:none-* results/fight/records/mpnet-joint"
+    if [ -d results/fight/records/mpnet-heads ]; then # both sides trained on a GPU
+        r=results/fight/records
+        minilm="$r/masc-gpu:none-pos-*,none-ner-*,none-srl-* $r/masc-gpu-con:none-*"
+        half="$r/masc-gpu:half-*-pos-*,half-*-ner-*,half-*-srl-* $r/masc-gpu-con:half-*"
+        mpnet="$r/mpnet-144:144-own-masc-pos-*,144-own-masc-ner-*,144-own-masc-srl-* $r/mpnet-heads:144-own-masc-*"
+        set -- "$@" "MiniLM, MASC (GPU)=$minilm" "MPNet, EWT5 (GPU)=$r/mpnet-144:144-own-ewt5-*" "MPNet, MASC (GPU)=$mpnet" \
+            "MPNet, EWT5, 1,000 updates (GPU)=$r/mpnet-144x4:144-own-ewt5x4-*"
+        python results/fight/joint.py "$@" > "$out/fight/joint.md"
+        set -- "MPNet 144 heads (GPU)=$r/mpnet-144:144-own-ewt5-*" \
+            "MPNet 72 heads (GPU)=$r/mpnet-heads:72-*-ewt5-* $r/mpnet-half" "MPNet 36 heads (GPU)=$r/mpnet-heads:36-*-ewt5-*" \
+            "MASC MiniLM 72 heads (GPU)=$minilm" "MASC MiniLM 36 heads (GPU)=$half" --
+        python results/fight/control.py "$@" "MPNet 36 heads (GPU),MPNet 144 heads (GPU)" \
+            "MPNet 72 heads (GPU),MPNet 144 heads (GPU)" "MASC MiniLM 36 heads (GPU),MASC MiniLM 72 heads (GPU)" \
+            > "$out/fight/mpnet-heads.md"
+    fi
+    if [ -d results/fight/records/narrow ]; then # E1's control, 36 heads, more updates, the full training set
         set -- "72 heads (bf16)=results/ewt5-minilm/records:none-???-?,none-mtl5-?" \
             "36 heads (bf16)=results/fight/records/heads-36" \
             "narrow (bf16)=results/fight/records/narrow results/fight/records/narrow-more" \
             "narrow (bf16; first look)=results/fight/records/narrow" \
-            "72 heads=results/fight/records/scarcity:72-own-*" "18 heads=results/fight/records/scarcity:18-*" --
+            "72 heads=results/fight/records/scarcity:72-own-*" "18 heads=results/fight/records/scarcity:18-*" \
+            "72 heads after 1008 updates (GPU)=results/fight/records/longer-72:72-own-*-1008" \
+            "18 heads after 1008 updates (GPU)=results/fight/records/longer-18:18-*-1008" \
+            "72 heads on the full set (bf16)=results/treatments/full/records:none-*" \
+            "18 heads on the full set (GPU)=results/fight/records/longer-18:18-*-full results/fight/records/longer-more" --
         python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "narrow (bf16),72 heads (bf16)" \
-            "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" > "$out/fight/control.md"
+            "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" \
+            "18 heads after 1008 updates (GPU),72 heads after 1008 updates (GPU)" \
+            "18 heads on the full set (GPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
     fi
     test -d results/fight/roles-singles && python results/fight/singles.py results/fight > "$out/fight/singles.md"
     python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"

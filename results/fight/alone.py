@@ -109,7 +109,8 @@ def show(*folders: str) -> None:
     print("# What are claimed heads worth alone, between all heads and none?\n")
     for folder in folders:
         result = read_result(Path(folder) / "alone.json")
-        print(f"## {result.source}\n\n{result.origin} {DRAWS} draws from all heads of the same layers.\n")
+        print(f"## {Path(folder).name}: {result.source}\n\n{result.origin}", end=" ")
+        print(f"{DRAWS} draws from all heads of the same layers.\n")
         for grid in (scores(result), differences(result)):
             print(f"{grid.markdown()}\n{grid.caption}\n")
 

@@ -1,4 +1,4 @@
-"""E1's control and 36 heads beside all heads and 18: how the gap between joint and single-task training changes.
+"""E1's further settings and its control: how the gap between joint and single-task training changes.
 
     python results/fight/control.py TITLE=RUNS... -- TITLE,TITLE... > results/fight/control.md
 
@@ -21,8 +21,8 @@ from mtlprune.statistics.significance import holm, only_not_shown
 
 CAPTION = (
     "Main scores on test, points. Holm over the tasks of a row of runs, else not corrected. Settings without (bf16) "
-    "are fp32. Differences are over the seeds that both have. Narrow: a quarter of the feed-forward width, one draw of "
-    "units for all seeds, so intervals leave out other draws. Intervals and p over seeds and sentences. "
+    "are fp32; (GPU): bf16 on a GPU. Differences are over the seeds that both have. Narrow: a quarter of the "
+    "feed-forward width, one draw of units for all seeds, so intervals leave out other draws. Intervals and p over seeds and sentences. "
     f"p (wider by {MARGIN:g}): below 0.05 the first gap is not lower than the second by {MARGIN:g} point or more "
     "(one-sided). Detectable, where nothing is shown: in four of five such studies (two-sided 5 %)."
 )
@@ -52,7 +52,7 @@ def main(*arguments: str) -> None:
         for name, places in chosen.items():
             row = gaps([read[term] for term in terms], places)
             rows[len(terms) > 1].append({"of": " minus ".join(terms), "task": name, **row})
-    print("# The gap between joint and single-task training: fewer heads, and narrower feed-forward layers\n")
+    print("# The gap between joint and single-task training with fewer heads, and beside other settings\n")
     for change, title in ((False, "Joint minus single tasks"), (True, "How the gap differs")):
         frame = only_not_shown(pd.DataFrame(rows[change]), "p")
         single = frame[frame["task"].isin([task.upper() for task in tasks])]
