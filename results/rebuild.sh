@@ -176,6 +176,9 @@ if [ -d results/fight ]; then
             "18 heads on the full set (GPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
     fi
     test -d results/fight/roles-singles && python results/fight/singles.py results/fight > "$out/fight/singles.md"
+    if [ -d results/fight/roles-mpnet-singles ]; then
+        python results/fight/singles.py results/fight roles-mpnet > "$out/fight/singles-mpnet.md"
+    fi
     python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"
     if [ -d results/fight/alone ]; then
         python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"

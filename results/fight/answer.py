@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,16 @@ CONTROL = (
     "results/fight/records/scarcity:18-*",
     "results/fight/records/narrow results/fight/records/narrow-more",
 )
+RECORDS = "results/fight/records"
+FURTHER = {
+    "four times the updates": (f"{RECORDS}/longer-18:18-*-1008", f"{RECORDS}/longer-72:72-own-*-1008"),
+    "the full training set": (
+        f"{RECORDS}/longer-18:18-*-full {RECORDS}/longer-more",
+        "results/treatments/full/records:none-*",
+    ),
+    "MPNet, 36 heads of 144": (f"{RECORDS}/mpnet-heads:36-*-ewt5-*", f"{RECORDS}/mpnet-144:144-own-ewt5-*"),
+}
+"""E1 elsewhere: few heads and all, single tasks and joint runs of each."""
 MPNET = ("results/fight/records/mpnet:stable-ewt5", "results/fight/records/mpnet-masc:stable-masc")
 
 
@@ -70,7 +81,7 @@ def least(row: pd.Series) -> float:
     return float(detectable((row["high"] - row["low"]) / 2 / stats.t.isf(0.025, free), free))
 
 
-def scarcity(result: Result) -> Row:
+def scarcity(result: Result, _: Result | None = None) -> Row:
     changes = result.frames["changes"].query("task == 'mean'").set_index("term")
     row = changes.loc["18 heads"]
     verdict = "not shown"
@@ -92,11 +103,21 @@ def scarcity(result: Result) -> Row:
         verdict += ", also beside the control"
     elif verdict == "against":
         verdict += "; beside the control not decided"
+    by_verdict: dict[str, list[str]] = {}
+    for place, (few, all_) in FURTHER.items():
+        change = gaps([sides(few), sides(all_)], slice(None))
+        seen += f"; {place} ({change['n']} seeds): {number(change['delta'])} {interval(change['low'], change['high'])}"
+        if change["low"] > WIDENS:
+            found = "against"
+        else:
+            found = "for" if change["high"] < 0 and change["delta"] <= WIDENS else "not decided"
+        by_verdict.setdefault(found, []).append(place)
+    verdict += "".join(f"; {found}: {', '.join(places)}" for found, places in by_verdict.items())
     return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
 
 
-def roles(result: Result, *singles: Result) -> Row:
-    """``singles``: the same of single-task runs, one a seed."""
+def roles(result: Result, second: Result | None = None, *singles: Result) -> Row:
+    """``second``: the same of MPNet; ``singles``: of single-task runs, one a seed."""
     conflicts = result.frames["conflicts"].query("encoder != 'single tasks'")
     more, low, high, p, _ = of_seeds((conflicts["conflict"] - conflicts["expected"]).to_numpy(float))
     possible = float((interfering(result).to_numpy() - conflicts["expected"]).mean())
@@ -119,6 +140,12 @@ def roles(result: Result, *singles: Result) -> Row:
             f"; single-task runs have {', '.join(map(str, apart))}, {number(fewer)} {interval(low, high)} fewer "
             "(secondary)"
         )
+    if second is not None:
+        there = second.frames["gains"].query("task == 'mean'").iloc[0]
+        counts = ", ".join(f"{count:.0f}" for count in second.frames["conflicts"]["conflict"])
+        seen += f"; on MPNet {counts} conflict heads, closing them gains {number(there['delta'])} "
+        seen += interval(there["low"], there["high"])
+        verdict += "; on MPNet " + ("against" if there["high"] < GAIN else "not shown")
     both = max(p, float(gain["p"]))  # both must hold
     predicts = "3 conflict heads or more beyond chance, and 0.3 points or more gained by closing them"
     least_seen = f"heads: no more than {number(possible)} possible here; gain: {number(least(gain))} points"
@@ -191,7 +218,7 @@ def replication(mpnet: Path) -> Row:
     return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}")
 
 
-OF_RESULTS = {
+OF_RESULTS: dict[str, tuple[str, Callable[..., Row]]] = {
     "scarcity": ("E1 scarcity", scarcity),
     "roles": ("E2 roles", roles),
     "exchange": ("E3 exchange", exchange),
@@ -205,8 +232,9 @@ def main(folder: Path) -> None:
     rows = []
     for name, (title, make) in OF_RESULTS.items():
         there = (folder / name / f"{name}.json").is_file()
-        places = [folder / name, folder / f"{name}-mpnet", *sorted(folder.glob(f"{name}-singles/*"))]
-        results = [read(place, name) for place in places if place.is_dir()]
+        second = folder / f"{name}-mpnet"
+        results = [read(folder / name, name), read(second, name) if second.is_dir() else None] if there else []
+        results += [read(place, name) for place in sorted(folder.glob(f"{name}-singles/*"))]
         rows.append(make(*results) if there else Row(title, "–", "–", "not run"))
     rows.append(replication(folder / "mpnet") if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
     corrected = holm(np.array([*(row.p for row in rows), 1.0]))[:-1]  # over five, as planned: one not run shows nothing

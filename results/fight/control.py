@@ -22,7 +22,8 @@ from mtlprune.statistics.significance import holm, only_not_shown
 CAPTION = (
     "Main scores on test, points. Holm over the tasks of a row of runs, else not corrected. Settings without (bf16) "
     "are fp32; (GPU): bf16 on a GPU. Differences are over the seeds that both have. Narrow: a quarter of the "
-    "feed-forward width, one draw of units for all seeds, so intervals leave out other draws. Intervals and p over seeds and sentences. "
+    "feed-forward width, one draw of units for all seeds, so intervals leave out other draws. Intervals and p "
+    "over seeds and sentences. "
     f"p (wider by {MARGIN:g}): below 0.05 the first gap is not lower than the second by {MARGIN:g} point or more "
     "(one-sided). Detectable, where nothing is shown: in four of five such studies (two-sided 5 %)."
 )

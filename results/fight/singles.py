@@ -1,8 +1,10 @@
 """E2 on single-task runs (and on an encoder of random weights), beside the joint runs. (PLAN.md, 2026-11-27, 00:39)
 
     python results/fight/singles.py results/fight > results/fight/singles.md
+    python results/fight/singles.py results/fight roles-mpnet > results/fight/singles-mpnet.md
 
-Reads the Results roles, roles-singles/SEED and, where it is there, roles-random. Intervals and p by t over seeds.
+Reads the Results roles, roles-singles/SEED and, where it is there, roles-random. Intervals and p by t over the seeds
+that both sides have.
 """
 
 import itertools
@@ -46,17 +48,17 @@ def agreement(one: Masks, other: Masks, role: str, task: str, same_seed: bool | 
     return number(float(np.mean([pearson(mine[a].astype(float), theirs[b].astype(float)) for a, b in chosen])))
 
 
-def main(folder: str) -> None:
+def main(folder: str, name: str = "roles") -> None:
     """Print all of it."""
-    joint = read(Path(folder, "roles"), "roles")
-    found = {"joint": [joint], STL: [read(path, "roles") for path in sorted(Path(folder, "roles-singles").iterdir())]}
-    if Path(folder, "roles-random").is_dir():
-        found[RANDOM] = [read(Path(folder, "roles-random"), "roles")]
+    joint = read(Path(folder, name), "roles")
+    found = {"joint": [joint], STL: [read(path, "roles") for path in sorted(Path(folder, f"{name}-singles").iterdir())]}
+    if Path(folder, f"{name}-random").is_dir():
+        found[RANDOM] = [read(Path(folder, f"{name}-random"), "roles")]
     counts = {
         name: pd.concat([result.frames["conflicts"] for result in results]).set_index("seed").sort_index()
         for name, results in found.items()
     }
-    apart = counts["joint"]["conflict"] - counts[STL]["conflict"]
+    apart = (counts["joint"]["conflict"] - counts[STL]["conflict"]).dropna()
     print("# Roles in single-task runs\n\n## Conflict heads\n")
     print("| runs | by seed | by chance |\n|:--|--:|--:|")
     for name, frame in counts.items():
@@ -85,4 +87,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
