@@ -22,7 +22,9 @@ ROWS = [2, 4, 5, 8]  # every task is known in all of them
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
 pytestmark = pytest.mark.parametrize("device", DEVICES)
-UNLIKE = pytest.mark.xfail(torch.cuda.is_available(), reason="seen on an H200, not yet understood (docs/gpu.md)")
+UNLIKE = pytest.mark.xfail(
+    torch.cuda.is_available(), reason="NER's loss and attention are not deterministic (docs/gpu.md)"
+)
 """On a GPU known to fail; without one the same test must pass."""
 
 
@@ -78,9 +80,11 @@ def test_stopped_and_resumed_is_as_undisturbed(gated: bool, device: str, small_s
     check_resumes(settings, 2, tmp_path)
 
 
-@UNLIKE
 def test_annotation_is_that_of_the_cpu(device: str, small_settings: Settings, tmp_path: Path):
     run = prepared(small_settings(), tmp_path / "run")
+    with torch.no_grad():  # untrained scorers are zero, and all their spans and heads alike
+        for parameter in run.model.tasks.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
     here = list(run.model.annotate(run.dev))
     there = list(run.model.to(device).annotate(run.dev))
     assert sum(one == other for one, other in zip(here, there, strict=True)) >= 0.9 * len(here)  # ties may fall over
