@@ -44,7 +44,7 @@ FURTHER = {
         f"{RECORDS}/longer-18:18-*-full {RECORDS}/longer-more",
         "results/treatments/full/records:none-*",
     ),
-    "MPNet, 36 heads of 144": (f"{RECORDS}/mpnet-heads:36-*-ewt5-*", f"{RECORDS}/mpnet-144:144-own-ewt5-*"),
+    "MPNet (36 heads of 144)": (f"{RECORDS}/mpnet-heads:36-*-ewt5-*", f"{RECORDS}/mpnet-144:144-own-ewt5-*"),
 }
 """E1 elsewhere: few heads and all, single tasks and joint runs of each."""
 MPNET = ("results/fight/records/mpnet:stable-ewt5", "results/fight/records/mpnet-masc:stable-masc")
@@ -112,7 +112,7 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
         else:
             found = "for" if change["high"] < 0 and change["delta"] <= WIDENS else "not decided"
         by_verdict.setdefault(found, []).append(place)
-    verdict += "".join(f"; {found}: {', '.join(places)}" for found, places in by_verdict.items())
+    verdict += "".join(f"; {found}: {' and '.join(places)}" for found, places in by_verdict.items())
     return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
 
 
