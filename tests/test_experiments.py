@@ -26,10 +26,14 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
-NAMED = [f"fight/{name}.yaml" for name in ("gum", "longer", "masc", "mpnet", "multiberts")] + ["treatments/full.yaml"]
+NAMED = [f"fight/{name}.yaml" for name in ("gum", "longer", "masc", "mpnet", "mpnet-heads", "multiberts")] + [
+    "treatments/full.yaml"
+]
 SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), *(FOLDER / name for name in NAMED)})
 SELECTIONS = {
     "fight/sweep": {4, 5},
+    "fight/longer": {4, 5},
+    "fight/mpnet-heads": {4, 5},
     "claims/sweep": {11, 12, 13, 21, 22, 23, 31, 32, 33},
     "claims-updates/sweep": {11, 21, 31},
 }
