@@ -154,11 +154,13 @@ if [ -d results/fight ]; then
             "MPNet, EWT5, 1,000 updates (GPU)=$r/mpnet-144x4:144-own-ewt5x4-*"
         python results/fight/joint.py "$@" > "$out/fight/joint.md"
         set -- "MPNet 144 heads (GPU)=$r/mpnet-144:144-own-ewt5-*" \
-            "MPNet 72 heads (GPU)=$r/mpnet-heads:72-*-ewt5-* $r/mpnet-half" "MPNet 36 heads (GPU)=$r/mpnet-heads:36-*-ewt5-*" \
+            "MPNet 72 heads (GPU; three cells CPU)=$r/mpnet-heads:72-*-ewt5-* $r/mpnet-half" "MPNet 36 heads (GPU)=$r/mpnet-heads:36-*-ewt5-*" \
+            "MPNet 144 heads after 1000 updates (GPU)=$r/mpnet-144x4:144-own-ewt5x4-*" \
+            "MPNet 36 heads after 1000 updates (GPU)=$r/mpnet-144x4:36-d1-ewt5x4-*" \
             "MASC MiniLM 72 heads (GPU)=$minilm" "MASC MiniLM 36 heads (GPU)=$half" --
         python results/fight/control.py "$@" "MPNet 36 heads (GPU),MPNet 144 heads (GPU)" \
-            "MPNet 72 heads (GPU),MPNet 144 heads (GPU)" "MASC MiniLM 36 heads (GPU),MASC MiniLM 72 heads (GPU)" \
-            > "$out/fight/mpnet-heads.md"
+            "MPNet 72 heads (GPU; three cells CPU),MPNet 144 heads (GPU)" "MASC MiniLM 36 heads (GPU),MASC MiniLM 72 heads (GPU)" \
+            "MPNet 36 heads after 1000 updates (GPU),MPNet 144 heads after 1000 updates (GPU)" > "$out/fight/mpnet-heads.md"
     fi
     if [ -d results/fight/records/narrow ]; then # E1's control, 36 heads, more updates, the full training set
         set -- "72 heads (bf16)=results/ewt5-minilm/records:none-???-?,none-mtl5-?" \
@@ -169,11 +171,11 @@ if [ -d results/fight ]; then
             "72 heads after 1008 updates (GPU)=results/fight/records/longer-72:72-own-*-1008" \
             "18 heads after 1008 updates (GPU)=results/fight/records/longer-18:18-*-1008" \
             "72 heads on the full set (bf16)=results/treatments/full/records:none-*" \
-            "18 heads on the full set (GPU)=results/fight/records/longer-18:18-*-full results/fight/records/longer-more" --
+            "18 heads on the full set (GPU; two cells CPU)=results/fight/records/longer-18:18-*-full results/fight/records/longer-more" --
         python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "narrow (bf16),72 heads (bf16)" \
             "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" \
             "18 heads after 1008 updates (GPU),72 heads after 1008 updates (GPU)" \
-            "18 heads on the full set (GPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
+            "18 heads on the full set (GPU; two cells CPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
     fi
     test -d results/fight/roles-singles && python results/fight/singles.py results/fight > "$out/fight/singles.md"
     if [ -d results/fight/roles-mpnet-singles ]; then
