@@ -39,12 +39,12 @@ CONTROL = (
 )
 RECORDS = "results/fight/records"
 FURTHER = {
-    "four times the updates": (f"{RECORDS}/longer-18:18-*-1008", f"{RECORDS}/longer-72:72-own-*-1008"),
-    "the full training set": (
+    "after four times the updates": (f"{RECORDS}/longer-18:18-*-1008", f"{RECORDS}/longer-72:72-own-*-1008"),
+    "on the full training set": (
         f"{RECORDS}/longer-18:18-*-full {RECORDS}/longer-more",
         "results/treatments/full/records:none-*",
     ),
-    "MPNet (36 heads of 144)": (f"{RECORDS}/mpnet-heads:36-*-ewt5-*", f"{RECORDS}/mpnet-144:144-own-ewt5-*"),
+    "on MPNet (36 heads of 144)": (f"{RECORDS}/mpnet-heads:36-*-ewt5-*", f"{RECORDS}/mpnet-144:144-own-ewt5-*"),
 }
 """E1 elsewhere: few heads and all, single tasks and joint runs of each."""
 MPNET = ("results/fight/records/mpnet:stable-ewt5", "results/fight/records/mpnet-masc:stable-masc")
@@ -112,7 +112,7 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
         else:
             found = "for" if change["high"] < 0 and change["delta"] <= WIDENS else "not decided"
         by_verdict.setdefault(found, []).append(place)
-    verdict += "".join(f"; {found}: {' and '.join(places)}" for found, places in by_verdict.items())
+    verdict += "".join(f"; {found} {' and '.join(places)}" for found, places in by_verdict.items())
     return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
 
 
