@@ -164,7 +164,7 @@ if [ -d results/fight ]; then
     fi
     if [ -d results/fight/records/narrow ]; then # E1's control, 36 heads, more updates, the full training set
         set -- "72 heads (bf16)=results/ewt5-minilm/records:none-???-?,none-mtl5-?" \
-            "36 heads (bf16)=results/fight/records/heads-36" \
+            "36 heads (bf16)=results/fight/records/heads-36" "54 heads (bf16)=results/fight/records/heads-54" \
             "narrow (bf16)=results/fight/records/narrow results/fight/records/narrow-more" \
             "narrow (bf16; first look)=results/fight/records/narrow" \
             "72 heads=results/fight/records/scarcity:72-own-*" "18 heads=results/fight/records/scarcity:18-*" \
@@ -172,7 +172,8 @@ if [ -d results/fight ]; then
             "18 heads after 1008 updates (GPU)=results/fight/records/longer-18:18-*-1008" \
             "72 heads on the full set (bf16)=results/treatments/full/records:none-*" \
             "18 heads on the full set (GPU; two cells CPU)=results/fight/records/longer-18:18-*-full results/fight/records/longer-more" --
-        python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "narrow (bf16),72 heads (bf16)" \
+        python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "54 heads (bf16),72 heads (bf16)" \
+            "narrow (bf16),72 heads (bf16)" \
             "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" \
             "18 heads after 1008 updates (GPU),72 heads after 1008 updates (GPU)" \
             "18 heads on the full set (GPU; two cells CPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
