@@ -123,7 +123,7 @@ fi
 # Is there a fight over heads: Results that need the runs' weights are shown again from their tables
 if [ -d results/fight ]; then
     mtlprune analyze scarcity results/fight/records/scarcity without=srl --out "$out/fight/scarcity" > /dev/null
-    for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5 cross/mpnet-masc; do
+    for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5; do
         test -d "results/fight/$kind" || continue
         mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
     done
