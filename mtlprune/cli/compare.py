@@ -21,7 +21,7 @@ import yaml
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural
-from mtlprune.io.files import RunError, make_room, reading, remove, write_text
+from mtlprune.io.files import RunError, halves, make_room, reading, remove, remove_halves, write_text
 from mtlprune.io.strict import parse_yaml
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def run(
         remove(wanted.out / PAGE, wanted.out / TABLE)
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(wanted.out / folder, ignore_errors=True)
-    whole.write_index()  # first: by it a stopped comparison is known
+    for folder in (wanted.out, whole.root):
+        remove_halves(folder)
+    whole.write_index()  # the first file of all, because a comparison that was stopped is recognised by it
     write_text(wanted.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
     if slurm is not None:
         submit_cells(whole, whole.cells, slurm, jobs, terminal)
@@ -164,10 +166,14 @@ def _check_place(out: Path, whole: Sweep, tree: dict[str, Any]) -> bool:
     from mtlprune.sweeps.folder import INDEX, read_index
     from mtlprune.sweeps.pool import states
 
-    foreign = sorted(path.name for path in out.iterdir() if path.name != "corpus") if out.is_dir() else []
-    if foreign and not (whole.root / INDEX).is_file():
+    begun = (whole.root / INDEX).is_file()
+    # A process that was killed before it wrote the index leaves at most halves of files, the corpus of a quickstart and
+    # an empty folder of runs; whatever else lies there is somebody's.
+    beginnings = {"corpus", *(half.name for half in halves(out)), *([] if _holds_more(whole.root) else [RUNS])}
+    foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
+    if foreign and not begun:
         raise RunError(f"{out} holds {foreign[0]}, and no comparison; name another --out")
-    before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if foreign else set()
+    before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if begun else set()
     if before - {cell.digest for cell in whole.cells.values()}:
         raise RunError(f"{out} holds a comparison of other {_changed(out, tree)}. Name another --out")
     left = [name for name, standing in states(whole.cells.values()).items() if standing.kind != "done"]
@@ -178,6 +184,11 @@ def _check_place(out: Path, whole: Sweep, tree: dict[str, Any]) -> bool:
             "--keep-weights); name another --out"
         )
     return not left
+
+
+def _holds_more(folder: Path) -> bool:
+    """True where a folder holds anything but halves of files that a killed process was writing."""
+    return folder.exists() and (not folder.is_dir() or {*folder.iterdir()} != {*halves(folder)})
 
 
 def _changed(out: Path, tree: dict[str, Any]) -> str:

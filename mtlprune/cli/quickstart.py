@@ -10,7 +10,7 @@ import typer
 from mtlprune.cli.compare import Jobs, KeepWeights, Wanted, run
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.corpora.store import INFO, load_corpus, save_corpus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,13 +39,16 @@ def quickstart(
 
 
 def make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
-    """Generate the corpus, where it is not there yet. Raises CorpusError: something else lies at ``path``."""
+    """Generate the corpus, where it is not there yet, or only half of it, which a killed process left.
+
+    Raises CorpusError: something else lies at ``path``.
+    """
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
 
     settings = ", ".join(f"{name} {number}" for name, number in sizes.items())
     sources = {"generator": f"mtlprune {__version__}, {settings}"}
-    if path.exists():
+    if (path / INFO).is_file():  # it is written last
         if load_corpus(path).info["sources"] != sources:
             raise CorpusError(f"{path}: expected the corpus of this quickstart, found another one; name another --out")
         return

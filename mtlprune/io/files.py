@@ -166,8 +166,14 @@ def remove(*paths: Path) -> None:
 
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes left half written in a folder that only this process writes."""
-    for half in [*folder.glob(".*.part"), *folder.glob(".*.old"), *folder.glob(".tmp??????")]:  # safetensors' own last
+    for half in halves(folder):
         shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
+
+
+def halves(folder: Path) -> list[Path]:
+    """The files and folders that a process which writes into a folder leaves there when it is killed."""
+    patterns = (".*.part", ".*.old", ".room-*", ".tmp??????")  # the last one is a name that safetensors gives
+    return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from markup import markdown_rows
+from power_cuts import PASSING, Recorder, images, lay_out
 from tiny import HEADS, LAYERS
 
 from mtlprune.corpora.grammar import build_grammar
@@ -156,3 +157,48 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     assert list(out.rglob("epoch-*.safetensors"))
 
     mtlprune(*command[:-1], 7).refuses("found another one; name another --out")
+
+
+class CellsBegin(BaseException):
+    """Raised where the first cell would be trained."""
+
+
+@pytest.mark.parametrize("command", ["compare", "quickstart"])
+def test_what_is_killed_while_it_begins_begins_anew(command, own, encoder, mtlprune, tmp_path, monkeypatch):
+    """At every operation on files up to the first cell, and after a power cut then: the same command goes on."""
+
+    def begin(cells: Any, *_: Any) -> None:
+        raise CellsBegin(*cells)
+
+    monkeypatch.setattr("mtlprune.cli.sweep.run_cells", begin)
+    root = tmp_path / "root"
+    words = [command, *([own] if command == "compare" else ["--train", 16, "--dev", 6, "--test", 6])]
+    words += [f"encoder.name={encoder}", *FAST, "--out", root / "mine"]
+    root.mkdir()
+    with Recorder(root) as recorder, pytest.raises(CellsBegin) as whole:
+        mtlprune(*words)
+    expected = visible(root)
+    recorder.root = root.rename(tmp_path / "recorded")
+    moments = images(recorder)
+    assert len(moments) > 5
+    for image in moments:
+        shutil.rmtree(root, ignore_errors=True)
+        lay_out(image, root)
+        with pytest.raises(CellsBegin) as again:
+            mtlprune(*words)
+        assert again.value.args == whole.value.args and visible(root) == expected, image.keys()
+
+
+def visible(root: Path) -> dict[str, bytes]:
+    """Files by path, without locks; halves of files count."""
+    paths = (path for path in root.rglob("*") if path.is_file() and path.name not in PASSING)
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def test_what_somebody_else_left_is_not_taken_for_a_beginning(own, encoder, mtlprune, tmp_path):
+    for name in ("notes.txt", "runs/mine/config.yaml", ".secret"):
+        out = tmp_path / name.partition("/")[0].strip(".")
+        (out / name).parent.mkdir(parents=True)
+        (out / name).write_text("mine")
+        mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--out", out).refuses("and no comparison")
+        assert (out / name).read_text() == "mine"
