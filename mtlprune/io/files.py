@@ -5,6 +5,7 @@ Whatever is wrong with a file that is read becomes one sentence that names it, i
 
 import contextlib
 import errno
+import glob
 import hashlib
 import itertools
 import json
@@ -75,6 +76,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     beside, old = (path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.{end}") for end in ("part", "old"))
     try:
         make_folder(path.parent)
+        _remove_abandoned(path)
         beside.mkdir()
         yield beside
         for file in (path for path in beside.iterdir() if path.is_file()):
@@ -88,6 +90,25 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the folders that processes of this machine, dead by now, were filling in order to replace ``path``."""
+    start = f".{path.name}.{platform.node()}-"
+    for folder in path.parent.glob(glob.escape(start) + "*"):
+        process = folder.name.removeprefix(start).partition("-")[0]
+        if folder.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # signal 0 is sent to nobody; it only asks whether the process is there
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def _took_place(beside: Path, path: Path) -> bool:

@@ -41,7 +41,9 @@ from mtlprune.io.files import (
 )
 from mtlprune.runs import forms
 from mtlprune.runs.settings import flat
-from mtlprune.runs.study import open_study, packed_run
+from mtlprune.runs.study import ANEW as PACK_ANEW
+from mtlprune.runs.study import FILE as STUDY
+from mtlprune.runs.study import open_study, packed_run, tables
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -205,6 +207,8 @@ class RunFolder:
                 raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
+            if tables(folder.path):
+                raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_ANEW}")
             inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = inside[0].parent if inside else None
             how = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"

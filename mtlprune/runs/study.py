@@ -22,7 +22,18 @@ from hashlib import sha256
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.io.files import RunError, one_writer, read_json, reading, remove, verify_file, write_bytes, write_json
+from mtlprune.io.files import (
+    RunError,
+    file_sha256,
+    one_writer,
+    read_json,
+    reading,
+    remove,
+    remove_halves,
+    verify_file,
+    write_bytes,
+    write_json,
+)
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -88,6 +99,15 @@ class Study:
 
 def _path(folder: Path, digest: str) -> Path:
     return folder / f"runs-{digest[:8]}.parquet"
+
+
+def tables(folder: Path) -> list[Path]:
+    """The tables in the folder of a study: the one that study.json names, and those that killed processes left.
+
+    A file is a table of ours where its name is the beginning of its own SHA-256; nobody else's file is ever removed.
+    """
+    paths = sorted(folder.glob("runs-????????.parquet"))
+    return [path for path in paths if path.is_file() and _path(folder, file_sha256(path)) == path]
 
 
 @functools.lru_cache(maxsize=64)
@@ -162,14 +182,26 @@ def packed_run(path: Path) -> PackedRun | None:
 def add_runs(
     folder: Path, rows: Mapping[str, Mapping[str, Any]], cells: Mapping[str, str | None], sweep: Mapping[str, str]
 ) -> None:
-    """Add runs to a study, or begin one; whoever reads it meanwhile reads it as it was. ``rows``: run, which the study
-    does not have → tasks, seed, and name of a file → its text; ``cells``: as those of a study. Raises RunError: the
-    study is damaged, another process added a run of such a name, or the disk refuses."""
+    """Add runs to a study, or begin one; whoever reads it meanwhile reads it as it was. What a process that was killed
+    while it added runs has left in the folder goes, also where there is no run to add.
+
+    Args:
+        rows: run, which the study does not have → tasks, seed, and name of a file → its text.
+        cells: as those of a study.
+
+    Raises:
+        RunError: the study is damaged, another process added a run of such a name, or the disk refuses.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with one_writer(folder):
         before = open_study(folder)
+        remove_halves(folder)
+        if not rows:
+            if before is not None:
+                remove(*{*tables(folder)} - {_path(folder, before.sha256)})
+            return
         known = {} if before is None else {row["run"]: row for row in before.table.read().to_pylist()}
         if twice := sorted(known.keys() & rows.keys()):
             raise RunError(f"{folder} has a run {twice[0]} by now; pack the runs again")
@@ -196,4 +228,4 @@ def add_runs(
         write_json(
             folder / FILE, {"format": FORMAT, "version": VERSION, "sweep": about, "sha256": digest, "cells": whole}
         )
-        remove(*{*folder.glob("runs-????????.parquet")} - {_path(folder, digest)})
+        remove(*{*tables(folder)} - {_path(folder, digest)})

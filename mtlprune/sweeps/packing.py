@@ -14,7 +14,7 @@ import yaml
 
 from mtlprune.io.files import json_text, read_text
 from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
-from mtlprune.runs.study import add_runs, open_study, packed_run
+from mtlprune.runs.study import add_runs, open_study, packed_run, tables
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
@@ -44,10 +44,9 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
             rows[name] = {"tasks": list(tree["tasks"]), "seed": int(tree["train"]["seed"]), **files}
         elif any(known.file(file).content != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
-    if rows:
-        cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
-        about = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
-        add_runs(out, rows, cells, about)
+    cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
+    about = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
+    add_runs(out, rows, cells, about)
 
 
 def _sweep(folders: Sequence[RunFolder]) -> Path | None:
@@ -65,7 +64,7 @@ def _check_out(out: Path, sweep: Path | None) -> None:
         raise RunError(f"--out: {out} is a file; name a folder for the study")
     study = open_study(out)
     if study is None:
-        for path in sorted(out.iterdir()) if out.is_dir() else ():
+        for path in sorted({*out.iterdir()} - {*tables(out)}) if out.is_dir() else ():
             if not path.name.startswith("."):
                 raise RunError(f"--out: {out} holds {path.name} and no study; choose another folder, or an empty one")
     elif study.sweep and sweep is not None and study.sweep["name"] != read_index(sweep).get("name"):

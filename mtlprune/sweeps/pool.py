@@ -10,7 +10,7 @@ from subprocess import DEVNULL, Popen
 
 import yaml
 
-from mtlprune.io.files import write_text
+from mtlprune.io.files import remove, write_text
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import State, state
 from mtlprune.sweeps.worker import STOPPED
@@ -84,6 +84,9 @@ class Pool:
         self.workers: dict[str, Worker] = {}
         self.ends = {name: standing for name, standing in states(cells.values()).items() if standing.kind == "done"}
         """Name → state of the cells about which nothing will change any more."""
+        # A process that was killed between the note of its end and its last tidying leaves a checkpoint, which takes
+        # three times the room of the weights and is never read again.
+        remove(*(cells[name].place.run.checkpoint_path for name in self.ends))
         self.later: dict[str, float] = {}
         """Name → when to look again at a cell on which another process works."""
 

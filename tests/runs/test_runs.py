@@ -1,5 +1,8 @@
 """The run folder: nothing half-written, one process at a time, everything read back as it was."""
 
+import os
+import platform
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -92,6 +95,20 @@ def test_a_folder_is_that_of_one_writer(tmp_path):
         raise ZeroDivisionError
     assert len({(tmp_path / "new" / name).read_text() for name in "abc"}) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_what_a_killed_process_was_filling_goes_and_a_living_one_s_stays(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    host = platform.node()
+    gone = [f".new.{host}-{dead.pid}-140-0.part", f".new.{host}-{dead.pid}-140-1.old"]
+    stays = [f".new.{host}-{os.getppid()}-140-0.part", f".new.elsewhere-{dead.pid}-140-0.part", ".new.theirs.part"]
+    stays += [f".newer.{host}-{dead.pid}-140-0.part", f".new.{host}-{dead.pid}.txt"]
+    for name in (*gone, *stays):
+        (tmp_path / name).mkdir()
+    with replacing_folder(tmp_path / "new"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"new", *stays}
 
 
 def test_results_come_back(tmp_path):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from power_cuts import Recorder, images, lay_out
 from random_sentences import LABELS, sentences
 from report_runs import TASKS, gold_sentences, write_study
 from run_folders import scattered, write_run
@@ -182,6 +184,38 @@ def test_a_kill_while_runs_are_added_leaves_the_study_as_it_was(study, tmp_path,
     pack([here / "mine/none-pos-2", here / "mine/none-dep-1"], out, gold)
     assert packed(out).keys() == {"none-pos-1", "none-pos-2", "none-dep-1"}
     assert len([path for path in out.iterdir() if not path.name.startswith(".")]) == 2
+
+
+def test_a_study_that_is_killed_while_it_begins_begins_anew(study, tmp_path):
+    """At every operation on files, and after a power cut then; nothing that the killed process wrote stays."""
+    here, _ = study
+    gold, root = gold_of(here / "data/x"), tmp_path / "root"
+    root.mkdir()
+
+    def work() -> dict[str, Any]:
+        pack([here / "mine/none-pos-1"], root / "out", gold)
+        return {path.name: path.read_bytes() for path in (root / "out").iterdir()}
+
+    with Recorder(root) as recorder:
+        expected = work()
+    recorder.root = root.rename(tmp_path / "recorded")
+    moments = images(recorder)
+    assert any(any("runs-" in path for path in image) and "out/study.json" not in image for image in moments)
+    for image in moments:
+        shutil.rmtree(root, ignore_errors=True)
+        lay_out(image, root)
+        assert work() == expected, image.keys()
+
+
+def test_old_tables_go_and_files_of_others_stay(study, tmp_path):
+    here, _ = study
+    gold, out = gold_of(here / "data/x"), tmp_path / "out"
+    pack([here / "mine/none-pos-1"], out, gold)
+    old = out / f"runs-{sha256(b'old').hexdigest()[:8]}.parquet"
+    old.write_bytes(b"old")
+    (theirs := out / "runs-12345678.parquet").write_bytes(b"mine")
+    pack([here / "mine/none-pos-1"], out, gold)
+    assert theirs.read_bytes() == b"mine" and not old.exists() and len(open_study(out).rows) == 1
 
 
 def test_nothing_of_the_corpus_or_the_machine_is_in_it(study):

@@ -73,6 +73,15 @@ def test_a_cell_is_trained_and_scored_once(cells):
     assert cell.place.run.read_config()["train"]["threads"] == 1
 
 
+def test_a_checkpoint_that_a_killed_process_left_in_a_finished_cell_goes(cells):
+    cell = cells["one"]
+    assert work(cell) == 0
+    checkpoint = cell.place.run.checkpoint_path
+    checkpoint.write_bytes(b"")  # as if the process had been killed after it had noted its end
+    Pool({"one": cell}, 1, lambda *_: None, lambda: True)
+    assert not checkpoint.exists() and state(cell.place).kind == "done"
+
+
 def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(cells):
     wrong, after = cells["wrong"], cells["after"]
     assert work(wrong) == FAILED
