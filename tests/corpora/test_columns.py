@@ -93,7 +93,7 @@ def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
         ("I-PER E-PER O E-PER E-PER", "0-2 PER, 3-4 PER, 4-5 PER"),
         ("I-PER E-PER I-PER I-LOC O . I-LOC O I-LOC", "0-2 PER, 2-3 PER, 3-4 LOC"),
         ("NN VBZ NN", "word 0: expected a tag of IOB2 .* found 'NN'"),  # without any O these are no names
-        ("O PER 0 PER", "word 2: expected a label or O, .* found '0'"),
+        ("O PER 1 PER", "word 2: expected a label or O, .* found '1'"),
         ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'"),
         ("B-X M-X E-X I-X O S-X M-Y", "word 3: expected a tag of BMES"),
     ],
@@ -107,6 +107,33 @@ def test_schemes_of_other_corpora(tmp_path: Path, tags: str, expected: str) -> N
     else:
         shown = ", ".join(f"{start}-{end} {label}" for start, end, label in read(tmp_path, text, "word,ner")[0].ner)
         assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected", "said"),
+    [
+        ("O B I B I O", "1-3 ENTITY, 3-5 ENTITY", "B, I name no type, so all spans are of the type ENTITY"),
+        ("o b i b", "1-3 ENTITY, 3-4 ENTITY", "o is read as O; b, i name no type"),
+        ("O B B", "1-2 ENTITY, 2-3 ENTITY", "B name no type"),
+        ("B M E O S", "0-3 ENTITY, 4-5 ENTITY", "is written in BMES"),
+        ("B I E O S", "0-3 ENTITY, 4-5 ENTITY", "is written in BIOES"),
+        ("PER-B PER-I O LOC_B", "0-2 PER, 3-4 LOC", "LOC_B is read as B-LOC"),
+        ("B_PER I_PER O b-LOC", "0-2 PER, 3-4 LOC", "B_PER is read as B-PER"),
+        ("0 B-PER I-PER", "1-3 PER", "0 is read as O"),
+        ("- PER PER", "1-3 PER", "- is read as O"),
+        ("_ B-PER I-PER _ . _ _", "1-3 PER", "_ is read as O"),
+        ("O e-mail e-mail O person", "1-3 e-mail, 4-5 person", "is written in IO"),
+        ("O PLAN-C PLAN-C O e-mail", "1-3 PLAN-C, 4-5 e-mail", "is written in IO"),
+    ],
+)
+def test_other_spellings_of_tags_are_read_and_told(tmp_path: Path, tags: str, expected: str, said: str) -> None:
+    """Tags without a type, prefixes behind the type or in small letters, and other signs for words outside."""
+    text = "\n\n".join("\n".join(f"w {tag}" for tag in part.split()) for part in tags.split(" . "))
+    told: list[str] = []
+    (tmp_path / "tags.txt").write_text(text)
+    sentences = list(read_columns(tmp_path / "tags.txt", parse_columns("word,ner"), tell=told.append))
+    assert ", ".join(f"{start}-{end} {label}" for start, end, label in sentences[0].ner) == expected
+    assert said in "\n".join(told) and all(sentence.ner is not None for sentence in sentences)
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))

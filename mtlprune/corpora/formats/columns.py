@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
-from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
+from mtlprune.corpora.formats.iob2 import respelled, scheme_of, spans_from_tags
 from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -66,17 +66,26 @@ class Notation:
     ) -> None:
         """``rows``: column → the cells of each sentence, asked for twice."""
         self.repair, self.repaired = repair, Counter[str]()
-        self.schemes = {}
+        self.schemes, self._plain, self._notes = dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
         for column in (column for column in columns if column.kind == "spans"):
-            stars = (all(map(_STAR.fullmatch, cells)) for cells in rows(column) if set(cells) != {"_"})
-            written = next(stars, False) and all(stars)
-            known = (cells for cells in rows(column) if set(cells) != {"_"})
-            self.schemes[column.name] = "stars" if written else scheme_of(known)
+            name = column.name
+            counts = Counter(cell for cells in rows(column) if set(cells) != {"_"} for cell in cells)
+            if counts and all(map(_STAR.fullmatch, counts)):
+                self.schemes[name], self._plain[name] = "stars", {}
+                continue
+            self._plain[name], self._notes[name] = plain, _ = respelled(counts)
+            known = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
+            self.schemes[name] = scheme_of(known)
+
+    def unknown(self, column: FileColumn, cells: Sequence[str]) -> bool:
+        """Return True if no word of a sentence has a value; ``_`` is one where it stands for O."""
+        return set(cells) == {"_"} and "_" not in self._plain.get(column.name, {})
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
         """Flat spans; of nested stars the outermost."""
         if self.schemes[name] == "stars":
             return flat(spans_from_stars(cells))
+        cells = [self._plain[name].get(cell, cell) for cell in cells]
         try:
             return spans_from_tags(cells, self.schemes[name])
         except formats.WordError as error:
@@ -93,6 +102,9 @@ class Notation:
             "IO": "; neighbours of one label are one span",
             "IOB1": "; neighbours of one type need a B to part them",
         }
+        for name, note in self._notes.items():
+            if note:
+                yield f"column {name}: {note}"
         for name, scheme in self.schemes.items():
             if scheme not in ("IOB2", "stars"):
                 yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
@@ -120,7 +132,7 @@ def assemble(
     parts = {column.name: tuple(values) for column, values in cells.items()}
     layers: dict[str, Any] = {}
     for column, values in cells.items():
-        if column.kind.partition(":")[0] not in ("tags", "spans", "brackets") or set(values) == {"_"}:
+        if column.kind.partition(":")[0] not in ("tags", "spans", "brackets") or notation.unknown(column, values):
             continue
         with formats.on_lines(source, rows, f"column {column.name}", unit):
             if column.kind == "tags":
