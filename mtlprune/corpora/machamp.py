@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO, TypeGuard
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
-from mtlprune.corpora.formats import read_lines
+from mtlprune.corpora.formats import join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import REST, SKIP, WORD, ColumnTable, FileColumn, parse_columns, read_columns
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
@@ -167,9 +167,8 @@ class ColumnFile:
             texts = {}
             for word, (line, row) in enumerate(zip(rows, cells, strict=True)):
                 new = {place: own[word] for place, own in values.items()}
-                texts[line.number] = ("\t" if self._table.tabs else " ").join(
-                    new.get(place, cell) for place, cell in enumerate(row)
-                )
+                changed = [new.get(place, cell) for place, cell in enumerate(row)]
+                texts[line.number] = join_row(changed, self._table.separator)
             for line in self._lines:
                 stream.write(texts.get(line.number, line.text) + "\n")
                 if line.number == rows[-1].number:

@@ -1,5 +1,6 @@
 """Columns of files and of datasets: every scheme of entity tags, every kind of layer, and what cells may say."""
 
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -23,9 +24,11 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import format_props
 from mtlprune.corpora.formats.brackets import read_ptb, stars_from_spans
 from mtlprune.corpora.formats.columns import parse_columns, read_columns, read_roles
+from mtlprune.corpora.formats.guess import guess_columns
 from mtlprune.corpora.formats.hub import read_dataset
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
 from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.machamp import ColumnFile
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
@@ -469,3 +472,43 @@ def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: 
 def test_a_hub_that_nobody_answers_for() -> None:
     with pytest.raises(CorpusError, match=r"someone/something: expected a folder or file, .* cannot be reached"):
         read_dataset("someone/something")
+
+
+NAMED = {
+    "tabs.tsv": "token\tpos\tner\nAnn\tNNP\tB-PER\nsang\tVBD\tO\n\nBo\tNNP\tB-PER\n",
+    "blanks.txt": "Word POS Tag\nAnn NNP B-PER\nsang VBD O\n\nBo NNP B-PER\n",
+    "sentences.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Ann,NNP,B-PER\n,sang,VBD,O\nSentence: 2,Bo,NNP,B-PER\n",
+    "id.csv": "sent_id;token;pos;ner\na;Ann;NNP;B-PER\na;sang;VBD;O\nb;Bo;NNP;B-PER\n",
+    "rows.csv": "Ann,NNP,B-PER\nsang,VBD,O\n,,\nBo,NNP,B-PER\n",
+    "commas.txt": "Ann,NNP,B-PER\nsang,VBD,O\n\nBo,NNP,B-PER\n",
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_of_columns_are_no_words_and_commas_separate(tmp_path: Path, name: str) -> None:
+    """Tables with a row of names, between commas or semicolons, with sentences between empty rows or named."""
+    (path := tmp_path / name).write_text(NAMED[name])
+    told: list[str] = []
+    columns = guess_columns(path)
+    sentences = list(read_columns(path, parse_columns(columns), tell=told.append))
+    assert [s.words for s in sentences] == [("Ann", "sang"), ("Bo",)]
+    assert [s.pos for s in sentences] == [("NNP", "VBD"), ("NNP",)]
+    assert [s.ner for s in sentences] == [spans((0, 1, "PER"))] * 2
+    assert any("line 1 names the columns" in line for line in told) == (NAMED[name][:3] != "Ann")
+
+
+def test_quoted_cells_are_read_and_written_again(tmp_path: Path) -> None:
+    text = 'Word,POS\n"Ann ""Lee""",NNP\n",",","\n\nBo,NNP\n'
+    (path := tmp_path / "few.csv").write_text(text)
+    file = ColumnFile(path, "word,pos", ["pos"])
+    sentences = [sentence for _, sentence in file.sentences()]
+    assert [s.words for s in sentences] == [('Ann "Lee"', ","), ("Bo",)]
+    out = io.StringIO()
+    file.write([s.with_layers(pos=("X",) * len(s)) for s in sentences], out)
+    file.finish(out)
+    assert out.getvalue() == text.replace("NNP", "X").replace('",",","', '",",X')
+
+
+def test_words_that_name_columns_are_words_where_no_label_is_named(tmp_path: Path) -> None:
+    assert read(tmp_path, "Text NN\nworks VBZ\n", "word,pos")[0].words == ("Text", "works")
+    assert read(tmp_path, "Word NE\nläuft VVFIN\n", "word,pos")[0].words == ("Word", "läuft")

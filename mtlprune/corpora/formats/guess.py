@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import BLANKS, cells_of, files_below, read_lines
+from mtlprune.corpora.formats import BLANKS, files_below, place_of_words, read_lines, separator_of, split_row
 from mtlprune.io.files import parse_json_line
 
 ROWS = 300
@@ -36,7 +36,7 @@ def guess_format(path: Path) -> str:
         return "brackets"
     if first.startswith("#begin document"):
         return "propbank"
-    rows, tabs = _rows(lines), any("\t" in line for line in lines)
+    rows, tabs = _rows(path, lines), any("\t" in line for line in lines)
     if any(re.match(r"#\s*global\.columns", line) for line in lines):
         return "conllu"
     if rows and tabs and all(len(row) >= 10 and _NUMBER.fullmatch(row[0]) for row in rows[:10]):
@@ -47,12 +47,14 @@ def guess_format(path: Path) -> str:
 def guess_columns(path: Path) -> str:
     """Columns such as word,pos,_,ner: the word comes first, or behind numbers; ner is the last one in which O stands,
     pos the one behind the word if fewer cells differ than words do. Raises CorpusError: there is neither."""
-    rows = _rows(_beginning(path))
+    rows = _rows(path, _beginning(path))
+    named = place_of_words(rows[0]) if rows else None
+    rows = rows if named is None else rows[1:]
     if not rows:
         raise CorpusError(f"{path}: expected sentences, found none; check the file")
     width = min(map(len, rows), default=0)
     columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
-    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0])))
+    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0]))) if named is None else named
     names = ["_"] * width
     spans = [place for place in range(word + 1, width) if "O" in columns[place]]
     if spans:
@@ -69,8 +71,8 @@ def _beginning(path: Path) -> list[str]:
     return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), ROWS))
 
 
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """Cells of lines but for comments, between tabs where most lines have one, else between blanks."""
+def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
+    """Cells of lines but for comments, as a table of columns has them."""
     rows = [line for line in lines if not line.startswith(("#", "-DOCSTART-"))]
-    tabs = 2 * sum("\t" in line for line in rows) > len(rows)
-    return [[cell.strip(" ") for cell in line.split("\t")] if tabs else cells_of(line) for line in rows]
+    separator = separator_of(path, rows)
+    return [split_row(line, separator) for line in rows]
