@@ -18,8 +18,7 @@ from mtlprune.cli.console import Device, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
 from mtlprune.errors import MtlpruneError, plural, printable
-from mtlprune.io.files import RunError, reading
-from mtlprune.io.strict import parse_json
+from mtlprune.io.files import RunError, parse_json_line, reading
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
 
@@ -97,7 +96,7 @@ def predict(
         groups = _grouped(_sentences(file, files, in_place, input_, notes, skip_bad))
         first = next(groups, None)
         if first is None:
-            raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
+            raise CorpusError(f"{file}: expected sentences, found none; write some into it")
         annotate = _annotator(folder, file, left_out, device, longest_con, notes)
         write = _writer(out, kind, files, folder, in_place)
         count = _annotate_all(file, itertools.chain([first], groups), annotate, write, notes)
@@ -324,10 +323,11 @@ def _check_text(text: str, where: str) -> None:
 
 def _from_json(text: str, name: str, where: str) -> Sentence:
     """Id and words of a JSON object; ``name`` is the id where it has none."""
-    from mtlprune.corpora.formats.jsonl import check_sentence
+    from mtlprune.corpora.formats.jsonl import EXAMPLE, as_sentence, check_sentence
 
-    with reading(where, CorpusError, 'a sentence is {"id": "s1", "words": ["a", "b"]}'):
-        tree = {"id": name, **{key: value for key, value in parse_json(text).items() if key in ("id", "words")}}
+    with reading(where, CorpusError, EXAMPLE):
+        tree = as_sentence(parse_json_line(text, where, CorpusError), name)
+        tree = {key: value for key, value in tree.items() if key in ("id", "words")}
         check_sentence(tree)
         return Sentence(tree["id"], tuple(tree["words"]))
 

@@ -352,4 +352,4 @@ def parse_json_line(line: str, where: str, error: type[MtlpruneError] = RunError
         try:
             return parse_json(line)
         except json.JSONDecodeError as cause:
-            raise error(f"{where}: not readable as JSON ({cause.msg})") from None
+            raise error(f"{where}: not readable as JSON ({cause.msg}); a line holds one whole value") from None

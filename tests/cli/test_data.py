@@ -116,6 +116,42 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
 
+@pytest.mark.parametrize(
+    ("line", "ids"),
+    [
+        ('{"words": ["Ann"], "pos": ["X"], "ner": [[0, 1, "PER"]]}', ["few-1"]),
+        ('{"id": 7, "words": ["Ann"], "pos": ["X"], "ner": [[0, 1, "PER"]]}', ["7"]),
+        ('{"tokens": ["Ann"], "pos": ["X"], "ner": [[0, 1, "PER"]]}', ["few-1"]),
+        ('{"words": ["Ann"], "pos": ["X"], "ner": ["B-PER"]}', ["train-0"]),  # a row of a dataset
+    ],
+)
+def test_json_lines_of_others_have_ids_and_words_of_other_forms(line, ids, mtlprune, tmp_path):
+    (tmp_path / "few.jsonl").write_text(line + "\n")
+    mtlprune("data", "build", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
+    sentences = load_corpus(tmp_path / "made")["train"]
+    assert [s.id for s in sentences] == ids and all(s.ner == (Span(0, 1, "PER"),) and s.pos == ("X",) for s in sentences)
+
+
+@pytest.mark.parametrize(
+    ("format_", "text", "message"),
+    [
+        ([], '{"id": 1, "text": "Ann", "label": [[0, 3, "PER"]]}', "whose spans count characters and are not read"),
+        ([], '["Ann", "sang"]', r"line 1: .*expected an object with words, found \['Ann', 'sang'\]"),
+        (["jsonl"], '"Ann sang"', "expected an object with words, found 'Ann sang'"),
+        (["jsonl"], "null", "expected an object with words, found nothing"),
+        ([], '{\n"words": ["Ann"]}', "few.jsonl, line 1: not readable as JSON"),
+        (["jsonl"], '{\n"words": ["Ann"]}', "few.jsonl, line 1: not readable as JSON .*; a line holds one whole value"),
+        ([], "", "few.jsonl: expected sentences, found none"),
+        (["hf"], "\n", "few.jsonl: expected rows of a dataset, found none"),
+    ],
+)
+def test_json_of_other_shapes_is_named(format_, text, message, mtlprune, tmp_path):
+    (tmp_path / "few.jsonl").write_text(text)
+    train = [tmp_path / "few.jsonl"] if format_ == ["hf"] else ["--train", tmp_path / "few.jsonl"]
+    answer = mtlprune("data", "build", *format_, *train, "--out", tmp_path / "made")
+    assert answer.code == 2 and re.search(message, answer.err), answer.err
+
+
 ROLES = "ab X (S*) * - -\n\n"
 ONTONOTES = document("dNUMBER", ("ab X (TOP(S*)) - - (P)",), ("cd X (TOP(S*)) - - *",))
 OF_FORMAT = {

@@ -187,10 +187,10 @@ def read_columns(
     (or semicolons) between those, else between blanks and tabs; any other space belongs to a word.
 
     Sentences stand between empty lines. A first row that names the columns is no word; where it names one of sentences,
-    such as ``Sentence #``, a sentence ends where that changes. Lines of ``-DOCSTART-`` are left out, and so are comments: lines with # whose
-    number of columns is another, or ``# KEY = VALUE`` (``# global.columns`` too: it is ``columns`` that counts). Where
-    a first column that is left out numbers the words, rows such as 3-4 and 6.1 (ranges, empty nodes) are no words. Of
-    brackets only the category is read, without an outermost TOP.
+    such as ``Sentence #``, a sentence ends where that changes. Lines of ``-DOCSTART-`` are left out, and so are
+    comments: lines with # whose number of columns is another, or ``# KEY = VALUE`` (``# global.columns`` too: it is
+    ``columns`` that counts). Where a first column that is left out numbers the words, rows such as 3-4 and 6.1 (ranges,
+    empty nodes) are no words. Of brackets only the category is read, without an outermost TOP.
 
     Args:
         columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
@@ -256,8 +256,8 @@ class ColumnTable:
     def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
         """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
         number = 0
-        lines = formats.blocks(formats.read_lines(self.path, skip), skip)
-        for block in (part for block in lines for part in self._cut(block)):
+        blocks = formats.blocks(formats.read_lines(self.path, skip), skip)
+        for block in (part for lines in blocks for part in self._cut(lines)):
             with formats.skipping(skip):
                 formats.check_text(self.path, block)
                 rows = [(line, row) for line in block if (row := self._cells(line)) is not None]

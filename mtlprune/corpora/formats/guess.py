@@ -1,9 +1,10 @@
 """The format of files by how the first one begins, and what its columns hold where no option says it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import BLANKS, files_below, place_of_words, read_lines, separator_of, split_row
@@ -29,9 +30,9 @@ def guess_format(path: Path) -> str:
         return "conllu" if path.suffix == ".conllu" else "hf"
     lines = _beginning(path)
     first = lines[0] if lines else ""
-    if first.startswith("{"):
-        tree = parse_json_line(first, f"{path}, line 1", CorpusError)
-        return "jsonl" if {"id", "words"} <= tree.keys() and not any(key.endswith("_tags") for key in tree) else "hf"
+    if first.startswith("{") or path.suffix in (".jsonl", ".ndjson"):
+        tree = parse_json_line(first or "[]", f"{path}, line 1", CorpusError)
+        return "jsonl" if not isinstance(tree, dict) or _is_sentence(tree) else "hf"
     if first.lstrip().startswith("(") and "".join(lines).count(")") >= len(lines):  # else ( is a word
         return "brackets"
     if first.startswith("#begin document"):
@@ -42,6 +43,12 @@ def guess_format(path: Path) -> str:
     if rows and tabs and all(len(row) >= 10 and _NUMBER.fullmatch(row[0]) for row in rows[:10]):
         return "conllu"
     return "propbank" if any(_STAR.fullmatch(cell) for row in rows for cell in row) else "columns"
+
+
+def _is_sentence(tree: Mapping[str, Any]) -> bool:
+    """Return True for an object of ours, or text that no format reads; a row of a dataset has lists of labels."""
+    lists = [key for key, value in tree.items() if isinstance(value, list) and value and isinstance(value[0], str | int)]
+    return tree.keys() & {"words", "tokens", "text"} != set() and not {*lists} - {"words", "tokens", "pos"}
 
 
 def guess_columns(path: Path) -> str:

@@ -217,8 +217,8 @@ def _check_files(files: Iterable[Path]) -> None:
     names: dict[str, Sequence[str]] = {}
     for file in sorted(files):
         if file.suffix in (".json", ".jsonl"):
-            for _ in formats.read_lines(file):
-                pass
+            if not sum(bool(line.text.strip()) for line in formats.read_lines(file)):  # all lines: they are UTF-8
+                raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
         with _in_words(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
             for name, own in _label_names(str(file), features).items():

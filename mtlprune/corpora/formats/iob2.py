@@ -2,7 +2,8 @@
 
 In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens with ``I-X`` unless a span of the same
 type ends just before. IOE2 ends each span with ``E-X``, IOE1 one that another of the same type follows. BIOES and BILOU
-mark first and last words (E, L) and spans of one word (S, U); BMES writes M for BIOES' I. IO has labels alone, ``X``. Other spellings of these tags become this one first.
+mark first and last words (E, L) and spans of one word (S, U); BMES writes M for BIOES' I. IO has labels alone, ``X``.
+Other spellings of these tags become this one first.
 """
 
 import re
