@@ -1,6 +1,7 @@
 """Files of configurations, their bases and overrides, before anyone knows what they mean; without torch."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,11 @@ from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
 
+TEXTS = re.compile(
+    r"data\.(path|train|dev)|(.+\.)?(name|revision|start|device|claims|importance_of|layers_like|selector)"
+    r"|.+\.(teachers|sources)\.\w+"
+)
+"""Settings that are text: on a command line they stand as they are, because YAML reads 007 as 7 and # as a comment."""
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
@@ -69,9 +75,10 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
+    as_written = TEXTS.fullmatch(path) and not re.fullmatch(r"(['\"]).*\1|null|~|", text)
     with reading(f"{override[:60]} on the command line", ConfigError):
-        value = parse_yaml(text)
-    if isinstance(value, str) and value == text.strip():  # not in quotes
+        value = text if as_written else parse_yaml(text)
+    if isinstance(value, str) and value == text.strip() and not as_written:  # not in quotes
         value = _number(value)
     *blocks, last = path.split(".")
     for block in blocks:
