@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, command
 from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
 
@@ -53,7 +53,7 @@ def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
     if "grid" in tree or "cells" in tree:
-        raise ConfigError(f"{path} is the file of a sweep, not of one run: mtlprune sweep {path}")
+        raise ConfigError(f"{path} is the file of a sweep, not of one run: {command('sweep', path)}")
     base = tree.pop("base", None)
     if base is None:
         return tree

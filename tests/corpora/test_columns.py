@@ -449,6 +449,7 @@ def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
     ("splits", "wanted", "found"),
     [
         ("train validation test", {}, {"train": 2, "dev": 2, "test": 2}),
+        ("training valid testing", {}, {"train": 2, "dev": 2, "test": 2}),
         ("train validation_matched", {"train": ["train"], "dev": ["validation_matched"]}, {"train": 2, "dev": 2}),
         ("train train.noisy dev", {"train": ["train", "train.noisy"]}, {"train": 4}),
         ("train train.noisy", {}, "found train, train.noisy; say which to take: --train NAME"),

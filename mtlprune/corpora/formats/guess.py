@@ -47,8 +47,10 @@ def guess_format(path: Path) -> str:
 
 def _is_sentence(tree: Mapping[str, Any]) -> bool:
     """Return True for an object of ours, or text that no format reads; a row of a dataset has lists of labels."""
-    lists = [key for key, value in tree.items() if isinstance(value, list) and value and isinstance(value[0], str | int)]
-    return tree.keys() & {"words", "tokens", "text"} != set() and not {*lists} - {"words", "tokens", "pos"}
+    texts = {
+        key for key, cells in tree.items() if isinstance(cells, list) and isinstance(next(iter(cells), []), str | int)
+    }
+    return bool({"words", "tokens", "text"} & tree.keys()) and texts <= {"words", "tokens", "pos"}
 
 
 def guess_columns(path: Path) -> str:

@@ -19,7 +19,7 @@ USUAL = {
     "deprel": "relation", "id": "id", "sent_id": "id",
 }  # fmt: skip
 """Names of columns that are understood if nobody says what they hold."""
-_SPLITS = {"validation": "dev", "valid": "dev", "val": "dev"}
+_SPLITS = {"training": "train", "testing": "test", **dict.fromkeys(("validation", "valid", "val"), "dev")}
 _UNKNOWN = (None, -1, -100)
 """Labels of words that have none: -1 is what ClassLabel writes, -100 what torch passes over."""
 
@@ -216,9 +216,9 @@ def _check_files(files: Iterable[Path]) -> None:
 
     names: dict[str, Sequence[str]] = {}
     for file in sorted(files):
-        if file.suffix in (".json", ".jsonl"):
-            if not sum(bool(line.text.strip()) for line in formats.read_lines(file)):  # all lines: they are UTF-8
-                raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
+        text = file.suffix in (".json", ".jsonl")
+        if text and not sum(bool(line.text.strip()) for line in formats.read_lines(file)):  # every line is checked
+            raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
         with _in_words(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
             for name, own in _label_names(str(file), features).items():
