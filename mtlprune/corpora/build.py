@@ -228,12 +228,13 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     All of these are read and trained on.
     """
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
-    warnings, layers = [], defaultdict[str, set[str]](set)
+    warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
     for split, sentences in splits.items():
         odd: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             layers[split].update(sentence.kinds())
+            labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer))
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
                 odd["have the words of one of train"].append(sentence.id)
@@ -244,6 +245,8 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings += [
             f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in odd.items()
         ]
+    for layer in sorted(layers["train"] - labelled):
+        warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
     every = set[str]().union(*layers.values())
     for split, known in layers.items():
         if lacking := every - known:

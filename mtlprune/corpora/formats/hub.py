@@ -1,9 +1,12 @@
 """Datasets in Hugging Face form: a name of the hub, a folder that save_to_disk wrote, or files of rows."""
 
 import contextlib
+import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +130,10 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
         _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
+    if has_magic(source) and path.exists():  # the library would take it for a pattern
+        link, whole = Path(cache, f"rows{path.suffix}"), path.resolve()
+        link.symlink_to(whole) if path.is_file() else shutil.copytree(whole, link, copy_function=os.symlink)
+        options = {key: str(link) if value == source else value for key, value in options.items()}
     hidden = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
