@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shlex
 
 
 class MtlpruneError(ValueError):
@@ -41,6 +42,11 @@ def system_refusal(error: BaseException) -> OSError | None:
     if refusals:
         return OSError(refusals[0], os.strerror(refusals[0]))
     return system_refusal(error.__cause__) if error.__cause__ is not None else None
+
+
+def command(*words: object) -> str:
+    """Return a command of ours as it can be pasted into a shell."""
+    return shlex.join(["mtlprune", *map(str, words)])
 
 
 def plural(number: float, noun: str) -> str:

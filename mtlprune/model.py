@@ -1,6 +1,7 @@
 """One encoder, several decoders: losses for a batch, and sentences out."""
 
 import logging
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -108,6 +109,7 @@ class MultiTaskModel(nn.Module):
             set_substitute(encoder, closed, nn.Parameter(zeros) if closed == "optimal" else zeros)
         elif closed == "resample":
             set_substitute(encoder, closed, seed=config.train.seed)
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")  # of a task without labels
         torch.manual_seed(config.train.seed)
         tasks = {}
         for name in config.tasks:

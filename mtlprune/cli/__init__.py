@@ -105,7 +105,7 @@ def main() -> None:
     """Entry point: users' mistakes become one sentence and exit code 2 (3: training broke), never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files may hold what this terminal cannot show
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in every locale, as files are
     try:
         app()
     except BaseException as error:  # a panic of a library in Rust is no Exception

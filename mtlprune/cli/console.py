@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.errors import MtlpruneError, out_of_memory, printable, printable_lines, system_refusal
+from mtlprune.errors import MtlpruneError, command, out_of_memory, printable, printable_lines, system_refusal
 from mtlprune.io.files import from_here
 
 if TYPE_CHECKING:
@@ -86,12 +85,12 @@ def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str]
 
 def next_command(terminal: Console, *words: object) -> None:
     """Say which command comes next, as it can be pasted."""
-    terminal.print(f"next: {shlex.join(['mtlprune', *map(str, words)])}", soft_wrap=True)
+    terminal.print(f"next: {command(*words)}", soft_wrap=True)
 
 
 def the_same_command() -> str:
     """The hint after this process was stopped."""
-    return f"the same command continues: {shlex.join(['mtlprune', *sys.argv[1:]])}"
+    return f"the same command continues: {command(*sys.argv[1:])}"
 
 
 def console(stderr: bool = False) -> Console:

@@ -15,6 +15,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import UnreadableSentence, whole_number
 from mtlprune.corpora.store import Corpus, check_free, load_corpus, save_corpus
 from mtlprune.corpora.tables import source_digest
+from mtlprune.errors import command
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sentence import Sentence
 
@@ -60,11 +61,12 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) 
     tasks = [layer for layer in tasks if all(known.get(split, {}).get(layer) for split in ("train", "dev"))]
     if tasks:
         of_kind = {kind_of(kind): layer for layer, kind in LAYERS.items()}
-        own = (f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]} " for name in tasks if name not in LAYERS)
-        settings = f"data.path={out} tasks={','.join(tasks)} {''.join(own)}"
-        tell(f"next: mtlprune train minilm-ewt5 {settings}--out runs/{out.name}")
+        own = (f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]}" for name in tasks if name not in LAYERS)
+        settings = [f"data.path={out}", f"tasks={','.join(tasks)}", *own]
+        tell(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
         if len(both := [layer for layer in tasks if known.get("test", {}).get(layer)]) > 1:
-            tell(f"or alone and together: mtlprune compare {out} --tasks {','.join(both)} --out compare-{out.name}")
+            again = command("compare", out, "--tasks", ",".join(both), "--out", f"compare-{out.name}")
+            tell(f"or alone and together: {again}")
     elif "dev" not in known:
         tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
     return corpus
@@ -165,23 +167,42 @@ def build(
         store(splits, out, mixed, overwrite=overwrite, **about)
 
 
-def _kind(files: list[str], options: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The format, and the files without its name. Raises CorpusError where there is no file to know it from."""
-    from mtlprune.corpora.build import expand
+def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
+    """The format, and the files without its name. Files that say by their names which split they are become
+    ``options``. Raises CorpusError where there is no file to know it from."""
+    from mtlprune.corpora.build import by_split
     from mtlprune.corpora.formats.guess import guess_format
 
-    if files and files[0] in TAKES and not Path(files[0]).exists():
-        return files[0], files[1:]
+    kind = files.pop(0) if files and files[0] in TAKES and not Path(files[0]).exists() else None
+    apart = kind in KNOWN or kind == "hf" or {"train", "dev", "test"} & options.keys()
+    if files and not apart and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
+        splits, others = by_split(files)
+        if splits and (chance := {"split", "seed"} & options.keys()):
+            what = f"the names of the files say which are {', '.join(splits)}"
+            raise CorpusError(f"--{min(chance)}: {what}; leave it out, or name one file")
+        for split, paths in splits.items():
+            tell(f"{split} by its name: {', '.join(paths)}")
+        if splits and others:
+            tell(f"left out: {', '.join(map(str, others))}")
+        options |= splits
+        files = [] if splits else files
+    if kind:
+        return kind, files
     named = [*files, *(file for part in ("train", "dev", "test") for file in options.get(part, ()))]
     if not named:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
-    first = Path(named[0])
-    first = first if first.is_dir() else expand(named[:1])[0]
+    first = _first(named[0])
     kind = guess_format(first)
     kind = kind if "columns" not in options or "columns" in TAKES[kind] else "columns"
     read = f"read as {kind}; another format is named before the files"
     tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files
+
+
+def _first(name: str) -> Path:
+    from mtlprune.corpora.build import expand
+
+    return Path(name) if Path(name).is_dir() else expand([name])[0]
 
 
 def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
@@ -396,12 +417,15 @@ def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
 @app.command(short_help="Print one sentence with all its layers.")
 def show(
     folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
-    sentence_id: Annotated[str, typer.Argument(metavar="ID", help="Of a sentence, or its place (dev:1).")],
+    sentence_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Of a sentence, or its place (dev:1).")
+    ] = None,
 ) -> None:
-    """Print one sentence with all its layers."""
+    """Print one sentence with all its layers, the first of dev if none is named."""
     from mtlprune.cli.display import print_sentence
 
     corpus = load_corpus(folder)
+    sentence_id = sentence_id or f"{'dev' if 'dev' in corpus.splits else corpus.splits[0]}:1"
     for split in corpus.splits:
         sentences, place = corpus[split], re.fullmatch(rf"{split}:([0-9]{{1,9}})", sentence_id)
         number = int(place[1]) if place else 0

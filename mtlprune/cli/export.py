@@ -3,6 +3,7 @@ its gates closed."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,7 +82,7 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
         terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
     if licence is None:
         terminal.print("note: the model card states no licence of the whole; --licence ID does")
-    terminal.print(f"written: {out}; `hf upload OWNER/NAME {out}` puts it on the hub")
+    terminal.print(f"written: {out}; `hf upload OWNER/NAME {shlex.quote(str(out))}` puts it on the hub")
 
 
 def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: Console) -> None:

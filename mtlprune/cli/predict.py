@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TextIO
@@ -16,10 +16,9 @@ import typer
 
 from mtlprune.cli.console import Device, console
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, decode_line, malformed, words_of
+from mtlprune.corpora.formats import Skip, decode_line, malformed, separator_of, split_row, words_of
 from mtlprune.errors import MtlpruneError, plural, printable
-from mtlprune.io.files import RunError, reading
-from mtlprune.io.strict import parse_json
+from mtlprune.io.files import RunError, parse_json_line, reading
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence, SentenceError
 
@@ -34,8 +33,15 @@ FORMS |= {".txt": "text", "": "text"}
 LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
+    "trees": re.compile(r"\s*\(\s*(\(|[A-Z][-A-Z0-9]* *\()"),
+    "CoNLL-2012": re.compile(r"#begin document|-DOCSTART-"),
+    "markup": re.compile(r"\s*<[?!]"),
 }
 """Form → the beginning of the first line of a file that is no text."""
+TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
+"""What stands in columns of tags, and hardly at the same place of every line of text."""
+BEGIN = 50
+"""Lines that are looked at for it."""
 TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
 Group = list[tuple[int, Sentence]]
 """Sentences, each with the line where it begins."""
@@ -97,7 +103,7 @@ def predict(
         groups = _grouped(_sentences(file, files, in_place, input_, notes, skip_bad))
         first = next(groups, None)
         if first is None:
-            raise CorpusError(f"{file}: expected one sentence a line, found none; write some text into it")
+            raise CorpusError(f"{file}: expected sentences, found none; write some into it")
         annotate = _annotator(folder, file, left_out, device, longest_con, notes)
         write = _writer(out, kind, files, folder, in_place)
         count = _annotate_all(file, itertools.chain([first], groups), annotate, write, notes)
@@ -296,15 +302,15 @@ def read_sentences(
         for block in read_blocks(source, lines, skip, tell):
             yield block.first, block.sentence
         return
-    for number, raw in enumerate(stream, 1):
+    begin = list(itertools.islice(stream, BEGIN))
+    if kind == "text" and not sure:
+        _check_text(source, [raw.decode(errors="replace").strip("\ufeff\r\n") for raw in begin])
+    for number, raw in enumerate(itertools.chain(begin, stream), 1):
         try:
             text = decode_line(raw, number, source).text
             words, name = words_of(text), f"{'stdin' if stdin else file.stem}-{number}"
             if not words:
                 continue
-            if kind == "text" and not sure:
-                _check_text(text, f"{source}, line {number}")
-                sure = True
             sentence = Sentence(name, words) if kind == "text" else _from_json(text, name, f"{source}, line {number}")
             yield number, sentence.validate()
         except (CorpusError, SentenceError) as error:
@@ -314,20 +320,37 @@ def read_sentences(
             skip(wrong)
 
 
-def _check_text(text: str, where: str) -> None:
-    """Raise CorpusError where the first line is one of another form."""
-    for kind, begins in LOOKS.items():
-        if begins.match(text):
-            what = f"expected text, found what looks like {kind}"
-            raise CorpusError(f"{where}: {what}; say --input {kind}, or --input text")
+def _check_text(source: Path, begin: Sequence[str]) -> None:
+    """Raise CorpusError where the first lines are of another form: the first one tells, or all as rows of a table."""
+    lines = [(number, text) for number, text in enumerate(begin, 1) if words_of(text)]
+    number, first = next(iter(lines), (1, ""))
+    kind = next((kind for kind, begins in LOOKS.items() if begins.match(first)), None)
+    separator = separator_of(source, [text for _, text in lines])
+    rows = [split_row(text, separator) for _, text in lines]
+    columns = zip(*(row[1:] for row in rows), strict=False)
+    tags = (all(map(TAG.fullmatch, cells)) and any(cell[0].isalpha() for cell in cells) for cells in columns)
+    if (
+        kind is None
+        and len(rows) > 1
+        and len(set(map(len, rows))) == 1 < len(rows[0])
+        and (separator != " " or any(tags))
+    ):
+        kind = "columns"
+    if kind is not None:
+        way = f"say --input {kind}" if kind in ("conllu", "jsonl") else "`mtlprune data build` reads it"
+        way = "say what they hold (--columns)" if kind == "columns" else way
+        raise CorpusError(
+            f"{source}, line {number}: expected text, found what looks like {kind}; {way}, or --input text"
+        )
 
 
 def _from_json(text: str, name: str, where: str) -> Sentence:
     """Id and words of a JSON object; ``name`` is the id where it has none."""
-    from mtlprune.corpora.formats.jsonl import check_sentence
+    from mtlprune.corpora.formats.jsonl import EXAMPLE, as_sentence, check_sentence
 
-    with reading(where, CorpusError, 'a sentence is {"id": "s1", "words": ["a", "b"]}'):
-        tree = {"id": name, **{key: value for key, value in parse_json(text).items() if key in ("id", "words")}}
+    with reading(where, CorpusError, EXAMPLE):
+        tree = as_sentence(parse_json_line(text, where, CorpusError), name)
+        tree = {key: value for key, value in tree.items() if key in ("id", "words")}
         check_sentence(tree)
         return Sentence(tree["id"], tuple(tree["words"]))
 

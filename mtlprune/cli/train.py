@@ -100,12 +100,11 @@ def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
     """An override for each seed, none where none are given. Raises ConfigError: no whole numbers, or one twice."""
     if given is None:
         return [[]]
-    seeds = given.split(",")
-    if not all(seed.isdecimal() for seed in seeds) or len(set(map(int, seeds))) < len(seeds):
-        raise ConfigError(f"--seeds: expected different whole numbers such as 1,2,3, found {given!r}")
+    from mtlprune.sweeps.compare import parse_seeds
+
     if any(override.startswith("train.seed=") for override in overrides):
         raise ConfigError("--seeds and train.seed both say which seed; give one of them")
-    return [[f"train.seed={int(seed)}"] for seed in seeds]
+    return [[f"train.seed={seed}"] for seed in parse_seeds(given)]
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:

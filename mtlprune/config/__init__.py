@@ -1,14 +1,20 @@
 """Files of configurations, their bases and overrides, before anyone knows what they mean; without torch."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, command
 from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
 
+TEXTS = re.compile(
+    r"data\.(path|train|dev)|(.+\.)?(name|revision|start|device|claims|importance_of|layers_like|selector)"
+    r"|.+\.(teachers|sources)\.\w+"
+)
+"""Settings that are text: on a command line they stand as they are, because YAML reads 007 as 7 and # as a comment."""
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
@@ -47,7 +53,7 @@ def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
     if "grid" in tree or "cells" in tree:
-        raise ConfigError(f"{path} is the file of a sweep, not of one run: mtlprune sweep {path}")
+        raise ConfigError(f"{path} is the file of a sweep, not of one run: {command('sweep', path)}")
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -69,9 +75,10 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(f"expected key.path=value, found {override!r}")
+    as_written = TEXTS.fullmatch(path) and not re.fullmatch(r"(['\"]).*\1|null|~|", text)
     with reading(f"{override[:60]} on the command line", ConfigError):
-        value = parse_yaml(text)
-    if isinstance(value, str) and value == text.strip():  # not in quotes
+        value = text if as_written else parse_yaml(text)
+    if isinstance(value, str) and value == text.strip() and not as_written:  # not in quotes
         value = _number(value)
     *blocks, last = path.split(".")
     for block in blocks:

@@ -147,6 +147,36 @@ def expand(names: Sequence[str]) -> list[Path]:
     return list(expanded)
 
 
+_SPLIT = re.compile(
+    r"(?<![a-z])(?:(?P<train>train(ing)?)|(?P<dev>dev(el)?|val(id(ation)?)?|testa)|(?P<test>test(ing|b)?))(?![a-z])"
+)
+
+
+def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
+    """Return the files whose names say which split they are, as those of treebanks do: split → files; and files of
+    another suffix, such as a README. Of less than two splits, nothing. Raises CorpusError: a file says none."""
+    splits: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
+    for name in names:
+        for path in expand([name]):
+            inside = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
+            marks = (_SPLIT.search(part.lower()) for part in reversed(inside))
+            splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
+    forms = Counter(_form(path) for split, paths in splits.items() for path in paths if split)
+    form = ".conllu" if ".conllu" in forms else next((form for form, _ in forms.most_common(1)), "")
+    taken = {split: own for split, paths in splits.items() if (own := [str(p) for p in paths if _form(p) == form])}
+    unsure = taken.pop("", [])
+    if len(taken) < 2:
+        return {}, []
+    if unsure:
+        what = f"expected the name of a split in that of each file, as in {next(iter(taken.values()))[0]}"
+        raise CorpusError(f"{what}, found {unsure[0]}; name the files of each split (--train, --dev, --test)")
+    return taken, [path for paths in splits.values() for path in paths if _form(path) != form]
+
+
+def _form(path: Path) -> str:
+    return "" if _SPLIT.search(path.suffix.lower()) else path.suffix
+
+
 def percents(shares: str) -> list[int]:
     """The percents of train, dev and test in ``80/10/10``. Raises CorpusError."""
     percent = [whole_number(part) for part in shares.split("/")]
@@ -198,12 +228,13 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     All of these are read and trained on.
     """
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
-    warnings, layers = [], defaultdict[str, set[str]](set)
+    warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
     for split, sentences in splits.items():
         odd: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             layers[split].update(sentence.kinds())
+            labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer))
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
                 odd["have the words of one of train"].append(sentence.id)
@@ -214,6 +245,8 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings += [
             f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in odd.items()
         ]
+    for layer in sorted(layers["train"] - labelled):
+        warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
     every = set[str]().union(*layers.values())
     for split, known in layers.items():
         if lacking := every - known:

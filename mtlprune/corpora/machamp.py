@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO, TypeGuard
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
-from mtlprune.corpora.formats import read_lines
+from mtlprune.corpora.formats import join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import REST, SKIP, WORD, ColumnTable, FileColumn, parse_columns, read_columns
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
@@ -23,7 +23,10 @@ Tell = Callable[[str], None]
 KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
 """MaChAmp's type of task → the kind of its layer."""
 PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
+OLDER = {"validation_data_path": "dev_data_path"}
+"""Names of settings before MaChAmp 0.3 → those of today."""
 READ = {*PATHS.values(), "word_idx", "tasks"}
+MOST_COLUMNS = 1000
 UNLABELLED = "__"
 """The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
 
@@ -84,6 +87,7 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
 
 def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
     """One data set; None, with a message to ``tell``, where none of it can be read."""
+    settings = {(key if OLDER.get(key, key) in settings else OLDER.get(key, key)): settings[key] for key in settings}
     left_out = [key for key in settings if key not in READ]
     tasks = settings.get("tasks")
     if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
@@ -105,6 +109,9 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         tell(f"{name}: left out: {', '.join(left_out)}")
     if len(columns) == 1:
         return None
+    if max(columns) >= MOST_COLUMNS:
+        what = f"expected word_idx and column_idx below {MOST_COLUMNS}, found {str(max(columns))[:20]}"
+        raise CorpusError(f"{config}: {name}: {what}; correct it")
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, REST])}")
     paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
@@ -167,9 +174,8 @@ class ColumnFile:
             texts = {}
             for word, (line, row) in enumerate(zip(rows, cells, strict=True)):
                 new = {place: own[word] for place, own in values.items()}
-                texts[line.number] = ("\t" if self._table.tabs else " ").join(
-                    new.get(place, cell) for place, cell in enumerate(row)
-                )
+                changed = [new.get(place, cell) for place, cell in enumerate(row)]
+                texts[line.number] = join_row(changed, self._table.separator)
             for line in self._lines:
                 stream.write(texts.get(line.number, line.text) + "\n")
                 if line.number == rows[-1].number:

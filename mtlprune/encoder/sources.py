@@ -35,7 +35,7 @@ from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, Attention, att
 from mtlprune.encoder.mpnet import MPNET, MPNET_HUB, MPNET_LICENCE, mpnet
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.io.files import SUMS, read_json, reading, verify_file, verify_sums
+from mtlprune.io.files import SUMS, read_json, reading, refuse_pointer, verify_file, verify_sums
 
 
 def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
@@ -216,6 +216,8 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         raise EncoderError(
             f"encoder.revision: expected none for {name!r}, which is a folder here; names on the hub have revisions"
         )
+    for path in Path(source).iterdir() if Path(source).is_dir() else ():
+        refuse_pointer(path, EncoderError)
     verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):
         config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
@@ -239,6 +241,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         what = f"the type {kind!r}, which gives no hidden states of words"
     else:
         set_attention(config, attention)
+        config.return_dict = True  # whatever stands in config.json: states are read by their names
         return config
     raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {what}")
 

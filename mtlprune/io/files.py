@@ -285,6 +285,17 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path}: unexpected content: {reason(cause)}{after}") from None
 
 
+LFS_POINTER = b"version https://git-lfs"
+
+
+def refuse_pointer(path: Path, error: type[MtlpruneError]) -> None:
+    """Raise ``error`` where Git LFS left a pointer in the place of a file."""
+    if path.is_file():
+        with reading(path, error), path.open("rb") as file:
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise error(f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
+
+
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal. Raises OSError."""
     digest = hashlib.sha256()
@@ -379,4 +390,4 @@ def parse_json_line(line: str, where: str, error: type[MtlpruneError] = RunError
         try:
             return parse_json(line)
         except json.JSONDecodeError as cause:
-            raise error(f"{where}: not readable as JSON ({cause.msg})") from None
+            raise error(f"{where}: not readable as JSON ({cause.msg}); a line holds one whole value") from None

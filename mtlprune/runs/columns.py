@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mtlprune.errors import command
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.evaluation.scores import main_score, name_of
 from mtlprune.layers import in_order, kind_of, layer_order
@@ -49,7 +50,7 @@ class ScoredRun(DescribedRun):
         folder, decoders = run.folder, run.tree.get("decoders", {})
         if split not in folder.splits():
             scored = ", ".join(folder.splits()) or "none"
-            how = f"run: mtlprune evaluate {folder.path} --split {split.partition('.')[0]}"
+            how = f"run: {command('evaluate', folder.path, '--split', split.partition('.')[0])}"
             if folder.packed is not None:
                 how = "score the run that was packed on that split, and pack it into another study"
             raise RunError(f"{folder.path} is not scored on {split!r} (scored: {scored}); {how}")

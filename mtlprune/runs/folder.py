@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from mtlprune.config.blocks import filled
 from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import INFO, read_info
+from mtlprune.errors import command
 from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
@@ -189,8 +190,9 @@ class RunFolder:
         self.refuse_packed("weights")
         if not self.keeps_weights():
             raise RunError(
-                f"{self.path} is kept without its weights; train it anew (`mtlprune train {self.path}/config.yaml "
-                "--out DIR`), or compare with --keep-weights and another --out"
+                f"{self.path} is kept without its weights; train it anew (`"
+                f"{command('train', self.config_path, '--out', 'DIR')}`), or compare with --keep-weights and another "
+                "--out"
             )
 
     # -- which run lies here -----------------------------------------------------------------------------------------
@@ -451,7 +453,7 @@ class RunFolder:
         return path
 
     def _anew(self, split: str) -> str:
-        return f"`mtlprune evaluate {self.path} --split {split.partition('.')[0]}` writes it anew"
+        return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it anew"
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
         """Task → name → score. Raises RunError where the file is damaged."""

@@ -114,6 +114,7 @@ class Result:
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
         """One row for each place, one column for each measure, ``name`` first; NaN where nothing was measured."""
         long = self.named(frame)
+        long = long if column in long else long.assign(**{column: math.nan})  # measured of nothing, such as p
         keys = [key for key in ("name", *KEYS) if key in long]
         rows = long[keys].drop_duplicates(ignore_index=True)
         number = long.merge(rows.reset_index(), on=keys, how="left")["index"]

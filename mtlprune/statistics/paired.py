@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlprune.errors import command
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.runs.columns import Columns, ScoredRun
 from mtlprune.runs.folder import RunError
@@ -61,7 +62,7 @@ class PairedCounts:
         split, names, tree = self.columns.split, self.names(task), self._read(run)
         ids, columns = tree.get("ids", ()), tree.get("counts", {}).get(task, {})
         if not columns.keys() >= set(names):
-            anew = f"`mtlprune evaluate {run.path} --split {split.partition('.')[0]}` writes them"
+            anew = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
             raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
         order = sorted((i for i in range(len(ids)) if columns[names[0]][i] is not None), key=ids.__getitem__)
         rows = np.array([[columns[name][i] for i in order] for name in names], np.int32).T

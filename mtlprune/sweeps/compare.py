@@ -14,6 +14,7 @@ from typing import Any
 
 from mtlprune.config import ConfigError, apply_override, nearest
 from mtlprune.corpora import CorpusError
+from mtlprune.corpora.formats import whole_number
 from mtlprune.layers import LAYERS, kind_of
 
 SPLITS = ("train", "dev", "test")
@@ -62,6 +63,8 @@ def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list
                 f"{path}: a comparison needs the splits {', '.join(SPLITS)}, found {', '.join(info['splits'])}; build "
                 "it with all three (`mtlprune data build --help`)"
             )
+    if info["splits"]["train"]["sentences"] < 2:
+        raise CorpusError(f"{path}: expected two training sentences or more, of which heads get a half each, found one")
     layers = info.get("layers", LAYERS)
     known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
     tasks = known if asked is None else [name.strip() for name in asked.split(",")]
@@ -77,10 +80,12 @@ def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list
 
 def parse_seeds(given: str) -> list[int]:
     """Different whole numbers with commas between. Raises ConfigError."""
-    seeds = given.split(",")
-    if not all(seed.strip().isdecimal() for seed in seeds) or len(set(map(int, seeds))) < len(seeds):
-        raise ConfigError(f"--seeds: expected different whole numbers such as 1,2,3, found {given!r}")
-    return list(map(int, seeds))
+    seeds = [seed for text in given.split(",") if (seed := whole_number(text.strip())) is not None]
+    if len(set(seeds)) < given.count(",") + 1:
+        raise ConfigError(
+            f"--seeds: expected different whole numbers such as 1,2,3 of at most nine digits, found {given[:60]!r}"
+        )
+    return seeds
 
 
 def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal
 
-from mtlprune.errors import MtlpruneError, plural
+from mtlprune.errors import MtlpruneError, command, plural
 from mtlprune.io.files import read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
@@ -150,7 +150,9 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
 def read_index(root: Path) -> dict[str, Any]:
     """The name, the file and the cells of a sweep. Raises SweepError."""
     if not (root / INDEX).is_file():
-        raise SweepError(f"{root} holds no sweep (no {INDEX} in it); `mtlprune sweep FILE --out {root}` makes one")
+        raise SweepError(
+            f"{root} holds no sweep (no {INDEX} in it); `{command('sweep', 'FILE', '--out', root)}` makes one"
+        )
     remedy = "`mtlprune sweep FILE` writes it anew"
     with reading(root / INDEX, SweepError, remedy):
         index: dict[str, Any] = read_json(root / INDEX, SweepError, remedy)

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from mtlprune.errors import command
 from mtlprune.io.files import json_text, read_text
 from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
 from mtlprune.runs.study import add_runs, open_study, packed_run, tables
@@ -109,7 +110,7 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
         if predicted.keys() != {sentence.id for sentence in sentences}:
             raise RunError(
                 f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
-                f"found others; `mtlprune evaluate {source.path} --split {split}` writes them anew"
+                f"found others; `{command('evaluate', source.path, '--split', split)}` writes them anew"
             )
         counted = {
             task: {one.id: count_labels(task, one, predicted[one.id]) for one in sentences}

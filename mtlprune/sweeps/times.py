@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import INFO, read_info
+from mtlprune.errors import command
 from mtlprune.io.files import read_json
 from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import State
@@ -142,7 +143,7 @@ def data_missing(path: Path) -> str:
     if path.exists():
         return f"data missing: {path} is there, but no corpus made by mtlprune data build; check data.path"
     if path.name not in ABSENT:
-        return f"data missing: {path}, build it by mtlprune data build FILE... --out {path}"
+        return f"data missing: {path}, build it by {command('data', 'build', 'FILES', '--out', path)}"
     return f"data missing: {ABSENT[path.name].source}, build it by {ABSENT[path.name].command} --out {path}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mtlprune.config.config import build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.corpora.tables import collector_paused
 from mtlprune.evaluation import scores
@@ -73,6 +73,8 @@ def evaluate_run(
     corpus = load_corpus(data or folder.corpus_path())
     name = _name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])
+    if data is not None:
+        check_labels(config, folder, gold, f"{corpus.path}, split {split}")
     wanted = hardware.choose_device(device or config.train.device)
     hardware.settle(config.train.threads)
     kept = folder.read_best()
@@ -87,6 +89,23 @@ def evaluate_run(
         log.warning("%s: training replaced its best weights meanwhile; the new ones are evaluated", folder.path)
         return evaluate_run(folder, split, best=best, data=data, device=device)
     return result, gold, name
+
+
+def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], where: str) -> None:
+    """Warn where a run never learnt half of the labels of a layer. Raises RunError: it learnt none of them, as of
+    another set of tags, which would only look like a bad score."""
+    vocabularies = folder.read_vocabularies()
+    for task in config.tasks:
+        for kind, names in config.decoder(task).collect(gold, task).items():
+            labels = set(names) - {"O", ""}
+            unknown = sorted(labels - set(vocabularies[task].get(kind, ())))
+            known = len(labels) - len(unknown)
+            such = f"such as {', '.join(unknown[:3])}"
+            if labels and not known:
+                what = f"none of the {len(labels)} {kind} of {task} is known to {folder.path}, {such}"
+                raise RunError(f"{where}: {what}; build it with the tags of the run's corpus, or --leave-out {task}")
+            if 2 * known < len(labels):
+                log.warning("%s: %d of %d %s of %s are known, none %s", where, known, len(labels), kind, task, such)
 
 
 def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other: bool) -> str:

@@ -15,6 +15,7 @@ from mtlprune import __version__
 from mtlprune.config.config import Config, ConfigError, validated
 from mtlprune.corpora.store import Corpus
 from mtlprune.encoder.model import Encoder
+from mtlprune.errors import command
 from mtlprune.io.block import Block
 from mtlprune.io.files import remove, replacing_folder
 from mtlprune.model import MultiTaskModel
@@ -125,7 +126,7 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
     if "pruned" in manifest:
         raise RunError(
             f"{folder.path} was made by `mtlprune export --remove` and is not trained on; to tune it further, begin a "
-            f"run from it: mtlprune train {folder.config_path} train.start={folder.path} --out ANOTHER"
+            f"run from it: {command('train', folder.config_path, f'train.start={folder.path}', '--out', 'ANOTHER')}"
         )
     begun = validated(type(config), folder.read_config(), str(folder.config_path))
     if changed := changes(begun.model_dump(mode="json"), config.model_dump(mode="json"), FREE):

@@ -1,5 +1,6 @@
 """Other runs that a run makes use of: the one whose weights it starts from, the one whose loss ranks its heads."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
+
+log = logging.getLogger(__name__)
 
 SHOWN = 5  # unknown labels named by name
 SAME = ("name", "random", "context", "attention", "pooling", "fusion")
@@ -63,7 +66,11 @@ def check_compatible(config: Config, path: str, key: str, own: RunFolder | None)
 
 def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
     """The vocabularies of the training sentences by task."""
-    return {task: config.decoder(task).collect(train, task) for task in config.tasks}
+    vocabularies = {task: config.decoder(task).collect(train, task) for task in config.tasks}
+    for task, kinds in vocabularies.items():
+        if not {label for labels in kinds.values() for label in labels} - {"O", ""}:
+            log.warning("%s: no label in the training sentences, so nothing can be predicted; check its column", task)
+    return vocabularies
 
 
 def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ def test_build_check_show_and_export(corpus, mtlprune, tmp_path):
     sentence = next(s for s in stored["dev"] if s.srl and s.ner)
     out = mtlprune("data", "show", corpus, sentence.id).done().out
     assert f"{sentence.id} (dev)" in out and " ".join(sentence.words) in out
+    assert mtlprune("data", "show", corpus).done().out == mtlprune("data", "show", corpus, "dev:1").done().out
     for text in (sentence.ner[0].label, *sentence.dep.relations, *sentence.pos, sentence.srl[0].arguments[0].label):  # type: ignore
         assert text in out
     assert mtlprune("data", "show", corpus, f"dev:{list(stored['dev']).index(sentence) + 1}").out == out
@@ -114,6 +117,44 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     assert "left out chunk, poss; a layer of a name of your own" in answer.err, answer
     first, last = load_corpus(tmp_path / "made")["train"]
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("line", "ids"),
+    [
+        ('{"words": ["Ann"], "pos": ["X"], "ner": [[0, 1, "PER"]]}', ["few-1"]),
+        ('{"id": 7, "words": ["Ann"], "pos": ["X"], "ner": [[0, 1, "PER"]]}', ["7"]),
+        ('{"tokens": ["Ann"], "pos": ["X"], "ner": [[0, 1, "PER"]]}', ["few-1"]),
+        ('{"words": ["Ann"], "pos": ["X"], "ner": ["B-PER"]}', ["train-0"]),  # a row of a dataset
+    ],
+)
+def test_json_lines_of_others_have_ids_and_words_of_other_forms(line, ids, mtlprune, tmp_path):
+    (tmp_path / "few.jsonl").write_text(line + "\n")
+    mtlprune("data", "build", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
+    sentences = load_corpus(tmp_path / "made")["train"]
+    assert [s.id for s in sentences] == ids and all(
+        s.ner == (Span(0, 1, "PER"),) and s.pos == ("X",) for s in sentences
+    )
+
+
+@pytest.mark.parametrize(
+    ("format_", "text", "message"),
+    [
+        ([], '{"id": 1, "text": "Ann", "label": [[0, 3, "PER"]]}', "whose spans count characters and are not read"),
+        ([], '["Ann", "sang"]', r"line 1: .*expected an object with words, found \['Ann', 'sang'\]"),
+        (["jsonl"], '"Ann sang"', "expected an object with words, found 'Ann sang'"),
+        (["jsonl"], "null", "expected an object with words, found nothing"),
+        ([], '{\n"words": ["Ann"]}', "few.jsonl, line 1: not readable as JSON"),
+        (["jsonl"], '{\n"words": ["Ann"]}', "few.jsonl, line 1: not readable as JSON .*; a line holds one whole value"),
+        ([], "", "few.jsonl: expected sentences, found none"),
+        (["hf"], "\n", "few.jsonl: expected rows of a dataset, found none"),
+    ],
+)
+def test_json_of_other_shapes_is_named(format_, text, message, mtlprune, tmp_path):
+    (tmp_path / "few.jsonl").write_text(text)
+    train = [tmp_path / "few.jsonl"] if format_ == ["hf"] else ["--train", tmp_path / "few.jsonl"]
+    answer = mtlprune("data", "build", *format_, *train, "--out", tmp_path / "made")
+    assert answer.code == 2 and re.search(message, answer.err), answer.err
 
 
 ROLES = "ab X (S*) * - -\n\n"
@@ -190,6 +231,64 @@ def test_sentences_and_layers_left_out_of_every_format(mtlprune, tmp_path, forma
         assert less.info["left_out"]["layers"] == [layer]
     refused = mtlprune(*build, "--skip-bad", "50", "--leave-out", "nothing", "--overwrite")
     assert refused.code == 2 and "--leave-out: expected layers that are read" in refused.err, refused
+
+
+CONLLU = "1\t{0}\t_\tX\tY\t_\t0\troot\t_\t_\n\n"
+FOLDERS = [
+    ("x_y-ud-train.conllu x_y-ud-dev.conllu x_y-ud-test.conllu x_y-ud-test.txt README.md LICENSE.txt stats.xml", 3),
+    ("eng.train eng.testa eng.testb", 3),
+    ("training/a.conllu valid/b.conllu", 2),
+    ("latest.conllu attest.conllu", 0),
+    ("train.conllu more.conllu", 0),
+]
+
+
+@pytest.mark.parametrize(("names", "splits"), FOLDERS)
+def test_a_folder_whose_files_name_their_splits_is_never_mixed(names, splits, mtlprune, tmp_path):
+    for name in names.split():
+        (tmp_path / "test" / name).parent.mkdir(parents=True, exist_ok=True)
+        is_text = name.endswith((".txt", ".md", ".xml"))
+        (tmp_path / "test" / name).write_text("a text" if is_text else CONLLU.format(name) * 10)
+    answer = mtlprune("data", "build", tmp_path / "test", "--out", tmp_path / "made").done()
+    made = load_corpus(tmp_path / "made")
+    files = {split: {word for s in made[split] for word in s.words} for split in made.splits}
+    if splits:
+        assert len(files) == splits and all(len(words) == 1 for words in files.values())
+        assert all(f"{split} by its name: " in answer.err for split in files)
+        assert ("left out: " in answer.err) == ("README" in names)
+        refused = mtlprune("data", "build", tmp_path / "test", "--split", "50/50/0", "--out", tmp_path / "again")
+        assert refused.code == 2 and "--split: the names of the files say which are train, dev" in refused.err
+    else:
+        assert list(files) == ["train", "dev", "test"] and "by its name" not in answer.err
+
+
+def test_a_file_that_names_no_split_beside_others_that_do_is_refused(mtlprune, tmp_path):
+    for name in ("a-train.conllu", "a-dev.conllu", "more.conllu"):
+        (tmp_path / name).write_text(CONLLU.format(name))
+    answer = mtlprune("data", "build", "conllu", *sorted(tmp_path.iterdir()), "--out", tmp_path / "made")
+    assert answer.code == 2 and "more.conllu; name the files of each split (--train" in answer.err
+
+
+@pytest.mark.parametrize("name", ["my data (2)", "c #1", "it's", "a$b", "[x] & (y)"])
+def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, monkeypatch):
+    """Whatever stands in the name of a folder, the printed words are those that the next command takes."""
+    monkeypatch.chdir(tmp_path)
+    small = ("--train", 20, "--dev", 8, "--test", 8)
+    answer = mtlprune("data", "build", "grammar", "--out", name, *small).done()
+    [train, compare] = [
+        shlex.split(line.split(": ", 1)[1]) for line in answer.err.splitlines() if ": mtlprune " in line
+    ]
+    assert compare[:3] == ["mtlprune", "compare", name] and compare[-1] == f"compare-{name}"
+    settings = [word.replace("tasks=pos,ner,dep,con,srl", "tasks=pos") for word in train[3:]]
+    said = mtlprune("train", lab.config, *settings, "train.epochs=1").done()
+    pasted = [
+        shlex.split(line.split("next: ", 1)[1]) for line in (said.out + said.err).splitlines() if "next: " in line
+    ]
+    assert pasted and all(mtlprune(*words[1:]).code == 0 for words in pasted)
+    assert RunFolder(tmp_path / "runs" / name).read_config()["data"]["path"] == name
+    shutil.rmtree(tmp_path / "runs" / name / "scores")
+    hint = mtlprune("table", f"runs/{name}", "--split", "test").err
+    assert f"run: {shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}" in hint, hint
 
 
 def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):

@@ -156,7 +156,7 @@ MISTAKES: list[tuple[str, str]] = [
     (f"{PLAN} syntax.release=5", "release has no effect with strength: 0"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
-    ("predict run empty.txt", "empty.txt: expected one sentence a line, found none"),
+    ("predict run empty.txt", "empty.txt: expected sentences, found none"),
     ("predict run good.conllu --out good.conllu", "found the one that is read"),
     ("export masked --remove --out new --keep 9", "--keep 9: expected at most 8 heads"),
     ("export masked --remove --out new --task pos", "it has one gate set that all tasks share; leave --task out"),

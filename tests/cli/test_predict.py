@@ -134,6 +134,8 @@ REFUSED = [
     ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; say --input conllu, or"),
     ("t", "# sent_id = 1\n" + ROWS, "t, line 1: expected text, found what looks like conllu"),
     ("t.jsonl", "\n{}\n", "t.jsonl, line 2: unexpected content"),
+    ("t.jsonl", '["Ann"]\n', "t.jsonl, line 1: unexpected content: expected an object with words, found ['Ann']; a"),
+    ("t.conllu", "", "t.conllu: expected sentences, found none"),
     ("t.jsonl", '{"id": "a", "words": ["a", " "]}', "t.jsonl, line 1: sentence 'a', words: word 1 is ' '"),
     ("t.conllu", ROWS.replace("\t_\n", "\n", 1), "t.conllu, line 1: expected 10 columns between tabs, found 9"),
     (

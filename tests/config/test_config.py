@@ -1,14 +1,19 @@
 """Configurations: unknown keys, wrong values, overrides, bases; what the shipped presets say."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from mtlprune.config.config import ConfigError, build_config, load_config, merged
+from mtlprune.config import TEXTS
+from mtlprune.config.config import Config, ConfigError, build_config, load_config, merged
+from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml
 from mtlprune.layers import LAYERS
+from mtlprune.pretraining.config import PretrainConfig
 
 MINIMAL = {"data": {"path": "corpus"}}
 MERGE = {"sources": {"pos": "a", "ner": "b"}, "method": "ties"}
@@ -76,6 +81,15 @@ OVERRIDES = [
     ("train.weights={pos: 2}", lambda c: c.train.weights == {"pos": 2.0}),
     ("data.path=a=b", lambda c: c.data.path == "a=b"),
     ("name='1e5'", lambda c: c.name == "1e5"),
+    ('data.path="c #1"', lambda c: c.data.path == "c #1"),
+    *(
+        (f"data.path={text}", lambda c, text=text: c.data.path == text)
+        for text in ("c #1", "#h", "2024", "007", "1e3", "no", "a: b", "[x]", "{y", "'s", "it's", "&a", " b ")
+    ),
+    ("name=007", lambda c: c.name == "007"),
+    ("encoder.name=m #2", lambda c: c.encoder.name == "m #2"),
+    ("encoder.revision=1e10", lambda c: c.encoder.revision == "1e10"),
+    ("encoder.revision=null", lambda c: c.encoder.revision is None),
 ]
 
 
@@ -84,6 +98,23 @@ def test_overrides(tmp_path, override, holds):
     path = write(tmp_path, "a.yaml", "data: {path: c}\ntrain: {epochs: 2, patience: 3, balance: fixed, seed: 9}\n")
     config = load_config(path, [override])
     assert holds(config) and config.train.seed == 9
+
+
+def fields(block: type[Block], above: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Settings with their types, and ``.task`` behind those of a text a task."""
+    for name, field in block.model_fields.items():
+        parts = [field.annotation, *get_args(field.annotation)]
+        inner = next((part for part in parts if isinstance(part, type) and issubclass(part, Block)), None)
+        if inner is None:
+            yield f"{above}{name}{'.task' * (field.annotation == dict[str, str])}", field.annotation
+        elif depth < 4:
+            yield from fields(inner, f"{above}{name}.", depth + 1)
+
+
+@pytest.mark.parametrize("settings", [Config, PretrainConfig])
+def test_every_setting_that_is_text_stands_as_it_is_written(settings):
+    for name, kind in fields(settings):
+        assert bool(TEXTS.fullmatch(name)) == (kind in (str, str | None, dict[str, str])), name
 
 
 PLAIN = "data: {path: c}\n"

@@ -1,5 +1,6 @@
 """Columns of files and of datasets: every scheme of entity tags, every kind of layer, and what cells may say."""
 
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -23,9 +24,11 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import format_props
 from mtlprune.corpora.formats.brackets import read_ptb, stars_from_spans
 from mtlprune.corpora.formats.columns import parse_columns, read_columns, read_roles
+from mtlprune.corpora.formats.guess import guess_columns
 from mtlprune.corpora.formats.hub import read_dataset
 from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
 from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.machamp import ColumnFile
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
@@ -93,7 +96,7 @@ def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
         ("I-PER E-PER O E-PER E-PER", "0-2 PER, 3-4 PER, 4-5 PER"),
         ("I-PER E-PER I-PER I-LOC O . I-LOC O I-LOC", "0-2 PER, 2-3 PER, 3-4 LOC"),
         ("NN VBZ NN", "word 0: expected a tag of IOB2 .* found 'NN'"),  # without any O these are no names
-        ("O PER 0 PER", "word 2: expected a label or O, .* found '0'"),
+        ("O PER 1 PER", "word 2: expected a label or O, .* found '1'"),
         ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'"),
         ("B-X M-X E-X I-X O S-X M-Y", "word 3: expected a tag of BMES"),
     ],
@@ -107,6 +110,33 @@ def test_schemes_of_other_corpora(tmp_path: Path, tags: str, expected: str) -> N
     else:
         shown = ", ".join(f"{start}-{end} {label}" for start, end, label in read(tmp_path, text, "word,ner")[0].ner)
         assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected", "said"),
+    [
+        ("O B I B I O", "1-3 ENTITY, 3-5 ENTITY", "B, I name no type, so all spans are of the type ENTITY"),
+        ("o b i b", "1-3 ENTITY, 3-4 ENTITY", "o is read as O; b, i name no type"),
+        ("O B B", "1-2 ENTITY, 2-3 ENTITY", "B name no type"),
+        ("B M E O S", "0-3 ENTITY, 4-5 ENTITY", "is written in BMES"),
+        ("B I E O S", "0-3 ENTITY, 4-5 ENTITY", "is written in BIOES"),
+        ("PER-B PER-I O LOC_B", "0-2 PER, 3-4 LOC", "LOC_B is read as B-LOC"),
+        ("B_PER I_PER O b-LOC", "0-2 PER, 3-4 LOC", "B_PER is read as B-PER"),
+        ("0 B-PER I-PER", "1-3 PER", "0 is read as O"),
+        ("- PER PER", "1-3 PER", "- is read as O"),
+        ("_ B-PER I-PER _ . _ _", "1-3 PER", "_ is read as O"),
+        ("O e-mail e-mail O person", "1-3 e-mail, 4-5 person", "is written in IO"),
+        ("O PLAN-C PLAN-C O e-mail", "1-3 PLAN-C, 4-5 e-mail", "is written in IO"),
+    ],
+)
+def test_other_spellings_of_tags_are_read_and_told(tmp_path: Path, tags: str, expected: str, said: str) -> None:
+    """Tags without a type, prefixes behind the type or in small letters, and other signs for words outside."""
+    text = "\n\n".join("\n".join(f"w {tag}" for tag in part.split()) for part in tags.split(" . "))
+    told: list[str] = []
+    (tmp_path / "tags.txt").write_text(text)
+    sentences = list(read_columns(tmp_path / "tags.txt", parse_columns("word,ner"), tell=told.append))
+    assert ", ".join(f"{start}-{end} {label}" for start, end, label in sentences[0].ner) == expected
+    assert said in "\n".join(told) and all(sentence.ner is not None for sentence in sentences)
 
 
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), min_size=1, max_size=8))
@@ -419,6 +449,7 @@ def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
     ("splits", "wanted", "found"),
     [
         ("train validation test", {}, {"train": 2, "dev": 2, "test": 2}),
+        ("training valid testing", {}, {"train": 2, "dev": 2, "test": 2}),
         ("train validation_matched", {"train": ["train"], "dev": ["validation_matched"]}, {"train": 2, "dev": 2}),
         ("train train.noisy dev", {"train": ["train", "train.noisy"]}, {"train": 4}),
         ("train train.noisy", {}, "found train, train.noisy; say which to take: --train NAME"),
@@ -442,3 +473,43 @@ def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: 
 def test_a_hub_that_nobody_answers_for() -> None:
     with pytest.raises(CorpusError, match=r"someone/something: expected a folder or file, .* cannot be reached"):
         read_dataset("someone/something")
+
+
+NAMED = {
+    "tabs.tsv": "token\tpos\tner\nAnn\tNNP\tB-PER\nsang\tVBD\tO\n\nBo\tNNP\tB-PER\n",
+    "blanks.txt": "Word POS Tag\nAnn NNP B-PER\nsang VBD O\n\nBo NNP B-PER\n",
+    "sentences.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Ann,NNP,B-PER\n,sang,VBD,O\nSentence: 2,Bo,NNP,B-PER\n",
+    "id.csv": "sent_id;token;pos;ner\na;Ann;NNP;B-PER\na;sang;VBD;O\nb;Bo;NNP;B-PER\n",
+    "rows.csv": "Ann,NNP,B-PER\nsang,VBD,O\n,,\nBo,NNP,B-PER\n",
+    "commas.txt": "Ann,NNP,B-PER\nsang,VBD,O\n\nBo,NNP,B-PER\n",
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_names_of_columns_are_no_words_and_commas_separate(tmp_path: Path, name: str) -> None:
+    """Tables with a row of names, between commas or semicolons, with sentences between empty rows or named."""
+    (path := tmp_path / name).write_text(NAMED[name])
+    told: list[str] = []
+    columns = guess_columns(path)
+    sentences = list(read_columns(path, parse_columns(columns), tell=told.append))
+    assert [s.words for s in sentences] == [("Ann", "sang"), ("Bo",)]
+    assert [s.pos for s in sentences] == [("NNP", "VBD"), ("NNP",)]
+    assert [s.ner for s in sentences] == [spans((0, 1, "PER"))] * 2
+    assert any("line 1 names the columns" in line for line in told) == (NAMED[name][:3] != "Ann")
+
+
+def test_quoted_cells_are_read_and_written_again(tmp_path: Path) -> None:
+    text = 'Word,POS\n"Ann ""Lee""",NNP\n",",","\n\nBo,NNP\n'
+    (path := tmp_path / "few.csv").write_text(text)
+    file = ColumnFile(path, "word,pos", ["pos"])
+    sentences = [sentence for _, sentence in file.sentences()]
+    assert [s.words for s in sentences] == [('Ann "Lee"', ","), ("Bo",)]
+    out = io.StringIO()
+    file.write([s.with_layers(pos=("X",) * len(s)) for s in sentences], out)
+    file.finish(out)
+    assert out.getvalue() == text.replace("NNP", "X").replace('",",","', '",",X')
+
+
+def test_words_that_name_columns_are_words_where_no_label_is_named(tmp_path: Path) -> None:
+    assert read(tmp_path, "Text NN\nworks VBZ\n", "word,pos")[0].words == ("Text", "works")
+    assert read(tmp_path, "Word NE\nläuft VVFIN\n", "word,pos")[0].words == ("Word", "läuft")

@@ -66,6 +66,8 @@ def test_data_sets_are_read_and_the_rest_is_named(config: Path) -> None:
     [
         (('"column_idx": 5', '"column_idx": 3'), "EWT, feats: column 3 is upos:tags already"),
         (('"ner": {"task_type": "seq_bio"', '"ner": {"task_type": "seq"'), "ner.*rename the task"),
+        (('"column_idx": 5', '"column_idx": 9999999999'), "EWT: expected word_idx and .* below 1000, found 9999999999"),
+        (('"word_idx": 1', '"word_idx": 1000'), "EWT: expected word_idx and column_idx below 1000, found 1000"),
         (("data/names", "data/none"), "data/none: expected a file"),
         (('"word_idx"', '"sent_idxs"'), "expected a data set with word_idx and tasks of seq, seq_bio, dependency"),
         (("}", ""), "ewt.json"),
@@ -75,6 +77,17 @@ def test_configurations_that_do_not_fit(config: Path, change: tuple[str, str], m
     config.write_text(CONFIG.replace(*change))
     with pytest.raises(CorpusError, match=message):
         build_machamp(config, False, print)
+
+
+def test_the_older_name_of_dev_is_read(config: Path) -> None:
+    """MaChAmp before 0.3 wrote validation_data_path; beside the name of today it is left out, which is told."""
+    expected, _, _ = build_machamp(config, False, print)
+    older = '"validation_data_path": "data/ewt.dev"'
+    config.write_text(CONFIG.replace('"dev_data_path": "data/ewt.dev"', older))
+    assert build_machamp(config, False, print)[0] == expected
+    config.write_text(CONFIG.replace('"dev_data_path"', older.replace("ewt.dev", "none") + ', "dev_data_path"', 1))
+    lines: list[str] = []
+    assert build_machamp(config, False, lines.append)[0] == expected and "left out: validation_data_path" in lines[0]
 
 
 def test_columns_are_written_in_place(config: Path) -> None:

@@ -1,7 +1,10 @@
 """Readers of raw corpora, a file each; here text by lines and blocks, with the line numbers that every error names."""
 
 import contextlib
+import csv
+import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.errors import MtlpruneError
+from mtlprune.io.files import refuse_pointer
 from mtlprune.layers import Dependencies, find_cycle
 from mtlprune.sentence import SentenceError
 
@@ -16,7 +20,12 @@ Skip = Callable[[MtlpruneError], None]
 """Gets the error of a sentence that cannot be read; the sentence is then left out."""
 BLANKS = " \t"
 """The characters that separate columns. A word may hold any other space, such as a no-break space."""
+SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "blanks"}
 _CELL = re.compile(r"[^ \t]+")
+_OF_WORDS = re.compile(r"words?|tokens?|forms?|text", re.I)
+_OF_LABELS = re.compile(
+    r"(\w+[-_ ])?(pos|[ux]pos|tags?|labels?|ner|entit(y|ies)|ne[-_]\w[-\w]*|chunks?|iob2?|bio)", re.I
+)
 
 
 class NumberedLine(NamedTuple):
@@ -49,6 +58,44 @@ def skipping(skip: Skip | None) -> Iterator[None]:
 def cells_of(text: str) -> list[str]:
     """The columns of a line between blanks and tabs."""
     return _CELL.findall(text)
+
+
+def separator_of(path: Path, rows: Iterable[str]) -> str:
+    """What stands between the columns of a table: tabs where most rows have one; commas or semicolons where every row
+    has one and the file is called .csv or has no blanks; else blanks."""
+    size, signs = 0, Counter[str]()
+    for size, text in enumerate(rows, 1):  # noqa: B007 (counted)
+        signs.update(sign for sign in SEPARATORS if sign in text)
+    if 2 * signs["\t"] > size:
+        return "\t"
+    comma = size > 0 and (path.suffix.lower() == ".csv" or not signs[" "])
+    return next((sign for sign in ",;" if comma and signs[sign] == size), " ")
+
+
+def split_row(text: str, separator: str) -> list[str]:
+    """The cells of a row. Quotes around a cell count in tables with commas or semicolons alone."""
+    if separator == " ":
+        return cells_of(text)
+    cells = text.split(separator)
+    if separator != "\t":
+        with contextlib.suppress(csv.Error):  # what cannot be read so has another number of cells
+            cells = next(csv.reader([text], delimiter=separator))
+    return [cell.strip(" ") for cell in cells]
+
+
+def join_row(cells: Iterable[str], separator: str) -> str:
+    """Return the row that ``split_row`` reads these cells from."""
+    if separator not in ",;":
+        return separator.join(cells)
+    row = io.StringIO()
+    csv.writer(row, delimiter=separator, lineterminator="").writerow(cells)
+    return row.getvalue()
+
+
+def place_of_words(row: Sequence[str]) -> int | None:
+    """The place of the words in a row that names the columns, as ``token pos ner`` does; None for any other row."""
+    place = next((place for place, cell in enumerate(row) if _OF_WORDS.fullmatch(cell)), len(row))
+    return place if any(map(_OF_LABELS.fullmatch, row[place + 1 :])) else None
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -106,6 +153,7 @@ def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
     not UTF-8 is passed on, for :func:`check_text` to refuse with its sentence. Raises CorpusError: the file is missing,
     unreadable or not UTF-8."""
     number, raw = 0, b"\n"
+    refuse_pointer(Path(path), CorpusError)
     try:
         with Path(path).open("rb") as stream:
             for number, raw in enumerate(stream, 1):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
-from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags
+from mtlprune.corpora.formats.iob2 import respelled, scheme_of, spans_from_tags
 from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -17,6 +17,7 @@ from mtlprune.sentence import Predicate, Sentence, Span
 WORD, SKIP, REST = "word", "_", "..."
 _PARTS = {WORD: WORD, SKIP: SKIP, REST: REST, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
 _STAR = re.compile(r"[^*]*\*[^*]*")
+_OF_SENTENCES = re.compile(r"sent(ence)?([-_ ]?(#|id|no|number|index))?", re.I)
 _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
 
 
@@ -66,17 +67,26 @@ class Notation:
     ) -> None:
         """``rows``: column → the cells of each sentence, asked for twice."""
         self.repair, self.repaired = repair, Counter[str]()
-        self.schemes = {}
+        self.schemes, self._plain, self._notes = dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
         for column in (column for column in columns if column.kind == "spans"):
-            stars = (all(map(_STAR.fullmatch, cells)) for cells in rows(column) if set(cells) != {"_"})
-            written = next(stars, False) and all(stars)
-            known = (cells for cells in rows(column) if set(cells) != {"_"})
-            self.schemes[column.name] = "stars" if written else scheme_of(known)
+            name = column.name
+            counts = Counter(cell for cells in rows(column) if set(cells) != {"_"} for cell in cells)
+            if counts and all(map(_STAR.fullmatch, counts)):
+                self.schemes[name], self._plain[name] = "stars", {}
+                continue
+            self._plain[name], self._notes[name] = plain, _ = respelled(counts)
+            known = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
+            self.schemes[name] = scheme_of(known)
+
+    def unknown(self, column: FileColumn, cells: Sequence[str]) -> bool:
+        """Return True if no word of a sentence has a value; ``_`` is one where it stands for O."""
+        return set(cells) == {"_"} and "_" not in self._plain.get(column.name, {})
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
         """Flat spans; of nested stars the outermost."""
         if self.schemes[name] == "stars":
             return flat(spans_from_stars(cells))
+        cells = [self._plain[name].get(cell, cell) for cell in cells]
         try:
             return spans_from_tags(cells, self.schemes[name])
         except formats.WordError as error:
@@ -93,6 +103,9 @@ class Notation:
             "IO": "; neighbours of one label are one span",
             "IOB1": "; neighbours of one type need a B to part them",
         }
+        for name, note in self._notes.items():
+            if note:
+                yield f"column {name}: {note}"
         for name, scheme in self.schemes.items():
             if scheme not in ("IOB2", "stars"):
                 yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
@@ -120,7 +133,7 @@ def assemble(
     parts = {column.name: tuple(values) for column, values in cells.items()}
     layers: dict[str, Any] = {}
     for column, values in cells.items():
-        if column.kind.partition(":")[0] not in ("tags", "spans", "brackets") or set(values) == {"_"}:
+        if column.kind.partition(":")[0] not in ("tags", "spans", "brackets") or notation.unknown(column, values):
             continue
         with formats.on_lines(source, rows, f"column {column.name}", unit):
             if column.kind == "tags":
@@ -170,13 +183,14 @@ def read_columns(
     unread: Container[str] = (),
     unlabelled: str = "_",
 ) -> Iterator[Sentence]:
-    """Read a file with a word a line, its columns between tabs where most of its lines have one, else between blanks
-    and tabs; any other space belongs to a word.
+    """Read a file with a word a line, its columns between tabs where most of its lines have one, in tables with commas
+    (or semicolons) between those, else between blanks and tabs; any other space belongs to a word.
 
-    Sentences stand between empty lines. Lines of ``-DOCSTART-`` are left out, and so are comments: lines with # whose
-    number of columns is another, or ``# KEY = VALUE`` (``# global.columns`` too: it is ``columns`` that counts). Where
-    a first column that is left out numbers the words, rows such as 3-4 and 6.1 (ranges, empty nodes) are no words. Of
-    brackets only the category is read, without an outermost TOP.
+    Sentences stand between empty lines. A first row that names the columns is no word; where it names one of sentences,
+    such as ``Sentence #``, a sentence ends where that changes. Lines of ``-DOCSTART-`` are left out, and so are
+    comments: lines with # whose number of columns is another, or ``# KEY = VALUE`` (``# global.columns`` too: it is
+    ``columns`` that counts). Where a first column that is left out numbers the words, rows such as 3-4 and 6.1 (ranges,
+    empty nodes) are no words. Of brackets only the category is read, without an outermost TOP.
 
     Args:
         columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
@@ -195,7 +209,9 @@ def read_columns(
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
     place_of = {column: place for place, column in enumerate(columns)}
     table = ColumnTable(path, columns)
-    tell(f"{path}: columns stand between {'tabs' if table.tabs else 'blanks'}")
+    tell(f"{path}: columns stand between {formats.SEPARATORS[table.separator]}")
+    if table.header:
+        tell(f"{path}: line {table.header.number} names the columns and is no word: {table.header.text[:80]!r}")
 
     def of_column(column: FileColumn) -> Iterator[list[str]]:
         silent = skip and (lambda error: None)  # those that are left out are told when they are read
@@ -220,21 +236,28 @@ def read_columns(
 
 
 class ColumnTable:
-    """The rows of a file in columns. ``tabs``: whether tabs alone separate, as in most lines; ``numbered``: the number
-    of a row that is no word, if there was one."""
+    """The rows of a file in columns. ``separator``: of the cells; ``header``: the first row, if it names the columns;
+    ``numbered``: the number of a row that is no word, if there was one."""
 
     def __init__(self, path: Path, columns: Sequence[FileColumn]) -> None:
         self.path, self.columns, self.numbered = path, columns, ""
         self.more = columns[-1].kind == "frames" or columns[-1].name == REST
         self.width = len(columns) - (columns[-1].name == REST)
-        rows = (line.text for line in formats.read_lines(path, lambda error: None) if line.text.strip(formats.BLANKS))
-        rows = (text for text in rows if not text.startswith(("#", "-DOCSTART-")))
-        self.tabs = sum(1 if "\t" in text else -1 for text in rows) > 0
+        self.separator = formats.separator_of(path, (line.text for line in self._rows()))
+        first = next(self._rows(), formats.NumberedLine(0, ""))
+        names = formats.split_row(first.text, self.separator)
+        self.header = None if formats.place_of_words(names) is None else first
+        self._of_sentences = next((k for k, name in enumerate(names) if _OF_SENTENCES.fullmatch(name)), len(names))
+
+    def _rows(self) -> Iterator[formats.NumberedLine]:
+        lines = (line for line in formats.read_lines(self.path, lambda error: None) if line.text.strip(formats.BLANKS))
+        return (line for line in lines if not line.text.startswith(("#", "-DOCSTART-")))
 
     def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
         """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
         number = 0
-        for block in formats.blocks(formats.read_lines(self.path, skip), skip):
+        blocks = formats.blocks(formats.read_lines(self.path, skip), skip)
+        for block in (part for lines in blocks for part in self._cut(lines)):
             with formats.skipping(skip):
                 formats.check_text(self.path, block)
                 rows = [(line, row) for line in block if (row := self._cells(line)) is not None]
@@ -245,17 +268,33 @@ class ColumnTable:
                     named = formats.sentence_id(block) or f"{self.path.stem}-{number}"
                     yield named, [line for line, _ in rows], [row for _, row in rows]
 
+    def _cut(self, block: list[formats.NumberedLine]) -> Iterator[list[formats.NumberedLine]]:
+        """The block by sentences, if a column names them; in tables with commas also at rows without any cell."""
+        if not self.header and self.separator not in ",;":
+            yield block
+            return
+        part, name = list[formats.NumberedLine](), ""
+        for line in block:
+            cells = formats.split_row(line.text, self.separator)
+            following = self.header and next(iter(cells[self._of_sentences :]), "")  # the name stands once, or in all
+            if not any(cells) or (following and following != name):
+                yield part
+                part = []
+            name = following or name
+            part += [line] * any(cells)
+        yield part
+
     def _cells(self, line: formats.NumberedLine) -> list[str] | None:
         """None where the line is no row."""
-        row = [cell.strip(" ") for cell in line.text.split("\t")] if self.tabs else formats.cells_of(line.text)
+        row = formats.split_row(line.text, self.separator)
         fits = len(row) >= self.width if self.more else len(row) == self.width
-        mixed = "\t" in line.text and not self.tabs
+        mixed = "\t" in line.text and self.separator != "\t"
         comment = line.text.startswith("#") and (not fits or mixed or _KEY_AND_VALUE.match(line.text))
-        if comment or line.text.startswith("-DOCSTART-"):
+        if comment or line == self.header or line.text.startswith("-DOCSTART-"):
             return None
         if not fits:
             names = ",".join(column.name for column in self.columns)
-            what = f"expected {self.width} columns ({names}) between {'tabs' if self.tabs else 'blanks'}"
+            what = f"expected {self.width} columns ({names}) between {formats.SEPARATORS[self.separator]}"
             advice = f"_ for those to leave out, a last {REST} for those that not every line has"
             actual = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
             raise formats.malformed(self.path, line.number, f"{what}, {actual}")

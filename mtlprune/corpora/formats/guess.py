@@ -1,12 +1,13 @@
 """The format of files by how the first one begins, and what its columns hold where no option says it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import BLANKS, cells_of, files_below, read_lines
+from mtlprune.corpora.formats import BLANKS, files_below, place_of_words, read_lines, separator_of, split_row
 from mtlprune.io.files import parse_json_line
 
 ROWS = 300
@@ -29,14 +30,14 @@ def guess_format(path: Path) -> str:
         return "conllu" if path.suffix == ".conllu" else "hf"
     lines = _beginning(path)
     first = lines[0] if lines else ""
-    if first.startswith("{"):
-        tree = parse_json_line(first, f"{path}, line 1", CorpusError)
-        return "jsonl" if {"id", "words"} <= tree.keys() and not any(key.endswith("_tags") for key in tree) else "hf"
+    if first.startswith("{") or path.suffix in (".jsonl", ".ndjson"):
+        tree = parse_json_line(first or "[]", f"{path}, line 1", CorpusError)
+        return "jsonl" if not isinstance(tree, dict) or _is_sentence(tree) else "hf"
     if first.lstrip().startswith("(") and "".join(lines).count(")") >= len(lines):  # else ( is a word
         return "brackets"
     if first.startswith("#begin document"):
         return "propbank"
-    rows, tabs = _rows(lines), any("\t" in line for line in lines)
+    rows, tabs = _rows(path, lines), any("\t" in line for line in lines)
     if any(re.match(r"#\s*global\.columns", line) for line in lines):
         return "conllu"
     if rows and tabs and all(len(row) >= 10 and _NUMBER.fullmatch(row[0]) for row in rows[:10]):
@@ -44,15 +45,25 @@ def guess_format(path: Path) -> str:
     return "propbank" if any(_STAR.fullmatch(cell) for row in rows for cell in row) else "columns"
 
 
+def _is_sentence(tree: Mapping[str, Any]) -> bool:
+    """Return True for an object of ours, or text that no format reads; a row of a dataset has lists of labels."""
+    texts = {
+        key for key, cells in tree.items() if isinstance(cells, list) and isinstance(next(iter(cells), []), str | int)
+    }
+    return bool({"words", "tokens", "text"} & tree.keys()) and texts <= {"words", "tokens", "pos"}
+
+
 def guess_columns(path: Path) -> str:
     """Columns such as word,pos,_,ner: the word comes first, or behind numbers; ner is the last one in which O stands,
     pos the one behind the word if fewer cells differ than words do. Raises CorpusError: there is neither."""
-    rows = _rows(_beginning(path))
+    rows = _rows(path, _beginning(path))
+    named = place_of_words(rows[0]) if rows else None
+    rows = rows if named is None else rows[1:]
     if not rows:
         raise CorpusError(f"{path}: expected sentences, found none; check the file")
     width = min(map(len, rows), default=0)
     columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
-    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0])))
+    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0]))) if named is None else named
     names = ["_"] * width
     spans = [place for place in range(word + 1, width) if "O" in columns[place]]
     if spans:
@@ -69,8 +80,8 @@ def _beginning(path: Path) -> list[str]:
     return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), ROWS))
 
 
-def _rows(lines: Sequence[str]) -> list[list[str]]:
-    """Cells of lines but for comments, between tabs where most lines have one, else between blanks."""
+def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
+    """Cells of lines but for comments, as a table of columns has them."""
     rows = [line for line in lines if not line.startswith(("#", "-DOCSTART-"))]
-    tabs = 2 * sum("\t" in line for line in rows) > len(rows)
-    return [[cell.strip(" ") for cell in line.split("\t")] if tabs else cells_of(line) for line in rows]
+    separator = separator_of(path, rows)
+    return [split_row(line, separator) for line in rows]

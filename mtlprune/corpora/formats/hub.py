@@ -1,9 +1,12 @@
 """Datasets in Hugging Face form: a name of the hub, a folder that save_to_disk wrote, or files of rows."""
 
 import contextlib
+import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ USUAL = {
     "deprel": "relation", "id": "id", "sent_id": "id",
 }  # fmt: skip
 """Names of columns that are understood if nobody says what they hold."""
-_SPLITS = {"validation": "dev", "valid": "dev", "val": "dev"}
+_SPLITS = {"training": "train", "testing": "test", **dict.fromkeys(("validation", "valid", "val"), "dev")}
 _UNKNOWN = (None, -1, -100)
 """Labels of words that have none: -1 is what ClassLabel writes, -100 what torch passes over."""
 
@@ -127,6 +130,10 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
         _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
+    if has_magic(source) and path.exists():  # the library would take it for a pattern
+        link, whole = Path(cache, f"rows{path.suffix}"), path.resolve()
+        link.symlink_to(whole) if path.is_file() else shutil.copytree(whole, link, copy_function=os.symlink)
+        options = {key: str(link) if value == source else value for key, value in options.items()}
     hidden = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
@@ -216,9 +223,9 @@ def _check_files(files: Iterable[Path]) -> None:
 
     names: dict[str, Sequence[str]] = {}
     for file in sorted(files):
-        if file.suffix in (".json", ".jsonl"):
-            for _ in formats.read_lines(file):
-                pass
+        text = file.suffix in (".json", ".jsonl")
+        if text and not sum(bool(line.text.strip()) for line in formats.read_lines(file)):  # every line is checked
+            raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
         with _in_words(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
             for name, own in _label_names(str(file), features).items():

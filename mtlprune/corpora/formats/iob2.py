@@ -3,10 +3,12 @@
 In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens with ``I-X`` unless a span of the same
 type ends just before. IOE2 ends each span with ``E-X``, IOE1 one that another of the same type follows. BIOES and BILOU
 mark first and last words (E, L) and spans of one word (S, U); BMES writes M for BIOES' I. IO has labels alone, ``X``.
+Other spellings of these tags become this one first.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mtlprune.corpora.formats import WordError
 from mtlprune.sentence import Span
@@ -20,6 +22,40 @@ _CONTINUES = {
 }  # fmt: skip
 _WHOLE = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
 _PREFIXES = "BIELSUM"
+ONE_TYPE = "ENTITY"
+"""The type of spans whose tags name none."""
+_SPELLINGS = {
+    "PREFIX-TYPE": re.compile(f"(?P<prefix>[{_PREFIXES}])-(?P<type>.+)"),
+    "PREFIX": re.compile(f"(?P<prefix>[{_PREFIXES}])(?P<type>)", re.I),
+    "prefix_type": re.compile(f"(?P<prefix>[{_PREFIXES}])[-_](?P<type>.+)", re.I),
+    "TYPE-PREFIX": re.compile(f"(?P<type>.+)[-_](?P<prefix>[{_PREFIXES}])"),
+    "TYPE": re.compile("(?P<prefix>)(?P<type>.*)"),
+}
+"""Ways to write a tag of a span. A tag is of the first that it fits."""
+
+
+def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+    """Return the tags that are not spelled PREFIX-TYPE and O, each with the tag that they stand for; and what was
+    assumed, in words. ``counts``: of all tags of a column.
+
+    Most tags decide, and at least one must begin or continue a span (B or I), since labels of IO may look alike
+    (``e-mail``). O, o and 0 are outside of spans; in a column without any of them, - and _ are.
+    """
+    outside = {"O", "o", "0"} & counts.keys() or {"-", "_"} & counts.keys()
+    forms: dict[str, Counter[str]] = {spelling: Counter() for spelling in _SPELLINGS}
+    for tag in counts.keys() - outside:
+        forms[next(name for name, pattern in _SPELLINGS.items() if pattern.fullmatch(tag))][tag] = counts[tag]
+    spelling = max(forms, key=lambda name: forms[name].total())
+    parts = {tag: match for tag in forms[spelling] if (match := _SPELLINGS[spelling].fullmatch(tag))}
+    tags = {tag: f"{match['prefix'].upper()}-{match['type'] or ONE_TYPE}" for tag, match in parts.items()}
+    if not any(tag[0] in "BI" for tag in tags.values()) or spelling == "PREFIX-TYPE":
+        tags = {}
+    notes = [f"{', '.join(sorted(outside - {'O'}))} is read as O"] if outside - {"O"} else []
+    if spelling == "PREFIX" and tags:
+        notes.append(f"{', '.join(sorted(tags))} name no type, so all spans are of the type {ONE_TYPE}")
+    elif tags:
+        notes.append(f"{min(tags)} is read as {tags[min(tags)]}")
+    return tags | dict.fromkeys(outside - {"O"}, "O"), "; ".join(notes)
 
 
 def scheme_of(rows: Iterable[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
 from mtlprune.sentence import Sentence
 
-EXAMPLE = 'a sentence is {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
+EXAMPLE = 'a sentence is a line such as {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
 
 Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Spans = list[tuple[Place, Place, str]]
@@ -105,6 +105,18 @@ def _check(schema: TypeAdapter[Any], value: Any) -> None:
         raise ValueError(f"{shown} as {where or 'all there is'} ({first['msg']})") from None
 
 
+def as_sentence(tree: Any, name: str) -> dict[str, Any]:
+    """A JSON object that others may have written as one of ours: with an id that is text, ``name`` if it has none, and
+    ``tokens`` as words. Raises ValueError: it is no object, or has no words."""
+    if not isinstance(tree, dict):
+        raise ValueError(f"expected an object with words, found {in_words(tree)[:60]}")
+    tree = {("words" if key == "tokens" and "words" not in tree else key): value for key, value in tree.items()}
+    if "words" not in tree and "text" in tree:
+        raise ValueError("expected words, found text, whose spans count characters and are not read; give its words")
+    number = type(tree.get("id")) is int
+    return {**tree, "id": str(tree["id"]) if number else tree.get("id", name)}
+
+
 def read_jsonl(
     path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread: Container[str] = ()
 ) -> Iterator[Sentence]:
@@ -118,9 +130,8 @@ def read_jsonl(
         where = f"{path}, line {line.number}"
         with skipping(skip), reading(where, CorpusError, EXAMPLE):
             check_text(path, [line])
-            tree = parse_json_line(line.text, where, CorpusError)
-            if isinstance(tree, dict):
-                tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
+            tree = as_sentence(parse_json_line(line.text, where, CorpusError), f"{path.stem}-{line.number}")
+            tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
             check_sentence(tree)
             with on_lines(path, [line]):
                 sentence = from_json(tree).validate()
