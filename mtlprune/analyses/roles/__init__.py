@@ -29,7 +29,7 @@ class RoleOptions(Block):
     )
     updates: int = Field(default=60, ge=1, description="Of each of the three fits.")
     rate: float = Field(default=0.3, gt=0, description="Of Adam.")
-    strength: float = Field(default=0.5, gt=0, description="λ: how hard gates are pushed open, then closed.")
+    strength: float = Field(default=0.05, gt=0, description="λ: how hard gates are pushed open, then closed.")
     batch: int = Field(default=32, ge=1, description="Sentences of an update.")
     train_sentences: int = Field(default=1000, ge=2, description="Of the training split, which gates are fitted to.")
     selections: int = Field(default=2, ge=1, description="Fits with other batches; a role counts where all agree.")
