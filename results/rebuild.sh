@@ -174,6 +174,7 @@ if [ -d results/fight ]; then
             "18 heads on the full set (GPU; two cells CPU)=results/fight/records/longer-18:18-*-full results/fight/records/longer-more" --
         python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "54 heads (bf16),72 heads (bf16)" \
             "narrow (bf16),72 heads (bf16)" \
+            "18 heads,72 heads" "36 heads (bf16),72 heads" "54 heads (bf16),72 heads" \
             "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" \
             "18 heads after 1008 updates (GPU),72 heads after 1008 updates (GPU)" \
             "18 heads on the full set (GPU; two cells CPU),72 heads on the full set (bf16)" > "$out/fight/control.md"

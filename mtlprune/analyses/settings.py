@@ -44,6 +44,11 @@ class Setting:
         """Its runs of these seeds."""
         return [run for run in self.column.runs if run.seed in self.seeds]
 
+    def draws(self, seeds: Sequence[int]) -> list[int | None]:
+        """The draw of random heads of the runs of these seeds (``pruning.draw``); None where heads are not drawn."""
+        of = {run.seed: run.tree["pruning"].get("draw") if run.pruning else None for run in self.runs}
+        return [of[seed] for seed in seeds]
+
     @property
     def updates(self) -> int:
         """The updates of each run."""

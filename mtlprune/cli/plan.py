@@ -58,7 +58,7 @@ def plan(
     table.add_row("standard deviation between seeds", *between, "")
     table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
-        shown = (number(error.of_seeds(seeds).detectable()) if seeds > 1 else "–" for error in errors.values())
+        shown = (number(error.detectable(seeds)) if seeds > 1 else "–" for error in errors.values())
         table.add_row(f"detectable with {plural(seeds, 'seed')}", *shown, ", ".join(names))
     table.add_row("seeds for 1 point", *map(_seeds_for_a_point, errors.values()), "")
     console().print(table)
@@ -134,7 +134,7 @@ def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardEr
 
 def _seeds_for_a_point(error: StandardError) -> str:
     """The fewest seeds with which one point is detectable."""
-    enough = bisect_left(range(MOST_SEEDS + 1), True, 2, key=lambda seeds: error.of_seeds(seeds).detectable() <= 1)
+    enough = bisect_left(range(MOST_SEEDS + 1), True, 2, key=lambda seeds: error.detectable(seeds) <= 1)
     return str(enough) if enough <= MOST_SEEDS else f">{MOST_SEEDS}"
 
 

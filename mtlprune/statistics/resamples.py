@@ -8,8 +8,8 @@ Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,37 +119,68 @@ def resampled_scores(
     ]
 
 
-def over_seeds(observed: Floats, booted: Floats, one_run: bool = False) -> dict[str, float]:
-    """Any figure of several runs, its mean, interval, two-sided p and minimum detectable effect over seeds and
-    sentences, as of a Difference, and ``free``, the degrees of freedom of seeds; over sentences alone where there is
-    one run. NaN where no error can be estimated.
+NO_DRAWS: Floats = np.empty((0, 2))
+
+
+def error_over_seeds(observed: Floats, booted: Floats, drawn: Floats = NO_DRAWS, pooled: float = 0.0) -> StandardError:
+    """The error of any figure of several runs, over seeds and sentences.
 
     Args:
         observed: (S,), of each run on all sentences.
         booted: (C, S), of each run on resampled sentences.
-        one_run: also one run has a p, by the share of resamples on the other side of 0.
+        drawn: (U, D), what each of D draws of U random sets adds to the figure, where it has such.
+        pooled: standard deviation between seeds, below which that of these runs is not taken to be.
+    """
+    error = StandardError.of([observed], [booted])
+    least = tuple(max(one, pooled / math.sqrt(len(observed))) for one in error.noise)
+    return replace(error, noise=least).with_draws(drawn)
+
+
+def over_seeds(
+    observed: Floats, booted: Floats, one_run: bool = False, drawn: Floats = NO_DRAWS, pooled: float = 0.0
+) -> dict[str, float]:
+    """Any figure of several runs, its mean, interval, two-sided p and minimum detectable effect over seeds and
+    sentences (and draws), as of a Difference, and ``free``, the degrees of freedom of seeds; over sentences alone where
+    there is one run. NaN where no error can be estimated. The arguments are those of `error_over_seeds`.
+
+    Args:
+        one_run: also one run has a p, without draws by the share of resamples on the other side of 0.
     """
     delta, runs = float(observed.mean()), len(observed)
-    error = StandardError.of([observed], [booted])
-    least = error.detectable()
-    if runs < 2:
+    error = error_over_seeds(observed, booted, drawn, pooled)
+    least, wide, p = error.detectable(), error.half_width(), error.two_sided(delta)
+    low, high = delta - wide, delta + wide
+    if runs < 2 and not len(drawn):
         low, high = percentiles(booted[:, 0])
-        tested = one_run and not error.unknown
-        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if tested else math.nan
-        return {"delta": delta, "low": low, "high": high, "p": p, "free": math.nan, "detectable": least}
-    wide, p = error.half_width(), error.two_sided(delta)
-    return {"delta": delta, "low": delta - wide, "high": delta + wide, "p": p, "free": runs - 1, "detectable": least}
+        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if not error.unknown else math.nan
+    if runs < 2 and not one_run:
+        p = math.nan
+    free = runs - 1 if runs > 1 else math.nan
+    return {"delta": delta, "low": low, "high": high, "p": p, "free": free, "detectable": least}
 
 
-def within_margin(observed: Floats, booted: Floats, margin: float) -> tuple[float, float]:
+def within_margin(observed: Floats, booted: Floats, margin: float, pooled: float = 0.0) -> tuple[float, float]:
     """p, one-sided, that a figure of several runs is above −margin, and the larger p of two that it is within ±margin.
 
-    NaN where there is one run, or no error can be estimated. The arguments are those of `over_seeds`.
+    NaN where there is one run, or no error can be estimated. The arguments are those of `error_over_seeds`.
     """
     if len(observed) < 2:
         return math.nan, math.nan
-    error, delta = StandardError.of([observed], [booted]), float(observed.mean())
+    error, delta = error_over_seeds(observed, booted, pooled=pooled), float(observed.mean())
     return error.upper_tail(margin + delta), error.upper_tail(margin - abs(delta))
+
+
+def pooled_deviation(figures: Sequence[Floats]) -> float:
+    """The standard deviation between seeds that several figures (S,) have in common; NaN where each has one seed."""
+    free = sum(len(one) - 1 for one in figures)
+    return math.sqrt(math.fsum(float(((one - one.mean()) ** 2).sum()) for one in figures) / free) if free else math.nan
+
+
+def by_draw(figure: Resampled, draws: Sequence[Hashable]) -> Resampled:
+    """A figure of each run as one of each draw, the mean over its runs: runs that share a draw are one case of it."""
+    rows = [[row for row, one in enumerate(draws) if one == draw] for draw in dict.fromkeys(draws)]
+    observed, booted = (np.stack([part[..., row].mean(-1) for row in rows], -1) for part in figure)
+    return Resampled(observed, booted)
 
 
 def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) -> tuple[float, float]:

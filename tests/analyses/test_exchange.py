@@ -67,12 +67,13 @@ def test_sets_are_those_of_labels_and_what_three_claim() -> None:
 
 
 def planted(through: dict[str, float], generator: np.random.Generator) -> dict[int, Change]:
-    """Three runs, of whose change each set carries so much and random heads a tenth, with noise over pairs."""
+    """Three runs, of whose change each set carries so much and two draws of random heads a tenth, with noise over
+    pairs."""
     runs = {}
     for seed in (1, 2, 3):
         whole = generator.uniform(1, 3, 100)
-        shares = {name: np.array([[share], [0.1]]) for name, share in through.items()}
-        noisy = {name: share * whole + generator.normal(0, 0.05, (2, 100)) for name, share in shares.items()}
+        shares = {name: np.array([[share], [0.1], [0.1]]) for name, share in through.items()}
+        noisy = {name: share * whole + generator.normal(0, 0.05, (3, 100)) for name, share in shares.items()}
         runs[seed] = Change(whole, 1.0, noisy)
     return runs
 
@@ -94,7 +95,33 @@ def test_planted_shares_are_found() -> None:
     assert contrasts.loc["others", "delta"] == pytest.approx(1 / 15, abs=0.02)
     apart = contrasts.loc["own minus others"]
     assert apart["delta"] == pytest.approx(0.5 - 1 / 15, abs=0.02) and apart["low"] < apart["delta"] < apart["high"]
+    stem = contrasts.loc["stem"]
+    assert stem["delta"] == pytest.approx(0.65 / 3 - 0.1, abs=0.02) and stem["p"] < 0.05
     assert [row["carried"] for row in _stems(shares)] == [2, 2, 2]
+
+
+@pytest.mark.slow
+def test_own_minus_others_is_found_no_more_often_than_5_percent_where_sets_are_random() -> None:
+    """1,000 studies of two tasks and three sets, claimed ones as good as random: sets differ, and so do their draws."""
+    request, reached = Request([], Path(), ExchangeOptions(resamples=100)), 0
+    for study in range(1000):
+        generator = np.random.default_rng([12, study])
+        expected = generator.uniform(0, 0.3, (2, 3))  # of a task's change, through random heads of each set's layers
+        draws = expected[..., None] + generator.normal(0, 0.1, (2, 3, 5))
+        changes: Any = {}
+        for row, task in enumerate(("pos", "dep")):
+            for seed in (1, 2, 3):
+                whole = generator.uniform(1, 3, 40)
+                through = {
+                    name: np.array([expected[row, column], *draws[row, column]])[:, None] * whole
+                    + generator.normal(0, 0.02, (6, 1))
+                    + generator.normal(0, 0.1, (6, 40))
+                    for column, name in enumerate(("POS", "DEP", "SRL"))
+                }
+                changes.setdefault(("MTL-2", task), {})[seed] = Change(whole, 1.0, through)
+        contrasts = {row["term"]: row for row in _contrasts(_shares(changes, request))}
+        reached += contrasts["own minus others"]["p"] < 0.05
+    assert reached <= 60
 
 
 def test_others_are_all_single_tasks_that_have_claims_also_those_without_pairs() -> None:

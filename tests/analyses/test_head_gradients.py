@@ -6,13 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from found import model_of
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.cross import ALL_TASKS, CrossOptions
-from mtlprune.analyses.cross.measure import ClosedCounts, Tables, _cells, _own, own_minus_others, parted
+from mtlprune.analyses.cross.measure import (
+    ClosedCounts,
+    Tables,
+    _cells,
+    _own,
+    drawn_scores,
+    own_minus_others,
+    own_of_draws,
+    parted,
+)
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.evaluation.head_masks import random_heads
@@ -151,12 +161,29 @@ def test_own_minus_others_by_hand_and_its_unit_has_no_scale():
     assert np.isnan(own_minus_others(np.zeros((2, 2, 1)))[0]).all()  # a task that loses nothing has no unit
 
 
+def test_what_draws_add_to_own_minus_others_is_its_change_with_them():
+    """With the draws of one set alone the contrast is the mean over these of what is said to be added."""
+    generator = np.random.default_rng(4)
+    closed, random = generator.normal(size=(3, 3, 2)), generator.normal(size=(3, 3, 5))  # (T, U, S), (T, U, D)
+    delta = closed - random.mean(2)[..., None]
+    added = own_of_draws(delta, random)
+    assert added.shape == (2, 4, 3, 5)
+    for name, draw in np.ndindex(3, 5):
+        chosen = random.mean(2)
+        chosen[:, name] = random[:, name, draw]
+        points = own_minus_others(closed - chosen[..., None])[1].mean(-1) - own_minus_others(delta)[1].mean(-1)
+        assert points == pytest.approx(added[1, :, name, draw] - added[1, :, name].mean(-1))
+    sizes = np.sqrt((delta**2).mean((1, 2)))
+    assert added[0, :3] == pytest.approx(added[1, :3] / sizes[:, None, None])
+
+
 @pytest.mark.parametrize("planted", [0.0, 0.2])
 def test_a_planted_loss_in_the_own_task_is_found(planted):
     """Closing own heads costs ``planted`` of the words, other heads nothing; only the noise of sentences differs."""
     names = count_names("tags", "accuracy")
     generator, labels, words, sentences = np.random.default_rng(5), ("POS", "NER", "DEP"), 20, 300
     held: Tables = {}
+    rows: list[dict[str, Any]] = []
     closed = [("", "", ""), *((part, label, control) for part in ("claimed", "shared") for label in labels
                               for control in ("", "random"))]  # fmt: skip
     for label in labels:
@@ -165,11 +192,15 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
             key = label, label.lower(), part, other, control
             cell = held[key] = ClosedCounts(names, SCORES["tags"]["accuracy"])
             for seed in (1, 2, 3):
-                right = generator.binomial(words, rate, sentences)
-                cell.runs[seed] = np.stack([right, np.full(sentences, words)], 1) * (1 + (control == "random"))
+                draws = generator.binomial(words, rate, (1 + (control == "random"), sentences))
+                cell.runs[seed] = np.stack([draws.sum(0), np.full(sentences, len(draws) * words)], 1)
+                keys = {"encoder": label, "task": label.lower(), "mode": part, "other": other, "control": control}
+                values = [100 * one.mean() / words for one in draws]
+                rows += [{**keys, "seed": seed, "step": step, "value": one} for step, one in enumerate(values, 1)]
     request = Request([], Path(), CrossOptions(draws=2, resamples=400, margin=3.0))
     notes: list[str] = []
-    own = _own(held, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
+    scores = pd.DataFrame(rows)
+    own = _own(held, scores, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
     assert len(own) == 2 * 2 * 4 and own["holm"].isna().sum() == 4
     mean = own.loc["claimed", "points", ALL_TASKS]
     assert mean["low"] < -100 * planted < mean["high"] and (mean["p"] < 1e-3) == bool(planted)
@@ -177,7 +208,7 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     if planted:  # of three cells one loses: its root mean square is the loss by the square root of 3
         assert units["delta"].to_numpy() == pytest.approx(-math.sqrt(3), abs=0.03) and (units["holm"][:3] < 0.05).all()
     assert (own.loc["shared"]["p"] > 1e-3).all()
-    cells = _cells(held, request)
+    cells = _cells(held, drawn_scores(scores), request)
     assert cells["mode"].tolist() == ["claimed"] * 9 + ["shared"] * 9 and cells["holm"].isna().sum() == 6
     cells = cells.query("mode == 'claimed'").set_index(["encoder", "other"])
     delta = cells["delta"].unstack().loc[[*labels], [*labels]].to_numpy()
@@ -191,4 +222,4 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
             others_seeds = {seed + 3: counts for seed, counts in cell.runs.items()}
             cell.runs.clear()
             cell.runs.update(others_seeds)
-    assert not notes and _own(held, request, notes).empty and "share no seed" in notes[0]
+    assert not notes and _own(held, scores, request, notes).empty and "share no seed" in notes[0]

@@ -16,7 +16,7 @@ class CrossOptions(Block):
     closed: Closed = Field(
         default="zero", description="What a closed head contributes; constants are those of training sentences."
     )
-    draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
+    draws: int = Field(default=5, ge=2, description="Random closings of as many heads of the same layers.")
     margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")
     resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
 

@@ -3,6 +3,7 @@
 Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -37,9 +38,9 @@ def measure(request: Request) -> Result:
       the label ``other`` claims, or one of PARTS of them (``mode``): these heads (``step`` 0), and each draw of as many
       random heads of the same layers (``control`` random).
     - ``cells``, wide: for each label of runs, task, closed label and part the mean ``open``, ``closed`` and ``random``
-      score; ``delta`` = closed − random with interval and p over seeds and sentences (over sentences alone with one
-      seed), ``holm``, p corrected over the cells of other tasks with this part, and ``equal``, p of a difference of the
-      margin or more.
+      score; ``delta`` = closed − random with interval and p over seeds, sentences and draws (over sentences alone with
+      one seed), ``holm``, p corrected over the cells of other tasks with this part, and ``equal``, p of a difference of
+      the margin or more.
     - ``own``, wide: delta of a label's heads in its own runs minus the mean of those of other single tasks there, for
       each label and their mean (ALL_TASKS); ``term`` is "units", of the root mean square of all delta of the label's
       runs, which has no scale, or "points"; ``holm`` over the labels.
@@ -61,8 +62,9 @@ def measure(request: Request) -> Result:
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
     )
-    own = _own(tables, request, result.about["notes"])
-    return result.with_frames(claimed=claimed, cells=_cells(tables, request), own=own)
+    scores = result.frames["scores"]
+    own = _own(tables, scores, request, result.about["notes"])
+    return result.with_frames(claimed=claimed, cells=_cells(tables, drawn_scores(scores), request), own=own)
 
 
 def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
@@ -101,7 +103,13 @@ def _scored(
     return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
 
 
-def _cells(tables: Tables, request: Request) -> pd.DataFrame:
+def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores by draw of random heads, mean over seeds: rows label of the runs, task, part and closed label."""
+    random = scores[scores["control"] == "random"]
+    return random.groupby(["encoder", "task", "mode", "other", "step"])["value"].mean().unstack("step")
+
+
+def _cells(tables: Tables, drawn: pd.DataFrame, request: Request) -> pd.DataFrame:
     keys = [key for key in tables if key[2] and not key[4]]
     systems = []
     for label, task, mode, other, _ in keys:
@@ -115,18 +123,21 @@ def _cells(tables: Tables, request: Request) -> pd.DataFrame:
     rows = []
     for (label, task, mode, other, _), difference, (closed, random, open_) in zip(keys, tested, means, strict=True):
         interval = {"low": difference.low, "high": difference.high, "p": difference.p}
+        interval["detectable"], delta = difference.detectable, difference.delta
         if difference.has_seeds:
-            interval = {"low": difference.wide_low, "high": difference.wide_high, "p": difference.wide_p}
+            error = difference.wide_error.with_draws(-drawn.loc[[(label, task, mode, other)]].to_numpy())
+            wide, interval["equal"] = error.half_width(), error.upper_tail(request.options.margin - abs(delta))
+            interval |= {"low": delta - wide, "high": delta + wide, "p": error.two_sided(delta)}
+            interval["detectable"] = error.detectable()
         row: dict[str, object] = {"encoder": label, "task": task, "other": other, "mode": mode}
-        row |= {"open": open_, "closed": closed, "random": random, "delta": difference.delta, **interval}
-        row |= {"n": difference.seeds[0], "equal": difference.equivalence_p(request.options.margin)}
-        rows.append(row | {"detectable": difference.detectable})
+        row |= {"open": open_, "closed": closed, "random": random, "delta": delta, "n": difference.seeds[0]}
+        rows.append(row | {"equal": math.nan, **interval})
     frame = pd.DataFrame(rows).sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
     apart = frame[frame["encoder"] != frame["other"]]
     return frame.assign(holm=apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy())))
 
 
-def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
+def _own(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
     """Own heads against those of others; empty where runs and claims do not have two single tasks in common. Where
     seeds lack, a note is added."""
     labels = [
@@ -155,10 +166,15 @@ def _own(tables: Tables, request: Request, notes: list[str]) -> pd.DataFrame:
         return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
 
     observed, booted = map(contrasts, zip(*each, strict=True))
-    rows = []
+    delta = np.reshape([one.observed for one in each], (len(parts), len(labels), len(labels), 2, -1))
+    by_draw, rows = drawn_scores(scores[scores["seed"].isin(seeds)]), []
+    keys = [(label, places[label][1], part, other) for part in parts for label in labels for other in labels]
+    draws = by_draw.loc[keys].to_numpy().reshape(len(parts), len(labels), len(labels), -1)  # (parts, T, U, D)
+    drawn = [own_of_draws(of[:, :, 0] - of[:, :, 1], random) for of, random in zip(delta, draws, strict=True)]
     for part, term, label in np.ndindex(observed.shape[:3]):
-        keys = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
-        rows.append({**keys, **over_seeds(observed[part, term, label], booted[part, term, label])})
+        row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
+        figure = observed[part, term, label], booted[part, term, label]
+        rows.append({**row, **over_seeds(*figure, drawn=drawn[part][term, label])})
     own = pd.DataFrame(rows)
     each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
     return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
@@ -183,5 +199,23 @@ def own_minus_others(delta: Floats) -> Floats:
     points = own - (delta.sum(1) - own) / (len(delta) - 1)
     with np.errstate(invalid="ignore"):  # a task that no heads cost anything
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
+    both = np.stack([units, points])
+    return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
+
+
+def own_of_draws(delta: Floats, random: Floats) -> Floats:
+    """What each draw of random heads adds to `own_minus_others`, its units taken as they are.
+
+    Args:
+        delta: (T, T, S), as there.
+        random: (T, U, D), the score of each task with each draw closed that is made for the heads of each of U = T.
+
+    Returns:
+        (2, T + 1, U, D)
+    """
+    number = len(delta)
+    points = -((np.eye(number) * number - 1) / (number - 1))[:, :, None] * random
+    with np.errstate(invalid="ignore", divide="ignore"):
+        units = points / np.sqrt((delta**2).mean(axis=(1, 2)))[:, None, None]
     both = np.stack([units, points])
     return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)

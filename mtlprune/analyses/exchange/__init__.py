@@ -21,7 +21,7 @@ class ExchangeOptions(Block):
         description="A split of --corpus whose sentences are paired with the same in which a name (NER) or a modifier "
         "(SRL) is swapped for one with another label; where none is named, sentences are generated.",
     )
-    draws: int = Field(default=5, ge=1, description="Random sets of as many heads of the same layers.")
+    draws: int = Field(default=20, ge=2, description="Random sets of as many heads of the same layers.")
     single: bool = Field(default=True, description="Each head alone, too, which takes most of the time.")
     resamples: int = Field(default=10_000, ge=1, description="Of pairs.")
 

@@ -54,7 +54,7 @@ class Change(NamedTuple):
     Attributes:
         whole: (P,) m(a) − m(b).
         decided: the part of pairs with m(a) > 0 > m(b).
-        through: label of a set → (2, P) m(a) − m(a; S), of the set and the mean of the random ones.
+        through: label of a set → (1 + D, P) m(a) − m(a; S), of the set and of each draw of random ones.
     """
 
     whole: Floats
@@ -73,10 +73,12 @@ def measure(request: Request) -> Result:
 
     - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
       STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
-      with interval and p over seeds and pairs (over pairs alone with one seed), ``holm`` over all cells; how many
-      ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or more.
+      with interval and p over seeds, pairs and draws (without seeds where there is one), ``holm`` over all cells; how
+      many ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or
+      more.
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
-      through those of ``others`` (all single tasks that have claims), and ``own minus others``.
+      through those of ``others`` (all single tasks that have claims), ``own minus others``, and the ``stem`` heads;
+      intervals and p as of ``cells``.
     - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
     - ``heads``: ``share`` of each head by ``task``; with the setting ``single``.
 
@@ -143,8 +145,7 @@ def _change(
 
     through = {}
     for label, several in masks.items():
-        own, *random = map(passing, several)
-        through[label] = np.stack([own, np.mean(random, axis=0)])
+        through[label] = np.stack(list(map(passing, several)))
     change = Change(first - second, float(((first > 0) & (second < 0)).mean()), through)
     return change, np.array([passing(one).sum() / change.whole.sum() for one in each])
 
@@ -216,12 +217,13 @@ class _Margins:
 
 class Share(NamedTuple):
     """The shares of one task's change that pass through one set of heads: (S,) through the set and through random heads
-    of the same layers, and their difference, which pairs resample."""
+    of the same layers, and their difference, which pairs resample; what each draw adds to it, (D,), mean over seeds."""
 
     seeds: tuple[int, ...]
     own: Floats
     random: Floats
     beyond: Resampled
+    drawn: Floats
 
 
 Shares = dict[tuple[str, str, str], Share]
@@ -238,10 +240,13 @@ def _shares(changes: Changes, request: Request) -> Shares:
         generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
         weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
         for other in runs[seeds[0]].through:
-            own, random = np.stack([runs[seed].through[other] for seed in seeds], 1)  # (S, P) each
-            booted = ((own - random) @ weights.T / (whole @ weights.T)).T  # (C, S)
-            own, random = own.sum(1) / whole.sum(1), random.sum(1) / whole.sum(1)
-            shares[label, task, other] = Share(seeds, own, random, Resampled(own - random, booted))
+            through = np.stack([runs[seed].through[other] for seed in seeds], 1)  # (1 + D, S, P)
+            beyond = through[0] - through[1:].mean(0)
+            booted = (beyond @ weights.T / (whole @ weights.T)).T  # (C, S)
+            own, *draws = through.sum(2) / whole.sum(1)  # (S,) each
+            random = np.mean(draws, axis=0)
+            drawn = -np.mean(draws, axis=1)
+            shares[label, task, other] = Share(seeds, own, random, Resampled(own - random, booted), drawn)
     return shares
 
 
@@ -252,7 +257,7 @@ def _cells(shares: Shares, changes: Changes) -> Iterator[dict[str, object]]:
         row = {"encoder": label, "task": task, "other": other, "n": len(runs), "share": share.own.mean()}
         row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].whole)}
         row |= {"decided": np.mean([run.decided for run in runs.values()])}
-        yield row | over_seeds(*share.beyond, one_run=True)
+        yield row | over_seeds(*share.beyond, one_run=True, drawn=share.drawn[None])
 
 
 def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
@@ -262,11 +267,19 @@ def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
         tasks = [task for task in LAYERS if (task, task.upper()) in of]
         if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
             continue
-        own = weighted([of[task, task.upper()].beyond for task in tasks])
         claimed = [one for one in dict.fromkeys(other for _, other in of) if one != STEM and not is_joint(one)]
-        others = weighted([of[task, other].beyond for task in tasks for other in claimed if other != task.upper()])
-        for name, figure in {"own": own, "others": others, "own minus others": own - others}.items():
-            yield {"encoder": label, "term": name, "n": len(figure.observed), **over_seeds(*figure)}
+        own = {(task, task.upper()): 1 / len(tasks) for task in tasks}
+        others = [(task, other) for task in tasks for other in claimed if other != task.upper()]
+        apart = dict.fromkeys(others, 1 / len(others))
+        terms = {"own": own, "others": apart, "own minus others": {**own, **{key: -w for key, w in apart.items()}}}
+        terms |= {"stem": {(task, STEM): 1 / len(tasks) for task in tasks}} if (tasks[0], STEM) in of else {}
+        for name, weights in terms.items():
+            figure = weighted([of[key].beyond for key in weights], [*weights.values()])
+            by_set: dict[str, Floats] = {}  # a set's draws are the same for all tasks
+            for key, weight in weights.items():
+                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].drawn
+            row = {"encoder": label, "term": name, "n": len(figure.observed)}
+            yield row | over_seeds(*figure, drawn=np.stack([*by_set.values()]))
 
 
 def _stems(shares: Shares) -> Iterator[dict[str, object]]:

@@ -3,8 +3,9 @@
 Letters: C resamples, S seeds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -16,7 +17,10 @@ from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import PRUNING, SHARED, untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.resamples import over_seeds, weighted, within_margin
+from mtlprune.statistics.resamples import Resampled, by_draw, over_seeds, pooled_deviation, weighted, within_margin
+
+FEW = 3
+"""From so few seeds values can lie close by chance, so that an interval is too narrow."""
 
 
 class Level(NamedTuple):
@@ -42,7 +46,9 @@ def measure(request: Request) -> Result:
       sentences; ``heads`` open (``all``: none closed), ``updates`` of joint runs, scores ``single`` and ``joint``.
     - ``changes``: the gap of ``term`` minus that of ``other``, which has all heads and else the same settings (or, of a
       level with all heads, is the first such); paired by seed. ``widens``: p of a true change of −margin or less;
-      ``equal``: p of one of the margin or more either way.
+      ``equal``: p of one of the margin or more either way. Where seeds share draws, the same with ``draws`` (so many)
+      in the place of seeds, after ``draws_``; where a change has FEW seeds or fewer, the same with an error not below
+      that of all changes of the task, after ``pooled_``.
 
     Raises:
         RunError: no single-task and joint runs of the same settings under two numbers of heads; runs that cannot be
@@ -63,12 +69,21 @@ def measure(request: Request) -> Result:
     whole = [some[0] for some in alike.values() if some[0].heads == levels[0].heads]
     bases = {one: some[0] for some in alike.values() if some[0] in whole for one in some[1:]}
     bases |= dict.fromkeys(whole[1:], whole[0])
-    rows: dict[str, list[dict[str, Any]]] = {"levels": [], "changes": []}
-    for one in levels:
-        rows["levels"] += _rows({one: 1}, means, {"term": one.label, "heads": one.heads, "updates": one.joint.updates})
-        if base := bases.get(one):
-            keys = {"term": one.label, "other": base.label}
-            rows["changes"] += _rows({one: 1, base: -1}, means, keys, options.margin)
+    gaps, changes = [], []
+    for one, (name, places) in itertools.product(levels, means.items()):
+        figure, draws = _figure({one: 1}, places)
+        row = {"term": one.label, "heads": one.heads, "updates": one.joint.updates, "task": name, "n": len(draws)}
+        seeds, sides = common_seeds(one.single, one.joint), {"single": one.single, "joint": one.joint}
+        scores = {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
+        gaps.append({**row, **over_seeds(*figure), **scores})
+    for name, places in means.items():
+        figures = {one: _figure({one: 1, base: -1}, places) for one, base in bases.items()}
+        pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
+        for one, (figure, draws) in figures.items():
+            keys = {"term": one.label, "other": bases[one].label, "task": name, "n": len(draws)}
+            changes.append(keys | change(figure, draws, options.margin, pooled))
+    order = {one.label: place for place, one in enumerate(levels)}
+    changes.sort(key=lambda row: order[row["term"]])
     paired = {place for one in levels for place in (one.single.place, one.joint.place)}
     notes = [
         f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
@@ -79,7 +94,7 @@ def measure(request: Request) -> Result:
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
     about |= {"heads": max(one.heads for one in levels)}
-    return Result("scarcity", about, {name: pd.DataFrame(each) for name, each in rows.items()})
+    return Result("scarcity", about, {"levels": pd.DataFrame(gaps), "changes": pd.DataFrame(changes)})
 
 
 def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:
@@ -139,18 +154,28 @@ def _open(runs: Sequence[ScoredRun]) -> int:
     return numbers.pop()
 
 
-def _rows(
-    weights: Mapping[Level, float], means: Mapping[str, list[int]], keys: dict[str, Any], margin: float | None = None
-) -> Iterator[dict[str, Any]]:
-    """A row for each mean: the weighted sum of the gaps of some levels; of one level also its scores."""
+def _figure(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
+    """The weighted sum of the gaps of some levels, and of each seed the draws of their heads."""
     seeds = common_seeds(*(side for one in weights for side in (one.single, one.joint)))
-    for name, places in means.items():
-        figure = weighted([gap(one.joint, one.single, seeds, places) for one in weights], list(weights.values()))
-        row = {**keys, "task": name, "n": len(seeds), **over_seeds(*figure)}
-        if margin is not None:
-            row |= dict(zip(("widens", "equal"), within_margin(*figure, margin), strict=True))
-        if len(weights) == 1:
-            [one] = weights
-            sides = {"single": one.single, "joint": one.joint}
-            row |= {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
-        yield row
+    figure = weighted([gap(one.joint, one.single, seeds, places) for one in weights], list(weights.values()))
+    return figure, list(zip(*(one.joint.draws(seeds) for one in weights), strict=True))
+
+
+def change(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
+    """A row of ``changes``, as `measure` has it.
+
+    Args:
+        draws: of each seed.
+        pooled: standard deviation between seeds of all changes of the task.
+    """
+    row = over_seeds(*figure) | dict(zip(("widens", "equal"), within_margin(*figure, margin), strict=True))
+    number = len(set(draws))
+    others: dict[str, tuple[Resampled, float]] = {}
+    if 1 < number < len(draws):
+        others["draws_"], row["draws"] = (by_draw(figure, draws), 0.0), number
+    if 1 < len(draws) <= FEW and pooled > float(figure.observed.std(ddof=1)):
+        others["pooled_"] = figure, pooled
+    for prefix, (one, least) in others.items():
+        found = over_seeds(*one, pooled=least) | {"widens": within_margin(*one, margin, least)[0]}
+        row |= {prefix + name: found[name] for name in ("delta", "low", "high", "widens")}
+    return row

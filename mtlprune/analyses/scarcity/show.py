@@ -1,5 +1,6 @@
 """Gaps under many and few heads: sentences, tables and a figure of a Result."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pandas as pd
 from mtlprune.analyses.scarcity import MEAN
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, probability, seen_from, with_interval
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -19,7 +20,8 @@ def about(result: Result) -> str:
         f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
         f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus that with all heads, paired by "
         f"seed. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; seed "
-        f"{settings['seed']}), not corrected. Margin: {_points(settings['margin'])}."
+        f"{settings['seed']}), not corrected; where seeds share draws of heads, also over draws in the place of seeds. "
+        f"Margin: {_points(settings['margin'])}."
     )
 
 
@@ -40,14 +42,23 @@ def findings(result: Result) -> list[str]:
 
 
 def verdict(row: Any, margin: float) -> str:
-    """Say by its 95 % interval whether a change speaks for a fight, which widens the gap by the margin or more."""
+    """Say by its 95 % interval whether a change speaks for a fight, which widens the gap by the margin or more; then
+    whether the same holds over draws, or with an error that is not below that of other changes."""
     if row.n < 2:
         return "one seed shows nothing, as its interval is of sentences alone"
     if row.high < 0:
-        return "the gap widens" + (", as a fight over heads predicts" if row.delta <= -margin else "")
-    if row.low > -margin:
-        return f"it does not widen by {_points(margin)}" + (", and narrows" if row.low > 0 else "")
-    return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
+        return f"the gap widens{', as a fight over heads predicts' * (row.delta <= -margin)} (p {probability(row.p)})"
+    if not row.low > -margin:
+        return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
+    words = f"it does not widen by {_points(margin)} (p {probability(row.widens)}){', and narrows' * (row.low > 0)}"
+    others = {"draws_": "over {:g} draws of heads in the place of seeds", "pooled_": "with the error of all changes"}
+    for prefix, name in others.items():
+        if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
+            holds = "the same" if low > -margin else "not decided"
+            ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
+            words += f"; {name.format(getattr(row, 'draws', 0))} {holds} ({ends}"
+            words += f"{probability(getattr(row, f'{prefix}widens'))})"
+    return words
 
 
 def _points(margin: float) -> str:
