@@ -27,15 +27,10 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from mtlprune.statistics import twonn
+from mtlprune.training.cosreg import unit_rows
 
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
-
-
-def unit_rows(rows: Tensor) -> Tensor:
-    """(..., N, D): every row at length 1; a row of zeros has no direction and stays, without a gradient."""
-    squares = rows.square().sum(-1, keepdim=True)
-    return rows * torch.where(squares > 0, squares, 1.0).rsqrt() * (squares > 0)
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
