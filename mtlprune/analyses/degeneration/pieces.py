@@ -7,6 +7,7 @@ hidden states are those of masked language models on sentences in which every pi
 Letters: V pieces, D features, M hidden pieces.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,9 +42,10 @@ Measures = dict[str, Tensor]
 
 
 def count_pieces(encoder: Encoder, training: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """(V,): how often each piece of an encoder occurs in training sentences, given as words; −1 for special tokens."""
-    size = encoder.word_pieces.rows
-    ids = [np.asarray(pieces.ids, np.int64) for pieces in encoder.tokenize_all(training)]
+    """(V,): how often each piece of an encoder occurs in training sentences, given as words, that it sees whole, as in
+    pretraining; −1 for special tokens."""
+    size, room = encoder.word_pieces.rows, encoder.frame.capacity or sys.maxsize
+    ids = [np.asarray(pieces.ids, np.int64) for pieces in encoder.tokenize_all(training) if len(pieces.ids) <= room]
     counts = np.bincount(np.concatenate(ids), minlength=size)
     counts[[place for place in encoder.tokenizer.all_special_ids if place < size]] = -1
     return counts
