@@ -12,6 +12,7 @@ All encoders see the same sentences: what is too long for one of them is left ou
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     """The sources behind names: a folder with config.yaml is a run, everything else an encoder.
 
     Runs of different kinds are told apart by their pruning, mixing and fusion; those of the same tasks and seed, by
-    their names.
+    their names; several encoders by theirs, checkpoints of pretrainings by those of their runs, and by seed.
 
     Raises:
         ProbeError: none is given, or one twice, or two that results could not be told apart.
@@ -142,9 +143,11 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
     several = len({run.variant for run in runs if run}) > 1  # else it goes without saying
     sources = []
+    one_alone = runs.count(None) == 1
     for name, run, label in zip(names, runs, task_labels([run.tasks if run else () for run in runs]), strict=True):
         if run is None:
-            sources.append(Source(name, PRETRAINED, 0, encoder_name(name)))
+            label, seed = (PRETRAINED, 0) if one_alone else _encoder_label(name)
+            sources.append(Source(name, label, seed, encoder_name(name)))
         else:
             kind = f" ({run.variant})" if several and run.variant else ""
             sources.append(Source(name, f"{label}{kind}", run.seed, run.encoder, run))
@@ -160,6 +163,16 @@ def find_sources(names: Iterable[str]) -> list[Source]:
             "them in calls and folders (--out) of their own; runs that differ in `name` can go together"
         )
     return sources
+
+
+def _encoder_label(name: str) -> tuple[str, int]:
+    """Label and seed of one of several encoders: a checkpoint of a pretraining has the name and the seed of its run."""
+    path = Path(name).resolve()
+    folder = RunFolder(path.parents[1]) if path.parent.name == "checkpoints" else None
+    if folder is None or not folder.config_path.is_file():
+        return encoder_name(name), 0
+    tree = folder.read_config()
+    return f"{tree['name']}, {path.name.replace('-', ' ')}", tree["train"]["seed"]
 
 
 def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:

@@ -205,4 +205,6 @@ def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> N
     if syntax.strength:
         until = f" until update {syntax.release}" if syntax.release else ""
         words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
+    if settings.cosreg:
+        words.append(f"CosReg γ {settings.cosreg:g}")
     terminal.print("; ".join(words))

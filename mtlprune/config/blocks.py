@@ -112,6 +112,8 @@ class TrainConfig(Block):
     """Peak learning rate of the decoders."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
+    cosreg: float = Field(default=0.0, ge=0)
+    """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1); 0: none."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the rates rise; then `schedule` says."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"

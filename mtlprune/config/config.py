@@ -165,6 +165,8 @@ class Config(Block):
             raise ValueError(
                 "train.freeze: decoders that start at random cannot be frozen; give train.start, a finished run"
             )
+        if "decoders" in self.train.freeze and self.train.cosreg:
+            raise ValueError("train.cosreg has no effect where train.freeze leaves the decoders as they are; drop one")
         return self
 
     @model_validator(mode="after")

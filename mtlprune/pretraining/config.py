@@ -123,6 +123,8 @@ class PretrainConfig(Block):
     """The model."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
+    cosreg: float = Field(default=0.0, ge=0)
+    """γ of CosReg, a penalty on cosines between the tied embeddings (Gao et al. 2019: 1); 0: none."""
     train: StepsConfig = StepsConfig()
     """Updates."""
     watch: WatchConfig = WatchConfig()

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mtlprune.analyses.degeneration.maths import unit_rows
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.arcs import ArcCounts, uas_of
@@ -30,6 +29,7 @@ from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, attention_seen, batch_arcs
 from mtlprune.training.callbacks import Callback
 from mtlprune.training.checkpoint import Progress, epoch_generator, finished, load_checkpoint, note_end
+from mtlprune.training.cosreg import CosReg, mean_cosine, tied_table
 from mtlprune.training.hardware import decide, settle
 from mtlprune.training.mixing import MiniBatch, batches
 from mtlprune.training.setup import begin_folder, check_same
@@ -204,6 +204,9 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     if config.syntax.strength:
         transformer = cast(PreTrainedModel, model.encoder.transformer)
         callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept, trees))
+    if config.cosreg:
+        table = tied_table(model.whole)
+        callbacks.append(CosReg(config.cosreg, lambda task: table))
     run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, callbacks)
     if not begun:
         data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
@@ -263,8 +266,7 @@ def measure(run: Pretraining) -> dict[str, Any]:
         line = {**_losses(run, everything), **_syntax(uas_of(encoder, everything)), **_dimensions(run, everything)}
         if len(run.dev) > 1:
             line["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
-    units = unit_rows(input_embeddings(run.model.whole).weight.detach().float())  # (V, H)
-    line["embedding_cosine"] = float((units.sum(0).square().sum() - len(units)) / len(units) ** 2)
+    line["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model.whole).weight.detach()))
     return line
 
 

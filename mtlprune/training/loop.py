@@ -25,6 +25,7 @@ from mtlprune.training.checkpoint import (
     note_end,
     save_weights,
 )
+from mtlprune.training.cosreg import CosReg
 from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning import fix_heads, record
@@ -131,6 +132,9 @@ class Trainer(Updates):
         if config.syntax.strength:
             transformer = cast(PreTrainedModel, encoder.transformer)
             callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept, self.data.trees))
+        if config.train.cosreg:
+            tasks = self.model.tasks
+            callbacks.append(CosReg(config.train.cosreg, lambda task: tasks[task].label_rows().rows))  # type: ignore[operator]
         return [*callbacks, *self.treatments]
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:

@@ -24,6 +24,7 @@ from mtlprune.runs.folder import TREATED, RunError, RunFolder
 from mtlprune.runs.settings import changes
 from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import check_syntax, check_uas
+from mtlprune.training.cosreg import check_cosreg
 from mtlprune.training.data import load_data, read_splits
 from mtlprune.training.hardware import settle
 from mtlprune.training.pruning import check_pruning, check_rankings
@@ -51,6 +52,7 @@ CHECKS: tuple[Callable[[NewRun], None], ...] = (
     check_syntax,
     check_rankings,
     check_uas,
+    check_cosreg,
     check_treatments,
 )
 """One of each part of a run, in this order. They raise ConfigError, EncoderError or RunError."""

@@ -1,6 +1,7 @@
 """R, cones, spectra, isotropy and negative directions: identities, bounds, a linear programme, sums that stream."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,27 @@ from hypothesis import strategies as st
 from oracles import mean_cosine
 from scipy.optimize import linprog
 from torch import Tensor
+from transformers import BertForMaskedLM
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.degeneration import DegenerationOptions
 from mtlprune.analyses.degeneration import maths as dg
 from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
-from mtlprune.analyses.reading import Found
+from mtlprune.analyses.degeneration.pieces import (
+    BANDS,
+    Softmax,
+    by_frequency,
+    count_pieces,
+    drift,
+    first_checkpoint,
+    read_vectors,
+)
+from mtlprune.analyses.reading import Found, ProbeError, find_sources
 from mtlprune.analyses.smoothing.maths import cosine
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.runs.folder import RunFolder
 from mtlprune.statistics import twonn
 
 
@@ -190,7 +203,7 @@ def test_what_streams_is_what_whole_matrices_say(bert):
 def test_the_mean_taken_apart(bert):
     hidden, _ = words(bert)
     mean = hidden[-1].mean(0)
-    layers, heads = take_apart(subject_of(bert, GATES), reading_of(SENTENCES), mean, REQUEST)
+    layers, heads, _ = take_apart(subject_of(bert, GATES), reading_of(SENTENCES), mean, REQUEST)
     terms = np.array([[row[f"share_{term}"] for term in TERMS] for row in layers])
     assert terms.shape == (3, 4)
     np.testing.assert_allclose(terms.sum(1), 1, atol=1e-10)
@@ -221,3 +234,113 @@ def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder):
     bare = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
     assert bare.frames.keys() == {"embeddings", "spectra", "points"} and "has no layers" in bare.notes[0]
     assert column(bare, "embeddings", "rows") > 0
+
+
+# -- embeddings against frequency, and the softmax over them -----------------------------------------------------------
+
+
+def test_layernorm_puts_everything_on_a_plane_unless_it_has_no_offset(bert):
+    torch.manual_seed(1)
+    norm = torch.nn.LayerNorm(24, dtype=torch.float64)
+    torch.nn.init.normal_(norm.weight, 1, 0.5)
+    torch.nn.init.normal_(norm.bias)
+    rows = norm(torch.randn(500, 24, dtype=torch.float64) * torch.rand(500, 1) * 30).detach()
+    plane, normal = dg.plane(norm.weight, norm.bias, rows), 1 / norm.weight.detach()
+    offset = float(norm.bias.detach() @ normal)
+    assert plane["plane_spread"] < 1e-14 and plane["plane_angle"] > 90
+    torch.testing.assert_close(rows @ normal, torch.full((500,), offset, dtype=torch.float64))
+    assert plane["plane_distance"] == pytest.approx(abs(offset) / float(normal.norm()))
+    assert plane["plane_largest"] == pytest.approx(float((normal.square() / normal.square().sum()).max()))
+    assert dg.plane(norm.weight, norm.bias, torch.randn(9, 24))["plane_spread"] > 1e-3
+    assert dg.plane(torch.tensor([1.0, 0.0]), torch.zeros(2), rows[:, :2]) == {}
+    assert (column(measured(bert, GATES), "layers", "plane_spread")[1:] < 1e-6).all()  # kept in float32
+
+
+def test_rare_rows_in_a_planted_cone_are_found_by_frequency():
+    counts = np.array([-1, 0, 0, 1, 5, 9, 10, 50, 400, 5000])
+    degrees = torch.tensor([180.0, 2, -2, 8, -8, 9, 30, -30, 60, -70], dtype=torch.float64).deg2rad()
+    table = torch.stack([degrees.cos(), degrees.sin()], 1) * 3
+    losses, times = torch.arange(10, dtype=torch.float64), torch.ones(10, dtype=torch.float64)
+    frames, spearman = by_frequency(table, [*"abcdefghij"], counts, {"loss": losses * times, "predicted": times})
+    # the special piece is left out
+    wide = frames["pieces"].pivot(index="term", columns="measure", values="value").loc[list(BANDS)]
+    assert wide["pieces"].tolist() == [2, 3, 2, 1, 1] and wide["norm"].tolist() == pytest.approx([3] * 5)
+    assert wide["loss"].tolist() == [1.5, 4, 6.5, 8, 9]
+    assert wide["cosine"].is_monotonic_decreasing and spearman < -0.8
+    assert wide.loc["never", "R"] == pytest.approx(mean_cosine(table[1:3]))
+    assert set(frames["sample"]["label"]) == set("bcdefghij")
+    states = torch.tensor([[1.0, 2], [3, 2]], dtype=torch.float64)
+    moved = drift(table - torch.tensor([[2.0, 2]]), table, states)
+    assert (moved["away"] - 1).abs().max() < 1e-12 and moved["moved"].tolist() == pytest.approx([8**0.5 / 3] * 10)
+    turned = drift(table @ torch.tensor([[0.0, 1], [-1, 0]], dtype=torch.float64), table, None)
+    assert turned["turned"].tolist() == pytest.approx([90.0] * 10) and "away" not in turned
+
+
+def test_the_softmax_is_given_each_piece_once(tiny_encoder, tmp_path):
+    torch.manual_seed(2)
+    folder, encoder = str(tmp_path / "lm"), Encoder.load(str(tiny_encoder("bert")))
+    model = BertForMaskedLM._from_config(encoder.config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0.2, 0.5)
+    model.save_pretrained(folder)
+    encoder.tokenizer.save_pretrained(folder)
+    reading, mask = reading_of(SENTENCES), encoder.tokenizer.mask_token_id
+    batches = [encoder.collate([encoder.tokenize(sentence.words)]) for sentence in reading.sentences]
+    softmax, table = Softmax.of(folder, mask, batches, "cpu"), model.get_input_embeddings().weight.detach().double()
+    pieces = [piece for sentence in SENTENCES for piece in encoder.tokenize(sentence.words).ids]
+    assert sorted(softmax.gold.tolist()) == sorted(pieces) and softmax.plane["plane_spread"] < 1e-6
+    scores = softmax.states @ table.T + model.cls.predictions.bias.detach().double()
+    expected = torch.nn.functional.cross_entropy(scores, softmax.gold, reduction="none")
+    torch.testing.assert_close(softmax.losses, expected, rtol=1e-4, atol=1e-4)
+    measures = softmax.measures(table)
+    assert measures["predicted"].tolist() == count_pieces(encoder, [s.words for s in SENTENCES]).clip(0).tolist()
+    assert float(measures["loss"].sum()) == pytest.approx(float(softmax.losses.sum()))
+    assert measures["negative"].tolist() == pytest.approx((softmax.states @ table.T < 0).double().mean(0).tolist())
+    inside, turn = batches[0].source[0] >= 0, torch.arange(batches[0].input_ids.shape[1]) % 7
+    with torch.no_grad():
+        given = batches[0].input_ids.masked_fill(inside & (turn == 1), mask)
+        one = model(given, attention_mask=batches[0].attention_mask).logits[0, 1]
+    place = int((inside & (turn == 0)).sum())  # pieces of the turn before; [CLS] stands in column 0
+    assert float(softmax.losses[place]) == pytest.approx(-float(one.log_softmax(-1)[softmax.gold[place]]), rel=1e-4)
+    with pytest.raises(EncoderError, match="no head that predicts pieces"):
+        Softmax.of(str(tiny_encoder("bert")), mask, batches, "cpu")
+
+
+def test_static_vectors_are_read_as_word2vec_writes_them(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("2 3\nthe 1 -0.5 2e-1 \n\u00a0x 0 0 1\n")
+    words, rows = read_vectors(path)
+    assert words == ["the", "\u00a0x"] and rows.tolist() == [[1, -0.5, 0.2], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the 1 2\n", ":1: expected the numbers of words and of features"),
+        ("", ":1: expected the numbers"),
+        ("2 2\nthe 1 2\na 1\n", ":3: expected a word and 2 numbers, found 'a 1'"),
+        ("2 2\nthe 1 x\na 1 2\n", ":2: expected a word and 2 numbers"),
+        ("2 2\nthe 1 nan\na 1 2\n", ":2: expected a word and 2 numbers"),
+        ("3 2\nthe 1 2\na 1 2\n", "expected 3 words, and two at least, found 2"),
+    ],
+)
+def test_another_file_of_vectors_is_refused(tmp_path, text, words):
+    (tmp_path / "v.txt").write_text(text)
+    with pytest.raises(ProbeError, match=re.escape(words)):
+        read_vectors(tmp_path / "v.txt")
+    with pytest.raises(ProbeError, match="cannot be read as text"):
+        read_vectors(tmp_path / "none.txt")
+
+
+def test_several_encoders_are_told_apart_by_run_and_seed(tmp_path, tiny_encoder):
+    names = []
+    for seed in (1, 2):
+        run = RunFolder(tmp_path / str(seed))
+        run.write_config({"name": "base", "data": {"corpora": ["x"]}, "train": {"seed": seed}})
+        names += [str(run.path / "checkpoints" / f"step-{step}") for step in (0, 10)]
+    (tmp_path / "1" / "checkpoints" / "step-0").mkdir(parents=True)
+    assert first_checkpoint(names[1]) == tmp_path / "1" / "checkpoints" / "step-0"
+    assert first_checkpoint(names[0]) is None and first_checkpoint(names[3]) is None
+    found = [(source.label, source.seed) for source in find_sources([*names, "minilm"])]
+    steps = [(f"base, step {step}", seed) for seed in (1, 2) for step in (0, 10)]
+    assert found == [*steps, ("minilm", 0)] and find_sources(names[:1])[0].label == "pretrained"

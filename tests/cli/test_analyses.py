@@ -41,7 +41,7 @@ FEW = {
 }
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
-    "degeneration": ("spectrum", "projection", "isotropy", "heads", "labels", "lost"),
+    "degeneration": ("spectrum", "projection", "pieces", "isotropy", "heads", "labels", "lost"),
     "dissection": ("importance", "heads", "subsets", "agreement", "losses"),
     "syntax": ("relations", "heads"),
     "gradients": ("maps", "cosine"),

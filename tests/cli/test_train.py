@@ -201,9 +201,9 @@ def pretrained(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) 
     runs = [folder / "base", folder / "minus"]
     answer = mtlprune("train", pretraining, "--out", runs[0]).done()
     assert "update 8/8: loss" in answer.out and "finished: 8 updates" in answer.out
-    penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus")
+    penalised = ("syntax.strength=2", "syntax.scale=mean", "syntax.release=4", "name=minus", "cosreg=1")
     answer = mtlprune("train", pretraining, *penalised, "--out", runs[1]).done()
-    assert "syntax λ 2 (max, mean) until update 4" in answer.out
+    assert "syntax λ 2 (max, mean) until update 4; CosReg γ 1" in answer.out
     answer = mtlprune("train", pretraining, "--out", runs[0]).done()
     assert "was finished already" in answer.out
     return runs

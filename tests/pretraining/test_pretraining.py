@@ -4,6 +4,7 @@ That it resumes exactly is tested as power cuts are (tests/training/test_power_c
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, pseudo_log_likelihoods
-from mtlprune.config.config import validated
+from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.batch import EncoderBatch
@@ -124,6 +125,7 @@ def small_pretraining(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             "data": {"corpora": [str(folder / "corpus")]},
             "model": {"vocabulary": 200, "layers": 2, "heads": 2, "hidden": 16, "positions": 40},
             "syntax": {"strength": 0.5, "scale": "mean", "release": 9},
+            "cosreg": 0.5,
             "train": {"steps": 12, "batch_sentences": 16, "rate": 0.01, "checkpoint_minutes": 1e6, **same},
             "watch": {"points": 3, "first": 2},
         }
@@ -171,9 +173,9 @@ def test_the_run_folder_holds_what_is_promised(done):
         assert len(line["heads"]) == 2 and max(max(row) for row in line["heads"]) == pytest.approx(line["uas_single"])
         assert line["twonn_mean"] > 0
     assert lines[-1]["loss"] < lines[0]["loss"]
-    assert set(lines[1]["train"]) == {"mlm", "syntax"}
+    assert set(lines[1]["train"]) == {"mlm", "syntax", "cosreg"}
     updates = [event for event in events if event.line is None]
-    assert [set(event.losses) for event in updates] == [{"mlm", "syntax"}] * 9 + [{"mlm"}] * 3
+    assert [set(event.losses) for event in updates] == [{"mlm", "syntax", "cosreg"}] * 9 + [{"mlm", "cosreg"}] * 3
     assert pretrained(RunFolder(folder).read_config(), folder).step == 12  # a finished run stays as it is
 
 
@@ -233,3 +235,33 @@ def test_a_loss_that_is_no_number_says_what_to_lower(small_pretraining, tmp_path
     settings = small_pretraining(train={"rate": 1e18, "warmup": 0.0}, watch={"points": 2, "first": 12})
     with pytest.raises(TrainingError, match=r"Lower train\.rate"):
         pretrained(settings, tmp_path / "run")
+
+
+def test_cosreg_lowers_r_of_tied_embeddings_and_resumes_exactly(done, small_pretraining, tmp_path):
+    free = small_pretraining(cosreg=0.0)
+    pretrained(free, tmp_path / "free")
+    unnamed = {name: block for name, block in free.items() if name != "cosreg"}
+    pretrained(unnamed, tmp_path / "unnamed")
+    exactly(weights_of(tmp_path / "free", 12), weights_of(tmp_path / "unnamed", 12))
+    first, last = lines_of(tmp_path / "free")[0], lines_of(tmp_path / "free")[-1]
+    assert "cosreg" not in last["train"] and first["embedding_cosine"] == lines_of(done[0])[0]["embedding_cosine"]
+    assert lines_of(done[0])[-1]["embedding_cosine"] < last["embedding_cosine"]
+    steps = [0]
+    pretrained(
+        small_pretraining(),
+        tmp_path / "broken",
+        watch=lambda event: steps.append(event.progress.step),
+        stop=lambda: steps[-1] == 7,
+    )
+    assert pretrained(small_pretraining(), tmp_path / "broken").finished
+    exactly(weights_of(done[0], 12), weights_of(tmp_path / "broken", 12))
+
+
+def test_cosreg_is_refused_where_nothing_is_tied(small_pretraining, tmp_path, tiny_encoder):
+    folder = tmp_path / "untied"
+    shutil.copytree(tiny_encoder("bert"), folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "tie_word_embeddings": False}))
+    with pytest.raises(ConfigError, match=r"cosreg: expected a model that reads and predicts pieces by one table"):
+        pretrained(small_pretraining() | {"model": {"start": str(folder)}}, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.yaml").exists()

@@ -14,6 +14,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     "joint": (ALL, {}, {}),
     "sampled": (ALL, SAMPLED | {"batch_sentences": 40, "balance_window": 3, "weight_decay": 0.01}, {}),
     "fusion": ("pos,dep", {}, {}),  # of the kind gate
+    "cosreg": ("dep", {"cosreg": 1.0}, {}),
     # 18 updates, 6 an epoch: evaluations at 4, 8, 12, 16, 18
     "evaluate_every": (
         "pos,dep",
@@ -31,7 +32,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # tasks, settin
     "random-noise": ("pos", {}, {"method": "random", "keep": 3, "noise": True, "settle": 0.65, "closed": "mean"}),
     "exact-per_task": ("pos,con", {"weight_decay": 0.01}, EXACT | {"keep": 3, "sets": "per_task"}),
 }
-QUICK = ("fusion", "evaluate_every", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
+QUICK = ("cosreg", "fusion", "evaluate_every", "lambda-in-loss", "topk", "random-noise", "exact-per_task")
 
 
 @pytest.fixture(scope="module")

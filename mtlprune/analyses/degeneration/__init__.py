@@ -12,6 +12,14 @@ class DegenerationOptions(Block):
     rows: int = Field(
         default=2000, ge=2, description="Words whose angles are looked at one by one; the same for all encoders."
     )
+    counted: str = Field(
+        default="",
+        description="Corpora in whose training sentences pieces are counted, with commas between (that of --corpus, if "
+        "not given).",
+    )
+    vectors: str = Field(
+        default="", description="Files of static vectors to compare with, as word2vec writes text, with commas between."
+    )
     permutations: int = Field(default=10_000, ge=1, description="Of labels, and of heads within layers.")
 
 
@@ -23,8 +31,10 @@ ANALYSIS = Analysis(
     with labels lost and with claims.
 
     Token embeddings, hidden states by layer, outputs of every head, label weights of a run's decoders: mean cosine (R),
-    angles, spectrum, effective rank, IsoScore; where the mean vector comes from, by term and by head; whether rare
-    labels lie in the cone, and whether labels that fell further lose more F1 in joint training.""",
+    angles, spectrum, effective rank, IsoScore; embeddings against the frequency of their pieces, and, of masked
+    language models, the loss on rare pieces and how far embeddings went from their initial place; where the mean
+    vector comes from, by term and by head; whether rare labels lie in the cone, and whether labels that fell
+    further lose more F1 in joint training.""",
     needs=frozenset({"encoders", "claims"}),
     options=DegenerationOptions,
     columns=(

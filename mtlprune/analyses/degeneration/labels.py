@@ -30,6 +30,7 @@ from mtlprune.statistics.labels import FEW, count_labels
 from mtlprune.statistics.permutation import corrected, rank_test
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
+from mtlprune.training.cosreg import unit_rows
 
 Floats = NDArray[np.float64]
 LEAST = 5
@@ -96,7 +97,7 @@ def decoders(
         labels = table(rows.names, weights, counted)
         labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
         fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
-        shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(maths.unit_rows(weights))), "labels")
+        shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(unit_rows(weights))), "labels")
         keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
         parts.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
     return parts, notes
@@ -106,7 +107,7 @@ def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.Data
     """Rows (K, D) and their counts by label: ``label`` (NONE where the softmax has a class for no label),
     ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
     1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
-    units = maths.unit_rows(rows)
+    units = unit_rows(rows)
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
     nearest = cosines.max(1)

@@ -27,15 +27,10 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from mtlprune.statistics import twonn
+from mtlprune.training.cosreg import unit_rows
 
 TINY = 1e-12
 """Of the largest squared singular value: what is smaller is rounding."""
-
-
-def unit_rows(rows: Tensor) -> Tensor:
-    """(..., N, D): every row at length 1; a row of zeros has no direction and stays, without a gradient."""
-    squares = rows.square().sum(-1, keepdim=True)
-    return rows * torch.where(squares > 0, squares, 1.0).rsqrt() * (squares > 0)
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
@@ -217,6 +212,29 @@ def wendel(vectors: int, features: int) -> float:
     """Probability that M random vectors, symmetric around 0 and in general position, lie in an open half-space:
     2^(1 − M) Σ_{k < D} C(M − 1, k) (Wendel 1962). 1 for M ≤ D, ½ for M = 2 D, near 0 beyond."""
     return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
+
+
+def plane(gain: Tensor, bias: Tensor, rows: Tensor) -> dict[str, float]:
+    """The plane on which a LayerNorm (D,), (D,) puts its outputs, ⟨1/g, h⟩ = Σ b/g =: c, so that v = −sign(c)/g is
+    negative for all of them whatever the data; empty where a gain is 0.
+
+    Args:
+        rows: (M, D), some of its outputs, or means of such.
+
+    Returns:
+        ``plane_distance`` of the plane from 0, |c| / ‖1/g‖; ``plane_angle``, median degrees between v and the rows:
+        near 90 v hardly matters; ``plane_largest``, the share of v's squared length in its largest feature: near 1 it
+        is one feature with a tiny gain; ``plane_spread``, the largest |⟨1/g, h⟩ − c| by ‖1/g‖ ‖h‖, which is rounding.
+    """
+    if (gain == 0).any():
+        return {}
+    normal = 1 / gain.detach().double().cpu()
+    offset, size, lengths = float(bias.detach().double().cpu() @ normal), normal.norm(), rows.norm(dim=1)
+    products = rows.double() @ normal
+    angles = torch.rad2deg(torch.acos((-math.copysign(1, offset) * products / (size * lengths)).clamp(-1, 1)))
+    measures = {"distance": abs(offset) / size, "angle": angles.median(), "largest": (normal.abs().max() / size) ** 2}
+    measures["spread"] = ((products - offset).abs() / (size * lengths)).max()
+    return {f"plane_{name}": float(value) for name, value in measures.items()}
 
 
 # -- every measure of one cloud ----------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ be negative.
 Letters for shapes: L layers, A heads a layer, n heads it has now, d values a head has, H hidden size.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,14 +30,26 @@ from mtlprune.analyses.claims.groups import GROUPS, Groups, compared, groups_of
 from mtlprune.analyses.degeneration import DegenerationOptions, maths
 from mtlprune.analyses.degeneration.labels import Frequencies, decoders, drawn, pairs
 from mtlprune.analyses.degeneration.maths import Moments
+from mtlprune.analyses.degeneration.pieces import (
+    Softmax,
+    by_frequency,
+    count_pieces,
+    drift,
+    first_checkpoint,
+    read_vectors,
+)
 from mtlprune.analyses.dissection import maths as dissection
 from mtlprune.analyses.dissection.maths import refusal, trace
-from mtlprune.analyses.reading import Found, Reading, Subject, find_sources, gate_grid, read_request, survey
-from mtlprune.encoder.model import input_embeddings
+from mtlprune.analyses.reading import Found, ProbeError, Reading, Subject, find_sources, gate_grid, read_request, survey
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.observe import observe
+from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Part, Result, head_rows, joined, tidy
 from mtlprune.statistics.twonn import likelihood
+from mtlprune.training.cosreg import mean_cosine
 
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
@@ -49,7 +63,11 @@ def measure(request: Request) -> Result:
     embeddings' output):
 
     - ``embeddings`` and ``layers``: ``maths.cloud`` of the matrix of token embeddings and of hidden states; of layers
-      also ``share_TERM``, μ(m, mean of the TERM) of the layer's own mean m.
+      also ``share_TERM``, μ(m, mean of the TERM) of the layer's own mean m, and ``maths.plane`` of its last
+      LayerNorm; of embeddings ``spearman``, the correlation of cosine to the mean row and frequency. Static vectors
+      have embeddings.
+    - ``pieces`` by ``term``, how often pieces occur in training, and wide ``sample``: of ``by_frequency``, ``drift``
+      and ``Softmax.measures``. ``softmax`` of masked language models: ``loss``, and R, margin and plane of its input.
     - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is closed) and ``cone``, what the head
       gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are closed or gone.
     - ``decoders``: by task ``labels.matrix`` and ``labels.slope``.
@@ -66,13 +84,16 @@ def measure(request: Request) -> Result:
     """
     groups = groups_of(request.claims, find_sources(request.names))
     reading = read_request(request)
+    training = _training(request)
+    static = [_static(path, training, request) for path in _listed(request.options.vectors)]
     result = survey(
-        "degeneration", reading, request, lambda subject: DegenerationSurvey(reading, subject, request).run()
+        "degeneration", reading, request, lambda subject: DegenerationSurvey(reading, subject, request, training).run()
     )
     decoder_parts, notes = _decoders(reading, request)
     permutations = request.options.permutations
     parts: list[Part] = [
         ({}, result.frames),
+        *static,
         *decoder_parts,
         ({}, {"pairs": pairs(decoder_parts, permutations, request.seed)}),
     ]
@@ -89,8 +110,10 @@ Kept = tuple[Moments, Tensor]
 class DegenerationSurvey:
     """The passes over one subject."""
 
-    def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
-        self.reading, self.subject, self.request = reading, subject, request
+    def __init__(
+        self, reading: Reading, subject: Subject, request: Request, training: Sequence[Sequence[str]] = ()
+    ) -> None:
+        self.reading, self.subject, self.request, self.training = reading, subject, request, training
         self.options: DegenerationOptions = request.options
         self.sample = maths.draw([len(one) for one in reading.sentences], self.options.rows, request.seed)
 
@@ -98,12 +121,10 @@ class DegenerationSurvey:
         """All passes."""
         subject, encoder = self.subject, self.subject.encoder
         table = input_embeddings(encoder.transformer).weight.detach().double().cpu()
-        moments = Moments(table.shape[1])
-        moments.add(table)
-        chosen = np.random.default_rng([self.request.seed, 72]).permutation(len(table))[: self.options.rows]
-        rows = table[np.sort(chosen)]
+        moments, rows = _sampled(table, self.request)
         kept = {"embeddings": (moments, rows)}
-        frames = {"embeddings": tidy([maths.cloud(moments, rows)])}
+        frames, rising, more_notes = self._pieces(table)
+        frames["embeddings"] = tidy([maths.cloud(moments, rows) | rising])
         notes = []
         if not encoder.context:
             notes.append(f"{subject.label} ({subject.name}) has no layers; only its token embeddings are measured.")
@@ -119,14 +140,40 @@ class DegenerationSurvey:
                 why = f"{why}; so where its mean vector comes from is not said"
                 notes.append(f"{subject.label} ({subject.name}): {why}.")
             else:
-                more, heads["cone"] = take_apart(subject, self.reading, hidden[-1][0].mean(), self.request)
+                more, heads["cone"], norms = take_apart(subject, self.reading, hidden[-1][0].mean(), self.request)
                 layers = [row | shares for row, shares in zip(layers, more, strict=True)]
+                for layer, norm, (_, words) in zip(layers[1:], norms, hidden[1:], strict=True):
+                    layer |= maths.plane(norm.gain, norm.bias, words[self.sample.rows])
             frames |= {"layers": tidy(layers, "layer"), "heads": head_rows(heads)}
-        shown = joined(
-            ({}, drawn(moments.spectrum(), maths.projection(rows[:POINTS], moments.second), term))
-            for term, (moments, rows) in kept.items()
-        )
-        return Found({**frames, **shown}, notes=notes)
+        return Found({**frames, **_drawn(kept)}, notes=[*notes, *more_notes])
+
+    def _pieces(self, table: Tensor) -> tuple[dict[str, pd.DataFrame], dict[str, float], list[str]]:
+        """Frames ``pieces``, ``sample`` and ``softmax``, a measure of ``embeddings`` that needs counts, and notes."""
+        subject, encoder = self.subject, self.subject.encoder
+        frames: dict[str, pd.DataFrame] = {}
+        more: dict[str, Tensor] = {}
+        rising: dict[str, float] = {}
+        notes, softmax = [], None
+        is_run = RunFolder(subject.name).config_path.is_file()  # runs keep their encoder without a head
+        if encoder.context and encoder.tokenizer.mask_token_id is not None and not is_run:
+            batches = (batch for _, batch in self.reading.batches(subject, self.request.device))
+            try:
+                softmax = Softmax.of(subject.name, encoder.tokenizer.mask_token_id, batches, self.request.device)
+            except EncoderError as error:
+                notes.append(f"The softmax over pieces is not measured: {error}.")
+        if softmax is not None:
+            more |= softmax.measures(table)
+            states = softmax.states[:: -(-len(softmax.states) // self.options.rows)]
+            measures = {"loss": float(softmax.losses.mean()), "mean_cosine": float(mean_cosine(softmax.states))}
+            frames["softmax"] = tidy([measures | {"margin": maths.margin(states), **softmax.plane}])
+        if (first := first_checkpoint(subject.name)) is not None:
+            initial = input_embeddings(Encoder.load(str(first)).transformer).weight.detach().double()
+            more |= drift(table, initial, None if softmax is None else softmax.states)
+        if self.training:
+            names = encoder.tokenizer.convert_ids_to_tokens(list(range(len(table))))
+            banded, rising["spearman"] = by_frequency(table, names, count_pieces(encoder, self.training), more)
+            frames |= banded
+        return frames, rising, notes
 
     def _observe(self) -> tuple[list[Kept], list[Kept]]:
         """Moments and kept vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
@@ -171,8 +218,9 @@ class DegenerationSurvey:
         return {"gate": gate} | {name: np.where(gate > OPEN_ABOVE, values, np.nan) for name, values in grids.items()}
 
 
-Apart = tuple[list[dict[str, float]], Floats]
-"""L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's."""
+Apart = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
+"""L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's; the
+last LayerNorm of each of L layers."""
 
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
@@ -181,7 +229,7 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
     places, width = subject.encoder.places, subject.encoder.hidden_size
     sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
     heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)
-    words = 0
+    words, norms = 0, list[dissection.Norm]()
     for _, batch in reading.batches(subject, request.device):
         trace_of_batch, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
@@ -194,11 +242,59 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
         ):  # m · slot / ‖m‖²: (tokens, n)
             heads[row, list(layer.numbers)] += weight.cpu() @ share[pieces].double().cpu()
         words += sum(batch.sizes)
+        norms = [layer.norms[1] for layer in trace_of_batch.layers]
         request.on_batch()
     means = sums.sum(1) / words  # (L + 1, H)
     terms = torch.einsum("lkh,lh->lk", sums / words, means) / means.square().sum(1, keepdim=True)
     layers = [{f"share_{term}": share for term, share in zip(TERMS, row, strict=True)} for row in terms.tolist()]
-    return layers, (heads / words).numpy()
+    return layers, (heads / words).numpy(), norms
+
+
+# -- tables of embeddings, and words of static vectors -----------------------------------------------------------------
+
+
+def _listed(paths: str) -> list[Path]:
+    return [Path(path.strip()) for path in paths.split(",") if path.strip()]
+
+
+def _training(request: Request) -> list[tuple[str, ...]]:
+    """The words of the training sentences in which pieces are counted; none where nothing is asked for and the corpus
+    has no split train. Raises ProbeError: a corpus that is named has none."""
+    named = _listed(request.options.counted)
+    corpora = [load_corpus(path) for path in named or [request.corpus]]
+    for corpus in corpora:
+        if "train" not in corpus.splits and named:
+            raise ProbeError(f"counted: {corpus.path} has no split train, in which pieces are counted; leave it out")
+    return [sentence.words for corpus in corpora if "train" in corpus.splits for sentence in corpus["train"]]
+
+
+def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> Part:
+    """Static vectors measured as a table of embeddings is. Raises ProbeError: a file that is none of word2vec."""
+    names, table = read_vectors(path)
+    moments, rows = _sampled(table, request)
+    frames: dict[str, pd.DataFrame] = {}
+    rising: dict[str, float] = {}
+    if training:
+        counter = Counter(word for words in training for word in words)
+        frames, rising["spearman"] = by_frequency(table, names, np.array([counter[name] for name in names]), {})
+    frames |= {"embeddings": tidy([maths.cloud(moments, rows) | rising]), **_drawn({"embeddings": (moments, rows)})}
+    return {"encoder": path.stem, "run": str(path), "seed": 0}, frames
+
+
+def _sampled(table: Tensor, request: Request) -> Kept:
+    """Moments of a table (V, D), and rows that are drawn of it."""
+    moments = Moments(table.shape[1])
+    moments.add(table)
+    chosen = np.random.default_rng([request.seed, 72]).permutation(len(table))[: request.options.rows]
+    return moments, table[np.sort(chosen)]
+
+
+def _drawn(kept: Mapping[str, Kept]) -> dict[str, pd.DataFrame]:
+    """``spectra`` and ``points`` by ``term``; points of every k-th row, for tables are sorted by frequency."""
+    return joined(
+        ({}, drawn(moments.spectrum(), maths.projection(rows[:: -(-len(rows) // POINTS)], moments.second), term))
+        for term, (moments, rows) in kept.items()
+    )
 
 
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:

@@ -70,7 +70,15 @@ def findings(result: Result) -> list[str]:
                 most = max(shares, key=lambda term: shares[term])
                 words += f"; most of the last layer's mean comes from {TERMS[most]} ({shares[most]:.2f} of it)"
         sentences.append(f"{words}.")
-    return [*sentences, *_rare(result), _lost(result), *by_claims(result)]
+    return [*sentences, *_rare_pieces(result), *_rare(result), _lost(result), *by_claims(result)]
+
+
+def _rare_pieces(result: Result) -> Iterator[str]:
+    for row in result.known("embeddings", "spearman").to_dict("records"):
+        yield (
+            f"{row['name']}: Spearman of a piece's frequency in training and the cosine of its embedding to the mean "
+            f"row {row['spearman']:.2f} (below 0: rare pieces lie in the cone)."
+        )
 
 
 def _rare(result: Result) -> Iterator[str]:
@@ -151,6 +159,48 @@ def _terms(result: Result) -> Grid:
     )
 
 
+def _pieces(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "in training": "term", "pieces": ("pieces", 0), "R": ("R", 3)}
+    columns |= {"cosine to the mean": ("cosine", 3), "norm": ("norm", 2), "loss": ("loss", 2)}
+    columns |= {"predicted": ("predicted", 0), "negative (%)": ("negative", percent), "moved / norm": ("moved", 2)}
+    columns |= {"turned (°)": ("turned", 1), "away from the mean state": ("away", 3)}
+    return Grid.of(
+        "Embeddings against the frequency of their pieces",
+        result.wide("pieces"),
+        columns,
+        "By how often pieces occur in the training sentences that were counted, special tokens left out; medians over "
+        "pieces. Loss: nats, in the sentences read, one piece in seven hidden at a time; predicted: pieces that were. "
+        "Negative: hidden states before the softmax with which the row has a negative product (theorem 1 says all, of "
+        "pieces that never occur). Moved, turned: from the initial weights, where these stand beside a checkpoint; "
+        "away: cosine of that way with minus the mean hidden state.",
+        texts=2,
+    )
+
+
+def _planes(result: Result) -> Grid:
+    layers = result.known("layers", "plane_distance")
+    rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
+    rows.append(result.wide("softmax").assign(where="before the softmax"))
+    columns: dict[str, Any] = {
+        "encoder": "name",
+        "LayerNorm": "where",
+        "distance from 0": ("plane_distance", "{:.2g}".format),
+    }
+    columns |= {"angle of v (°)": ("plane_angle", 2), "largest feature of v": ("plane_largest", 3)}
+    columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "R of states": ("mean_cosine", 3)}
+    return Grid.of(
+        "The plane of the last LayerNorm",
+        pd.concat(rows).sort_values("name", kind="stable"),
+        {**columns, "negative margin": ("margin", 3), "loss": ("loss", 3)},
+        "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
+        "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
+        "largest feature: its share of v's squared length (near 1: one feature with a tiny gain). Off the plane: "
+        "largest relative miss, rounding only. Before the softmax: what a masked language model multiplies by its "
+        "embeddings, and its loss in nats a piece.",
+        texts=2,
+    )
+
+
 def _decoders(result: Result) -> Grid:
     columns: dict[str, Any] = {"task": "title", "run": "name", "labels": ("rows", 0), "features": ("features", 0)}
     columns |= {"R": ("mean_cosine", 3), "pairs at acute angles (%)": ("positive", percent)}
@@ -227,7 +277,7 @@ def _tests(result: Result) -> Grid:
     return tests_table(result, MEASURES, "Above 0: the first group, or heads of more tasks, have more.", digits=3)
 
 
-TABLES = (_clouds, _terms, _decoders, _labels, _pairs, _groups, _tests)
+TABLES = (_clouds, _pieces, _terms, _planes, _decoders, _labels, _pairs, _groups, _tests)
 
 
 CURVES = {
@@ -241,10 +291,10 @@ CURVES = {
 MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
 
 
-def _clouds_drawn(result: Result, frame: str, most: int) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Title and rows of each panel: token embeddings of as many encoders, the last layer's words, labels by task."""
+def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of each panel: embeddings, the last layer's words, labels by task."""
     points = result.named(frame)
-    yield "token embeddings", points[(points["term"] == "embeddings") & points["name"].isin(result.names[:most])]
+    yield "embeddings", points[points["term"] == "embeddings"]
     yield "words, last layer", points[points["term"] == "last"]
     for task in in_order(points["task"].dropna()) if "task" in points else ():
         yield f"labels of {task.upper()}", points[points["task"] == task]
@@ -258,7 +308,7 @@ def _spectrum(result: Result) -> Spec:
     ranked = everything.assign(rank=np.log10(everything["rank"]))
     charts = [
         lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, whole=False, look=look, **words)
-        for title, rows in _clouds_drawn(result, "spectra", len(result.names))
+        for title, rows in _clouds_drawn(result, "spectra")
         if len(rows)
     ]
     explained = [
@@ -272,7 +322,7 @@ def _projection(result: Result) -> Spec:
     """Dots: rows on their two top directions, panels by encoder and by decoder."""
     colour = colours(result.named("points"), symbol="circle")["color"]
     charts = []
-    for title, points in _clouds_drawn(result, "points", 1):
+    for title, points in _clouds_drawn(result, "points"):
         labels = title.startswith("labels")
         for name, rows in [("", points)] if labels else points.groupby("name", observed=True):
             called = f"{title} (length 1)" if labels else f"{title}, {name}"
@@ -283,6 +333,25 @@ def _projection(result: Result) -> Spec:
         f"{result.source}. A degenerate cloud is a cone off to one side of 0."
     ]
     return figure(panels(charts, 4), "Rows on their two top directions", explained)
+
+
+def _against_pieces(result: Result) -> Spec | None:
+    """Dots, one a piece: cosine to the mean row against frequency, panels by encoder."""
+    sample = result.named("sample")
+    if not len(sample):
+        return None
+    sample = sample.assign(times=np.log10(sample["frequency"].where(sample["frequency"] > 0, 0.3)))
+    colour = colours(sample, symbol="circle")["color"]
+    words = {"x_title": "log10 of times in training", "y_title": "cosine to the mean row"}
+    charts = [
+        dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", colour, title=str(name), **words)
+        + mark(y=0)
+        for name, rows in sample.groupby("name", observed=True)
+    ]
+    explained = [
+        "A dot a piece, of a sample; left of 0 those that never occur. High on the left: rare pieces lie in the cone."
+    ]
+    return figure(panels(charts, 4), "Embeddings against the frequency of their pieces", explained)
 
 
 def _isotropy(result: Result) -> Spec:
@@ -361,6 +430,7 @@ def _against_change(result: Result) -> Spec | None:
 FIGURES = {
     "spectrum": Chart.of(_spectrum),
     "projection": Chart.of(_projection),
+    "pieces": Chart.of(_against_pieces),
     "isotropy": Chart.of(_isotropy, "layers"),
     "heads": Chart.of(_maps),
     "labels": Chart.of(_against_frequency),

@@ -1,0 +1,121 @@
+"""Rare labels with and without CosReg: F1 on test, seed by seed, and R of each decoder's label weights.
+
+python results/degeneration/rare.py data/ewt5 runs/five-papers*/{none,cosreg}-*-?-*
+
+The words of a run's `name` are REGIME-TASKS. A label is rare if it has 1 to 50 items in the training sentences of the
+run and one in test. Differences: cosreg minus none, over seeds and sentences; the mean is that of the tasks that have
+rare labels.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from mtlprune.corpora.store import load_corpus
+from mtlprune.evaluation.scores import MAIN, SCORES, count_names
+from mtlprune.layers import kind_of
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs.folder import RunFolder
+from mtlprune.statistics.labels import count_labels
+from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores, weighted
+from mtlprune.training.cosreg import mean_cosine
+
+TASKS, SETS, SEEDS, RESAMPLES, MOST = ("pos", "ner", "dep", "con", "srl"), ("alone", "mtl5"), (1, 2, 3), 10_000, 50
+Table = dict[tuple[str, str, str, int], str]
+"""Regime, tasks (alone, mtl5), task, seed → run folder."""
+
+
+def runs_of(folders: list[str]) -> Table:
+    """The runs, each once for each of its tasks."""
+    table: Table = {}
+    for folder in folders:
+        if (Path(folder) / "config.yaml").is_file():
+            tree = RunFolder(folder).read_config()
+            regime, tasks = tree["name"].split("-")
+            for task in TASKS if tasks == "mtl5" else (tasks,):
+                table[regime, "mtl5" if tasks == "mtl5" else "alone", task, tree["train"]["seed"]] = folder
+    return table
+
+
+def rare_labels(corpus: Path, sentences: int) -> dict[str, dict[str, int]]:
+    """Task → rare label → its items in test."""
+    stored, rare = load_corpus(corpus), {}
+    train, test = list(stored["train"])[:sentences], list(stored["test"])
+    for task in TASKS:
+        sums: list[Counter[str]] = []
+        for part in (train, test):
+            counts = [count_labels(task, sentence, sentence) or {} for sentence in part]
+            sums.append(sum((Counter({k: v[1] for k, v in one.items()}) for one in counts), Counter()))
+        rare[task] = {k: sums[1][k] for k, number in sums[0].items() if number <= MOST and sums[1][k]}
+    return rare
+
+
+def rare_counts(folder: str, task: str, rare: dict[str, int], gold: list) -> np.ndarray:
+    """(N, 3): correct, gold and predicted rare items of each sentence of test."""
+    rows = []
+    for one, other in zip(gold, RunFolder(folder).read_predictions("test"), strict=True):
+        counts = count_labels(task, one, other) or {}
+        rows.append(np.sum([counts[label] for label in counts.keys() & rare.keys()] or [(0, 0, 0)], axis=0))
+    return np.array(rows)
+
+
+def main_counts(folder: str, task: str) -> np.ndarray:
+    """(N, K), of the main score."""
+    counts = RunFolder(folder).read_counts("test")["counts"][task]
+    names = count_names(kind_of(task), MAIN[kind_of(task)])
+    return np.array([[value or 0 for value in counts[name]] for name in names]).T
+
+
+def row(label: str, words: str, first: Resampled, second: Resampled) -> str:
+    """Scores of both and their difference, second minus first."""
+    told = over_seeds(*(second - first))
+    seeds = ", ".join(f"{value:+.1f}" for value in (second - first).observed)
+    between = f"{told['delta']:+.2f} [{told['low']:+.2f}, {told['high']:+.2f}]"
+    return f"| {label} | {words} | {first.observed.mean():.2f} | {second.observed.mean():.2f} | {between} | {seeds} |"
+
+
+def main(corpus: str, *folders: str) -> None:
+    """Print the labels, R, and the differences of rare labels and of main scores."""
+    table, gold = runs_of(list(folders)), list(load_corpus(Path(corpus))["test"])
+    sizes = {RunFolder(folder).read_config()["data"]["train_sentences"] for folder in table.values()}
+    rare = rare_labels(Path(corpus), *sizes)
+    print("Rare labels, with their items in test:\n")
+    for task in TASKS:
+        print(f"- {task.upper()}: " + (", ".join(f"{k} {n}" for k, n in sorted(rare[task].items())) or "none"))
+    print("\n| trained | task | R, γ = 0 | R, γ = 1 |\n|:--|:--|--:|--:|")
+    loaded = {folder: MultiTaskModel.load(folder) for folder in dict.fromkeys(table.values())}
+    for kind in SETS:
+        for task in TASKS:
+            both = [
+                [
+                    float(mean_cosine(loaded[table[regime, kind, task, seed]].tasks[task].label_rows().rows.detach()))  # type: ignore[operator]
+                    for seed in SEEDS
+                ]
+                for regime in ("none", "cosreg")
+            ]
+            shown = " | ".join(f"{np.mean(r):+.3f} ({min(r):+.3f} to {max(r):+.3f})" for r in both)
+            print(f"| {kind} | {task.upper()} | {shown} |")
+    f1 = SCORES["spans"]["f1"]
+    systems = {}
+    for regime, kind, task in {key[:3] for key in table}:
+        own = [table[regime, kind, task, seed] for seed in SEEDS]
+        names, score = count_names(kind_of(task), MAIN[kind_of(task)]), SCORES[kind_of(task)][MAIN[kind_of(task)]]
+        systems["main", regime, kind, task] = System(np.stack([main_counts(f, task) for f in own]), names, score, SEEDS)
+        if rare[task]:
+            counts = np.stack([rare_counts(folder, task, rare[task], gold) for folder in own])
+            systems["rare", regime, kind, task] = System(counts, ("correct", "gold", "predicted"), f1, SEEDS)
+    drawn = dict(zip(systems, resampled_scores(list(systems.values()), RESAMPLES, 0), strict=True))
+    print("\n| trained | F1 on test | γ = 0 | γ = 1 | difference, 95 % | by seed |\n|:--|:--|--:|--:|--:|:--|")
+    for what, title in (("rare", "rare labels"), ("main", "main score")):
+        for kind in SETS:
+            these = [task for task in TASKS if (what, "none", kind, task) in drawn]
+            means = [weighted([drawn[what, regime, kind, task] for task in these]) for regime in ("none", "cosreg")]
+            print(row(kind, f"**{title}, mean of {len(these)}**", *means))
+            for task in these:
+                print(row(kind, f"{title}, {task.upper()}", *(drawn[what, r, kind, task] for r in ("none", "cosreg"))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
