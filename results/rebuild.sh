@@ -14,7 +14,7 @@ mtlprune table "$records:none-???-?,none-mtl5-?" --split test --margin 1.0 --out
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,random-*" --out "$out/ewt5-minilm/pruning.md"
 
 # Which heads do tasks claim
-mtlprune claims "$records:gates-*" --palette rgb --format png --out "$out/gates/overlap" > /dev/null
+mtlprune claims "$records:gates-*" --palette rgb --format png --bare --out "$out/gates/overlap" > /dev/null
 for kind in frozen stable; do # studies of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
     mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null

@@ -4,7 +4,7 @@ from mtlprune.io.plugins import Registry
 
 _OURS = (
     *("probes", "gradients", "cross", "curve", "roles", "exchange", "scarcity"),
-    *("treatments", "claims", "head", "heads"),
+    *("treatments", "claims", "head", "heads", "speed"),
     *("smoothing", "dissection", "syntax", "degeneration"),
 )
 ANALYSES = Registry({name: name for name in _OURS}, "mtlprune.analyses", lambda point: point.name)

@@ -3,7 +3,8 @@ words, tables, figures and maps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,10 +21,11 @@ from mtlprune.cli.console import (
     say,
     seen_from_here,
 )
-from mtlprune.io.files import make_room, one_writer, read_json, remove, write_bytes, write_json
+from mtlprune.io.files import RunError, make_room, one_writer, read_json, remove, write_bytes, write_json
 
 if TYPE_CHECKING:
     from mtlprune.figures.charts import Style
+    from mtlprune.figures.maps import GateMap
     from mtlprune.runs.claims import Claim
 
 Palette = Literal["colourblind", "rgb"]
@@ -43,6 +45,12 @@ def claims(
         Palette, typer.Option(help="Of the maps of seeds; rgb: as in He and Choi (2021).", rich_help_panel=ADVANCED)
     ] = "colourblind",
     width: Width = None,
+    animate: Annotated[
+        bool, typer.Option("--animate", help="Also each run's gates over its updates: as a GIF, and side by side.")
+    ] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Also maps of seeds and means as bare cells.", rich_help_panel=ADVANCED)
+    ] = False,
     permutations: Resamples = 10_000,
 ) -> None:
     """Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.
@@ -57,6 +65,8 @@ def claims(
 
     asked = chosen_formats(formats, FORMATS)
     style = paper_style(width)
+    if out is None and (animate or bare):
+        raise RunError(f"--{'animate' if animate else 'bare'} draws maps into a folder; name it with --out DIR")
     if out is not None:
         make_room(out)
     analysis = find("claims")
@@ -67,7 +77,7 @@ def claims(
     if out is not None:
         write_result(out, result)
         write_shown(analysis, result, out, [*asked, "tex"], style)
-        notes = _draw(load_claims(paths), out / MAPS, palette, asked, style)
+        notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
     say(markdown(analysis, result), nl=False)
     for note in notes:
         say(note)
@@ -75,17 +85,28 @@ def claims(
         say("whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
 
 
-def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequence[str], style: Style) -> list[str]:
+def _draw(
+    claims: Sequence[Claim],
+    out: Path,
+    palette: Palette,
+    formats: Sequence[str],
+    style: Style,
+    animate: bool = False,
+    bare: bool = False,
+) -> list[str]:
     """Write all maps and a list of them, in the place of those that an earlier list names; returns notes."""
-    from mtlprune.figures.charts import render
-    from mtlprune.figures.maps import claim_maps, left_out
+    from mtlprune.figures.maps import claim_maps, left_out, training_map
+    from mtlprune.figures.pictures import gif
     from mtlprune.runs.claims import group
     from mtlprune.runs.claims import notes as shared_notes
 
     run_groups = group(claims)
     absent = left_out(run_groups)
-    drawn = claim_maps(run_groups, palette)
-    entries = [{"files": [f"{one.name}.{kind}" for kind in formats], **one.entry()} for one in drawn]
+    files = [(one, _files(one, formats, style, bare)) for one in claim_maps(run_groups, palette)]
+    for claim in (claim for run_group in run_groups for claim in run_group.claims if animate):
+        one = training_map(claim)
+        files.append((one, _files(one, formats, style) | {f"{one.name}.gif": partial(gif, claim)}))
+    entries = [{"files": list(written), **one.entry()} for one, written in files]
     layers, heads = claims[0].gates.shape
     head = {
         "encoder": claims[0].encoder,
@@ -98,14 +119,31 @@ def _draw(claims: Sequence[Claim], out: Path, palette: Palette, formats: Sequenc
         if (out / LISTED).is_file():
             earlier = [name for entry in read_json(out / LISTED)["maps"] for name in entry["files"]]
             remove(out / LISTED, *(out / Path(name).name for name in earlier))
-        for one in drawn:
-            spec = one.spec()
-            for kind in formats:
-                write_bytes(out / f"{one.name}.{kind}", render(spec, kind, style))
+        for _, written in files:
+            for name, make in written.items():
+                write_bytes(out / name, make())
         write_json(out / LISTED, head | {"maps": entries})  # last, so that it never names what is not there
     captions = dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption"))
     return [
-        f"{len(drawn) * len(formats)} pictures of {len(drawn)} maps in {out}; {LISTED} there lists them",
+        f"{sum(len(made) for _, made in files)} pictures of {len(files)} maps in {out}; {LISTED} there lists them",
         *(f"maps of seeds: {caption}" for caption in captions),
         *(f"note: {note}" for note in absent),
     ]
+
+
+def _files(one: GateMap, formats: Sequence[str], style: Style, bare: bool = False) -> dict[str, Callable[[], bytes]]:
+    """Name of a file of a map → what makes it."""
+    from mtlprune.figures import pictures
+
+    files: dict[str, Callable[[], bytes]] = {
+        f"{one.name}.{kind}": partial(_rendered, one, kind, style) for kind in formats
+    }
+    if bare and one.kind in ("seeds", "mean", "tasks"):
+        files[f"bare-{one.name}.png"] = lambda: pictures.png(pictures.bare(one.colours))
+    return files
+
+
+def _rendered(one: GateMap, kind: str, style: Style) -> bytes:
+    from mtlprune.figures.charts import render
+
+    return render(one.spec(), kind, style)

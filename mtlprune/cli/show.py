@@ -36,6 +36,10 @@ def table(
         Path | None,
         typer.Option(metavar="DATA", help="Add the majority baseline of this corpus.", rich_help_panel=ADVANCED),
     ] = None,
+    speed: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Of mtlprune analyze speed: add its column.", rich_help_panel=ADVANCED),
+    ] = None,
     resamples: Resamples = 10_000,
 ) -> None:
     """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.
@@ -54,7 +58,8 @@ def table(
 
     extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
     comparison = compare(folders, split, extra, against or "", by == "corpus")
-    comparison = dataclasses.replace(comparison, left_out=tuple(left_out))
+    speeds = speeds_in(speed) if speed is not None else {}
+    comparison = dataclasses.replace(comparison, left_out=tuple(left_out), speeds=speeds)
     if resamples and comparison.against:
         comparison = with_tests(comparison, resamples, margin=margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
@@ -63,6 +68,15 @@ def table(
         say(text, nl=False)
         return
     write_text(out, text)
+
+
+def speeds_in(folder: Path) -> dict[str, float]:
+    """Name of a run's folder → its speed in the largest batches that were timed. Raises RunError: no such Result."""
+    from mtlprune.analyses.analysis import read
+    from mtlprune.analyses.speed.show import rated
+
+    rows = rated(read(folder, "speed")).sort_values("batch")
+    return {Path(run).name: float(of["speed"].iloc[-1]) for run, of in rows.groupby("run")}
 
 
 def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, cast
@@ -17,13 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import ImageColor
 
 from mtlprune.errors import plural
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
 from mtlprune.runs.claims import Claim, RunGroup
 
 SEEDS_SHOWN = 3
-CELL, SMALL = 26, 20
-"""Side of a cell in a map that stands alone, and beside others."""
+CELL, SMALL, TINY = 26, 20, 15
+"""Side of a cell in a map that stands alone, beside others, and beside many."""
+SHOWN = 12
+"""Evaluations of a run that are drawn side by side at most, spread evenly."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class GateMap:
     """A map, what it is called, and whose gates it shows."""
 
     kind: str
-    """run, frequency, seeds, mean, tasks or difference."""
+    """run, frequency, seeds, mean, tasks, difference or training."""
     name: str
     """Name of the file, without its ending."""
     runs: tuple[str, ...]
@@ -40,8 +43,8 @@ class GateMap:
     heading: str
     """Words above the legend: what the numbers are."""
     numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its
-    gates."""
+    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates;
+    of training a map an evaluation, under the words above it."""
     palette: str = ""
     """Palette of a map of seeds."""
 
@@ -64,7 +67,11 @@ class GateMap:
         return hexes(self.colours)
 
     def spec(self) -> Spec:
-        """A figure of the map alone, every layer and head numbered."""
+        """A figure of the map alone, every layer and head numbered; of training all its maps side by side."""
+        if self.kind == "training":
+            maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
+            several = maps_chart(maps, list(self.numbers), across=_across(maps), cell=TINY, axes=True)
+            return figure(several, self.title, self.subtitle)
         chart = maps_chart([self], [""], cell=CELL, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
@@ -200,6 +207,18 @@ def _run(claim: Claim) -> GateMap:
     about = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
     name, title = f"run-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
     return _map("run", name, [claim], title, about, ALONE, numbers={"gate": claim.gates})
+
+
+def training_map(claim: Claim) -> GateMap:
+    """The gates of a run over its updates, a map an evaluation."""
+    places = np.linspace(0, len(claim.history) - 1, min(SHOWN, len(claim.history))).round().astype(int)
+    numbers = {
+        f"update {step:,}: {(gates > OPEN_ABOVE).sum()} of {gates.size} open": gates
+        for step, gates in (claim.history[place] for place in places)
+    }
+    name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
+    about = f"{len(numbers)} of {plural(len(claim.history), 'evaluation')}"
+    return _map("training", name, [claim], f"{title}: gates over updates", about, ALONE, numbers=numbers)
 
 
 def _frequency(claim: Claim) -> GateMap:

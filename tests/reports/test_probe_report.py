@@ -1,5 +1,6 @@
 """Reports of probes: reading and refusing, the numbers in tables, what figures show."""
 
+import itertools
 import math
 import statistics
 from pathlib import Path
@@ -13,7 +14,7 @@ from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 from mtlprune.analyses.probes import labels_of
 from mtlprune.analyses.probes.published import read_published
 from mtlprune.analyses.probes.reading import ProbePanel, kind, known, panels, read_probes, shape
-from mtlprune.analyses.probes.show import FIGURES, differences_figure, layers_figure, tables
+from mtlprune.analyses.probes.show import FIGURES, best_layers_figure, differences_figure, layers_figure, tables
 from mtlprune.figures.grid import Grid, Strong
 from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS
@@ -185,7 +186,30 @@ def test_dots_are_best_heads_and_differences_to_stl(found):
     for label, one in drawn.items():
         gain = panel.mean("pretrained", label, "gain")
         assert one["value"] - one["reference"] == pytest.approx(gain, abs=1e-2) and one["few"] == (label in panel.few)
-    marks = {(one["column"], one["label"]): one for one in shown(differences_figure(found, panel), "ink")}
-    assert list(dict.fromkeys(column for column, _ in marks)) == panel.compared
-    gaps = [panel.mean("MTL-5", label) - panel.mean("STL", label) for label in panel.sure]
-    assert [marks["MTL-5", label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-2)
+
+
+def test_ticks_are_best_heads_by_layer_and_differences_to_stl(found):
+    panel = panel_of(found, "dep")
+    spec = best_layers_figure(found, panel)
+    assert len(spec["vconcat"]) == 2  # pretrained and STL
+    first = shown({**spec["vconcat"][0], "datasets": spec.get("datasets", {})}, "start")
+    layers = {label: panel.mean("pretrained", label, "layer") for label in panel.labels}
+    order = sorted({one["x"] for one in first})
+    ranks = {layer: rank for rank, layer in enumerate(sorted(set(layers.values())))}
+    assert {one["label"]: order.index(one["x"]) for one in first} == {k: ranks[v] for k, v in layers.items()}
+    marks: dict[float, dict[str, Any]] = {}
+    for one in shown(differences_figure(found, panel), "start"):
+        marks.setdefault(one["x"], {}).setdefault(one["label"], one)
+    for x, title in zip(sorted(marks), panel.compared, strict=True):
+        gaps = [panel.gap(title, label) for label in panel.sure]
+        assert [marks[x][label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-2)
+        lengths = [marks[x][label]["end"] - marks[x][label]["start"] for label in panel.sure]
+        assert lengths == sorted(lengths, reverse=True)  # labels are in the order of their frequency
+
+
+def test_names_stand_apart_in_the_order_of_their_ticks(found):
+    names = [one for one in shown(differences_figure(found, panel_of(found, "pos")), "beside")]
+    for x in {one["x"] for one in names}:
+        some = sorted((one for one in names if one["x"] == x), key=lambda one: one["at"])
+        for low, high in itertools.pairwise(some):
+            assert high["at"] - low["at"] > 0.1 and high["value"] >= low["value"]

@@ -1,5 +1,6 @@
 """Views of probes: sentences, tables and figures of a Result."""
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Collection, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
+from scipy.optimize import isotonic_regression
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.probes import AS_RELEASED, CONTROLS, SOUND
@@ -306,8 +308,8 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     return [Grid(header, [*zip(*cells, strict=True)], 1, title, " ".join(caption), f"{panel.task}-paper")]
 
 
-FAINT, ZERO = "#96969c", "#b2182b"
-"""Not beyond every control, and what all is compared with."""
+FAINT, PALEST, ZERO = "#96969c", "#c8c8cc", "#b2182b"
+"""Not beyond every control, of few items, and what all is compared with."""
 ROW, WIDTH = 13, 220
 """From one label to the next, and of a panel."""
 SPAN = 50.0
@@ -326,8 +328,10 @@ def FIGURES(result: Result) -> dict[str, Chart]:
         if PRETRAINED in panel.titles:
             caption = "Dots, a row a label: accuracy of its best head, beside the tick of its best control."
             add("labels", panel, partial(layers_figure, result, panel, PRETRAINED), caption)
+            caption = "Ticks, one a label: layer of its best head across, accuracy upwards, pretrained and STL."
+            add("layers", panel, partial(best_layers_figure, result, panel), caption)
         if panel.compared:
-            caption = "Dots, a row a label: accuracy minus STL, encoders side by side."
+            caption = "Ticks, one a label: accuracy minus STL, encoders side by side."
             add("differences", panel, partial(differences_figure, result, panel), caption)
         if PRETRAINED in panel.titles:
             caption = "Maps of layers by heads, one a label: gain over the best control; framed: the head chosen."
@@ -336,75 +340,141 @@ def FIGURES(result: Result) -> dict[str, Chart]:
 
 
 def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
-    """Each label with its chosen head (He and Choi 2021, Figure 3); of several seeds the first is shown, since a head
-    cannot be averaged over seeds."""
+    """Each label with its chosen head beside its best control; of several seeds the first is shown."""
     own = panel.rows[panel.rows["title"] == title]
     own = own[(own["seed"] == own["seed"].iloc[0]) & ~own["apart"]]
-    rows = own.assign(reference=own["test"] - own["gain"], value=own["test"], column=title)
-    rows = rows.assign(beyond=rows["gain"] > 0, low=rows["reference"], high=rows["value"])
+    rows = own.assign(reference=own["test"] - own["gain"], value=own["test"])
+    rows = rows.assign(beyond=rows["gain"] > 0)
     rows["words"] = rows["layer"].astype(str) + "-" + rows["head"].astype(str)
     sure = rows[~rows["few"] & rows["gain"].notna()]
     lines = [
         f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Beside each dot: layer-head; red tick: best control. "
         f"Blue: beyond every control ({(sure['gain'] > 0).sum()} of {len(sure)} labels with enough items)."
     ]
-    chart = _by_label(panel, rows, [title], "accuracy of the best head (%)", [0, 100])
+    chart = _by_label(panel, rows, "accuracy of the best head (%)", [0, 100])
     return figure(chart, f"{panel.task.upper()}, {title}: the best head of each label", [*lines, *_rings(panel)])
 
 
+def best_layers_figure(result: Result, panel: ProbePanel) -> Spec:
+    """Layer and accuracy of each label's best head, pretrained and after single-task training (He and Choi 2021, Figure
+    3); of several seeds the first is shown, since a head cannot be averaged over seeds."""
+    layers, charts = [str(layer) for layer in range(1, shape(result)[0] + 1)], []
+    for title in (title for title in (PRETRAINED, STL) if title in panel.titles):
+        own = panel.rows[panel.rows["title"] == title]
+        own = own[(own["seed"] == own["seed"].iloc[0]) & ~own["apart"]]
+        marks = own.assign(column=own["layer"].astype(str), value=own["test"], beyond=own["gain"] > 0)
+        y = f"{title}: accuracy of the best head (%)"
+        charts.append(_in_columns(panel, marks, layers, y, [0, 100], below="layer of the best head"))
+    lines = [
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Blue: beyond every control; grey: not. {_LONGER}",
+        *_rings(panel, "Palest"),
+    ]
+    return figure(alt.vconcat(*charts), f"{panel.task.upper()}: layer and accuracy of the best head", lines)
+
+
 def differences_figure(result: Result, panel: ProbePanel) -> Spec:
-    """Every encoder but STL: mean accuracy over its seeds minus that of STL, with the paired interval where it is known
-    (He and Choi 2021, Figure 4)."""
+    """Every encoder but STL: mean accuracy over its seeds minus that of STL, a tick a label (He and Choi 2021, Figure
+    4)."""
     bounds = _intervals(panel, result)
-    rows = []
+    rows, heads = [], {}
     for title in panel.compared:
-        for label in panel.labels:
-            value = panel.gap(title, label)
-            low, high = bounds.get((title, label), (min(value, 0), max(value, 0)))
-            rows.append((title, label, value, low, high, low > 0 or high < 0, label in panel.few))
-    names = ["column", "label", "value", "low", "high", "beyond", "few"]
-    frame = pd.DataFrame(rows, columns=names).dropna(subset=["value"]).assign(reference=0.0, words="")
+        gaps = {label: gap for label in panel.labels if not math.isnan(gap := panel.gap(title, label))}
+        ends = {label: bounds.get((title, label), (math.nan, math.nan)) for label in gaps}
+        rows += [(title, label, gap, ends[label][0] > 0 or ends[label][1] < 0) for label, gap in gaps.items()]
+        sure = [gaps[label] for label in panel.sure if label in gaps]
+        heads[title] = f"{title}: {signed(_mean(sure))}; {sum(gap < 0 for gap in sure)} of {len(sure)} below"
+    frame = pd.DataFrame(rows, columns=["column", "label", "value", "beyond"])
+    frame = frame.assign(few=frame["label"].isin(panel.few), column=frame["column"].map(heads))
     sure = frame[~frame["few"]] if not frame["few"].all() else frame
-    ends = [5 * math.floor(min(0, sure["value"].min()) / 5 - 0.2), 5 * math.ceil(max(0, sure["value"].max()) / 5 + 0.2)]
+    span = [5 * math.floor(min(0, sure["value"].min()) / 5 - 0.2), 5 * math.ceil(max(0, sure["value"].max()) / 5 + 0.2)]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
-        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Means over seeds ({seeds}). Bars: 95 % intervals "
-        "over sentences where they are known; blue: beside 0."
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Means over seeds ({seeds}); above each column the "
+        f"mean over labels. Blue: the 95 % interval over sentences lies beside 0; dashed: STL. {_LONGER}",
+        *_rings(panel, "Palest"),
     ]
-    chart = _by_label(panel, frame, panel.compared, "accuracy minus STL (points)", ends)
-    return figure(chart, f"{panel.task.upper()}: accuracy minus STL", [*lines, *_rings(panel)])
+    chart = _in_columns(panel, frame, list(heads.values()), "accuracy minus STL (points)", span)
+    return figure(chart, f"{panel.task.upper()}: accuracy minus STL", lines)
 
 
-def _rings(panel: ProbePanel) -> list[str]:
+NAMED, COLUMN, TALL, LONGEST = 20, 118, 420, 34
+"""Labels with names beside their ticks, the most frequent; pixels of a column, of a panel's height, and of a tick."""
+_LONGER = (
+    f"A longer tick is a more frequent label (by the root of its test items); the {NAMED} most frequent are named."
+)
+
+
+def _in_columns(
+    panel: ProbePanel, marks: pd.DataFrame, columns: Sequence[str], y: str, ends: Sequence[float], below: str = ""
+) -> Any:
+    """A tick a label, in columns, with names beside them that are moved apart by the least squared shifts that keep
+    their order. ``marks``: ``column``, ``label``, ``value``, ``beyond`` and ``few``; ``below``: the title of columns,
+    which are narrow and below the ticks then."""
+    most, named = max(panel.items.values()), panel.labels[:NAMED]
+    shown = marks[marks["value"].between(*ends)].assign(x=lambda of: COLUMN * of["column"].map(columns.index) + LONGEST)
+    half = LONGEST * (0.15 + 0.85 * (shown["label"].map(panel.items) / most) ** 0.5) / 2
+    ink = shown["beyond"].map({True: ABOVE, False: FAINT}).mask(shown["few"], PALEST)
+    shown = shown.assign(start=shown["x"] - half, end=shown["x"] + half, ink=ink, at=shown["value"])
+    tags = shown[shown["label"].isin(named)].assign(name=lambda of: of["label"].map(shown_label))
+    for _, some in tags.groupby("column"):
+        order, gaps = np.argsort(some["value"]), np.arange(len(some)) * 12 * (ends[1] - ends[0]) / TALL
+        tags.loc[some.index[order], "at"] = isotonic_regression(some["value"].to_numpy()[order] - gaps).x + gaps
+    labels = [COLUMN * place + LONGEST for place in range(len(columns))]
+    words = [column.replace(": ", "\n").replace("; ", "\n").split("\n") for column in columns]
+    axis = alt.Axis(
+        values=labels,
+        labelExpr=f"{json.dumps(words)}[indexof({json.dumps(labels)}, datum.value)]",
+        orient="bottom" if below else "top",
+        labelAlign="center" if below else "left",
+        labelOffset=0 if below else -LONGEST // 2,
+        labelPadding=8 if below else 36,
+        grid=False,
+        domain=False,
+    )
+    size = alt.Scale(domain=[0, COLUMN * len(columns)], nice=False)
+    across = alt.X("start:Q", scale=size, axis=axis, title=below or None)
+    upright = alt.Y("value:Q", scale=alt.Scale(domain=list(ends), nice=False), title=y)
+    kept = ["x", "end", "value", "label"]
+    ticks = alt.Chart(data(shown[[*kept, "start", "ink"]]), width=COLUMN * len(columns), height=TALL).mark_rule(
+        strokeWidth=2
+    )
+    ticks = ticks.encode(across, upright, alt.X2("end:Q"), alt.Color("ink:N", scale=None))
+    base = alt.Chart(data(tags.assign(beside=tags["x"] + LONGEST - 4)[[*kept, "at", "beside", "name"]]))
+    leads = base.mark_rule(color=RULE, strokeWidth=0.6).encode(
+        alt.X("end:Q"), upright, alt.X2("beside:Q"), alt.Y2("at:Q")
+    )
+    text = base.mark_text(align="left", dx=3, fontSize=9).encode(alt.X("beside:Q"), alt.Y("at:Q"), text="name:N")
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=ZERO, strokeDash=[6, 4]).encode(upright)
+    return alt.layer(*([] if below else [zero]), leads, ticks, text)
+
+
+def _rings(panel: ProbePanel, marks: str = "Rings") -> list[str]:
     """Remarks on labels that are drawn otherwise."""
-    few = ["Rings: few test items; beyond the axis they are not drawn."] if panel.few & set(panel.labels) else []
+    few = [f"{marks}: few test items; beyond the axis they are not drawn."] if panel.few & set(panel.labels) else []
     return [*few, *(f"{label} {_APART}." for label in panel.apart)]
 
 
-def _by_label(panel: ProbePanel, rows: pd.DataFrame, titles: Sequence[str], x: str, ends: Sequence[float]) -> Any:
-    """Dots beside a reference, a row a label, a panel a title. ``rows``: ``column`` (a title), ``label``, ``value``,
-    ``low`` and ``high`` (ends of its bar), ``reference``, ``beyond`` and ``few`` (colour and ring), ``words`` beside
-    the dot; ``x``, ``ends``: title and ends of the horizontal axis."""
+def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[float]) -> Any:
+    """Dots beside a reference, a row a label. ``rows``: ``label``, ``value``, ``reference``, ``beyond`` and ``few``
+    (colour and ring), ``words`` beside the dot; ``x``, ``ends``: title and ends of the horizontal axis."""
     names = {label: f"{shown_label(label)}  {panel.items[label]:,}" for label in panel.labels}
     ink = rows["beyond"].map({True: ABOVE, False: FAINT})
     shown = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
-    kept = ["column", "name", "value", "low", "high", "reference", "words", "ink", "fill", "label", "few"]
+    kept = ["name", "value", "reference", "words", "ink", "fill", "label", "few"]
     shown = shown[shown["value"].between(*ends)]
     scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for words beside the last dot
     base = alt.Chart(data(shown[kept]), width=WIDTH, height=ROW * max(1, len(names))).encode(
         alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
     )
     value = alt.X("value:Q", scale=scale, title=x)
-    bars = base.mark_rule(color=RULE, clip=True).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
+    bars = base.mark_rule(color=RULE, clip=True).encode(alt.X("reference:Q", scale=scale), alt.X2("value:Q"))
     ticks = base.mark_tick(color=ZERO, thickness=2, height=9, clip=True).encode(alt.X("reference:Q", scale=scale))
     dots = base.mark_point(filled=True, size=40, opacity=1, strokeWidth=1.5, clip=True)
     dots = dots.encode(value, alt.Fill("fill:N", scale=None), alt.Stroke("ink:N", scale=None))
     style: dict[str, Any] = {"align": "left", "dx": 7, "fontSize": 8}
     words = base.mark_text(**style, color=SOFT).encode(value, text="words:N")
     halo = base.mark_text(**style, stroke="#ffffff", strokeWidth=3).encode(value, text="words:N")
-    header = alt.Header(title=None, labelOrient="top", labelAnchor="start")
-    layered = alt.layer(bars, ticks, halo, dots, words)
-    return layered.facet(column=alt.Column("column:N", sort=list(titles), header=header), spacing=20)
+    return alt.layer(bars, ticks, halo, dots, words)
 
 
 def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:

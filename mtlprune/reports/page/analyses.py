@@ -120,7 +120,7 @@ def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     figures = [Figure(probes.layers_figure(result, panel, title), words)]
     if panel.compared:
         spec = probes.differences_figure(result, panel)
-        words = f"{spec['title']['text']}, a dot a label, encoders side by side; the table below has the numbers."
+        words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
         figures.append(Figure(spec, words))
     return figures
 

@@ -82,6 +82,8 @@ class Comparison(Columns):
     """Margin of the tests of equivalence, in points."""
     left_out: tuple[str, ...] = ()
     """Sentences on cells of a sweep that are not in it, and why."""
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    """Name of a run's folder → sentences a second without its closed heads, over those with a mask."""
 
     def __repr__(self) -> str:
         from mtlprune.reports.scores import tables

@@ -9,7 +9,8 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +20,7 @@ from mtlprune.figures.grid import DETECTABLE, Grid, Strong, latex_document, mark
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.runs.columns import ScoreColumn, column_order, unlike
+from mtlprune.runs.columns import ScoreColumn, ScoredRun, column_order, unlike
 from mtlprune.runs.groups import differing_settings, family_suffix
 
 
@@ -66,11 +67,13 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
         top = best(comparison, task, places)
         for place in sorted(places):
             if values := comparison.columns[place].values(task):
+                speeds = _speeds(comparison, comparison.columns[place].runs_of(task))
                 record = {
                     "encoder": encoder,
                     "task": task,
                     "score": comparison.name(task),
                     **_cell_record(comparison.columns[place], task, values),
+                    "speed": statistics.mean(speeds) if speeds else None,
                     "best": place in top,
                     "more_training": comparison.more_training(place, task) or None,
                     **_test_record(comparison, place, task),
@@ -216,19 +219,23 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
     for title, places in printed.items():
         columns = [comparison.columns[place] for place in places.values()]
         headed = scores and any(run.heads for column in columns for run in column.runs)
+        timed = any(_speeds(comparison, column.runs) for column in columns) * headed
         compared = differences and _compared(comparison, places)
-        header += [title] * scores + ["heads"] * headed + ["Δ" if scores else f"Δ {title}"] * compared
-        shown.append((places, headed, compared))
+        header += [title] * scores + ["heads"] * headed + ["speed"] * timed
+        header += ["Δ" if scores else f"Δ {title}"] * compared
+        shown.append((places, headed, timed, compared))
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
         if several and not any(comparison.columns[p[row]].values(row[1]) for p in printed.values() if row in p):
             continue  # a task that another encoder or corpus has
         cells = [row[0]] * several + [comparison.row_title(row[1])]
         rivals = {places[row] for places in printed.values() if row in places}
-        for places, headed, compared in shown:
+        for places, headed, timed, compared in shown:
             place = places.get(row)
+            runs = [] if place is None else comparison.columns[place].runs_of(row[1])
             cells += [_score(comparison, rivals, place, row[1])] * scores
             cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
+            cells += [mean_sd(_speeds(comparison, runs))] * timed
             cells += ["–" if place is None else _marked(comparison, place, row[1], scores)] * compared
         rows.append(cells)
     return Grid(header, rows, texts=1 + several)
@@ -274,6 +281,12 @@ def heads(column: ScoreColumn, task: str) -> str:
     spread = f" ± {statistics.stdev(kept):.1f}" if len(set(kept)) > 1 else ""
     mean = statistics.mean(kept)
     return f"{mean:.1f}{spread}/{every[0][1]}" if spread else f"{kept[0]}/{every[0][1]}"
+
+
+def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
+    """The speeds that are known of runs."""
+    names = [Path(run.path).name for run in runs]
+    return [comparison.speeds[name] for name in names if name in comparison.speeds]
 
 
 def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> str:
@@ -345,6 +358,8 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
         parts.append("+POS: trained together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):
         parts.append("heads: open or kept, of all")
+    if comparison.speeds:
+        parts.append("speed: sentences a second without the closed heads, over those with closed heads masked")
     parts += _differences(comparison)
     parts += _marks(comparison)
     if intervals and comparison.tests and not apart(comparison):

@@ -18,6 +18,7 @@ from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.interventions import fold_means
+from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.errors import out_of_memory
 from mtlprune.io.files import file_sha256, replacing_folder
@@ -140,12 +141,9 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     masked = word_vectors(model, sentences, gates, asked.task)
     if asked.task is not None:
         model.fold_clones(asked.task)
-    transformer = cast(PreTrainedModel, encoder.transformer)
     left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
     sizes = {"before": left.sizes()}
-    fold_means(encoder, gates)
-    encoder.head_map = remove_heads(transformer, gates, encoder.places.kept)
-    del encoder.places  # they knew the heads as they lay before
+    kept = cut(encoder, gates)
     sizes["after"] = left.sizes()
     write(asked, folder, out, left, sizes)
     reloaded = MultiTaskModel.load(folder.path, device=str(model.device))
@@ -157,7 +155,16 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
             f"differ by {difference:.1e} of the largest number in them, expected at most {TOLERANCE:.0e}; nothing is "
             "written. This is a defect: please report it with the encoder's name"
         )
-    return Pruned(gates, reloaded, encoder.head_map, sizes, difference)
+    return Pruned(gates, reloaded, kept, sizes, difference)
+
+
+def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
+    """Take the heads that these gates close out of an encoder, in place; what they contribute goes into biases. Raises
+    EncoderError: heads of this encoder cannot be removed."""
+    fold_means(encoder, gates)
+    encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.places.kept)
+    del encoder.places  # they knew the heads as they lay before
+    return encoder.head_map
 
 
 def chosen_gates(model: MultiTaskModel, asked: RemovalRequest, generator: np.random.Generator) -> Tensor:

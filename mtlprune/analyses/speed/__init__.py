@@ -1,0 +1,27 @@
+"""Speed of pruned models: what closed heads cost while they are masked, and without them."""
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.io.block import Block
+
+
+class SpeedOptions(Block):
+    """What is timed, and how often."""
+
+    sizes: list[int] = Field(default=[1, 32], min_length=1, description="Sentences of a batch.")
+    batches: int = Field(default=12, ge=1, description="Of each size, from the longest sentences to the shortest.")
+    rounds: int = Field(default=5, ge=1, description="Repetitions; the fastest of each batch counts.")
+
+
+ANALYSIS = Analysis(
+    name="speed",
+    title="What removing closed heads saves",
+    question="How much faster is a run without its closed heads?",
+    help="""Time finished runs with gates: all heads open, closed ones masked, and closed ones removed from the weights.
+
+    Kinds are interleaved, batch by batch. On a CPU it is one thread's processor time, in 32-bit numbers. The table of
+    scores has a column of it: mtlprune table RUNS --speed DIR.""",
+    needs=frozenset({"encoders", "decoders"}),
+    options=SpeedOptions,
+)

@@ -1,0 +1,61 @@
+"""mtlprune analyze speed: what is timed computes what the run does, the ideal is that of an enumeration, and the table
+of scores has a column of it."""
+
+import pandas as pd
+import pytest
+import torch
+
+from mtlprune.analyses.analysis import read
+from mtlprune.analyses.speed.measure import _flops
+from mtlprune.analyses.speed.show import rated
+from mtlprune.model import MultiTaskModel
+from mtlprune.training.pruning.head_removal import cut, word_vectors
+
+
+@pytest.fixture(scope="module")
+def measured(mtlprune, masked, lab, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speed")
+    words = (masked, "sizes=[1,4]", "batches=2", "rounds=2", "--split", "test", "--corpus", lab.corpus)
+    mtlprune("analyze", "speed", *words, "--out", folder).done()
+    return folder
+
+
+def test_both_sizes_are_timed(measured):
+    times = rated(read(measured, "speed"))
+    assert times["batch"].tolist() == [1, 4] and (times[["full", "masked", "removed"]] > 0).all(axis=None)
+    assert times["ideal"].between(0.05, 0.6).all()
+    reached = (1 - times["removed"] / times["full"]) / times["ideal"]
+    pd.testing.assert_series_equal(times["reached"], reached, check_names=False)
+    assert "of the full model's time" in "".join((measured / "speed.md").read_text())
+
+
+def test_removed_heads_compute_what_masked_ones_do(masked, lab):
+    from mtlprune.corpora.store import load_corpus
+
+    sentences = list(load_corpus(lab.corpus)["test"])[:4]
+    model, other = MultiTaskModel.load(masked), MultiTaskModel.load(masked)
+    gates = model.gates["shared"].evaluated().detach()
+    cut(other.encoder, gates)
+    torch.testing.assert_close(word_vectors(model, sentences, gates), word_vectors(other, sentences, None))
+
+
+def test_operations_are_those_of_an_enumeration():
+    """Two operations a weight and row."""
+    layer = torch.nn.Linear(6, 5)
+    assert _flops(lambda: layer(torch.zeros(7, 6))) == 2 * 7 * 6 * 5
+
+
+def test_the_table_has_a_column(mtlprune, measured, masked, single):
+    text = mtlprune("table", masked, single, "--split", "dev", "--speed", measured).done().out
+    speed = rated(read(measured, "speed")).set_index("batch").loc[4, "speed"]
+    assert "| speed" in text and f"{speed:.2f}" in text and "speed: sentences a second" in text
+    assert (
+        f'"speed": {speed:.4f}'[:14]
+        in mtlprune(*("table", masked, "--split", "dev", "--speed", measured, "--format", "json")).done().out
+    )
+
+
+def test_runs_without_closed_heads_are_refused(mtlprune, single, lab, tmp_path):
+    answer = mtlprune("analyze", "speed", single, "--corpus", lab.corpus, "--out", tmp_path / "none")
+    answer.refuses("none of its heads is closed")
+    mtlprune("table", single, "--split", "dev", "--speed", tmp_path).refuses("speed.json is missing")
