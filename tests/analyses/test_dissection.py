@@ -155,9 +155,9 @@ def test_gates_that_follow_shares_do_not_pass_for_chance():
 def test_losses_of_encoders():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
-    counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
+    counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])[None]
     assert not any(same.any() for same in comparison.losses(counts, counts).values())
-    found = comparison.losses(counts[::-1], counts)
+    found = comparison.losses(counts[:, ::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
 
@@ -223,7 +223,7 @@ def test_scores_count_what_is_right():
     for task in ("pos", "ner", "upos", "dep"):
         [found] = decoders.score(task, material, material, replace(QUICK, epochs=100))
         assert found["score"][1:].min() == 1.0  # each term names the word
-        assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
+        assert found["counts"].shape == (1, 16, 6, 3) and found["unseen"] == 0
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
 
