@@ -113,7 +113,7 @@ def test_a_head_that_reads_one_term_is_right_with_that_term_alone(language_model
     items = MaskedItems(terms, gold, gold, np.zeros(200, np.int64), torch.arange(200).ge(100).long() + 1)
     items.part[:80] = 0
     monkeypatch.setattr("mtlprune.analyses.dissection.masked.masked_items", lambda *given: items)
-    own, learnt = score_masked(subject, lm, sentences_of([30]), range(1), REQUEST)
+    own, _ = score_masked(subject, lm, sentences_of([30]), range(1), REQUEST)
     assert gold.bincount().max() < 150
     for row, subset in enumerate(SUBSETS):
         assert own["score"][row] == 1 if "f" in subset else own["score"][row] < 0.9

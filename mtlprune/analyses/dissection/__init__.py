@@ -38,7 +38,7 @@ class DissectionOptions(Block):
 
     @model_validator(mode="after")
     def _trains_something(self) -> "DissectionOptions":
-        without = () if {*self.asked} - {MASKED} else ("train_sentences", "hidden")
+        without: tuple[str, ...] = () if {*self.asked} - {MASKED} else ("train_sentences", "hidden")
         without += () if self.asked else ("epochs", "decoder_seeds")
         for name in without:
             if getattr(self, name) != type(self).model_fields[name].default:

@@ -181,7 +181,7 @@ def score_masked(
         right = np.bincount(rows[answers == gold], minlength=len(sentences))
         return np.stack([right, chosen, chosen], axis=1)
 
-    about = {"test": len(gold), "unseen": int((~np.isin(gold, train.numpy())).sum())}
+    about: dict[str, Any] = {"test": len(gold), "unseen": int((~np.isin(gold, train.numpy())).sum())}
     about["baseline"] = float((gold == frequent).mean())
     return [
         entry(MASKED, {"train": 0, **about}, torch.stack(by_head)[None].numpy(), gold, counted),
