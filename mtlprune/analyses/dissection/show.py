@@ -80,6 +80,8 @@ def findings(result: Result) -> list[str]:
 
 def _masked_words(result: Result) -> list[str]:
     """What f alone and the whole vector predict, a sentence an encoder."""
+    if "scores" not in result.frames:
+        return []
     frame, lines = result.named("scores"), []
     for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
         percent = 100 * rows.pivot(index="term", columns="task", values="value")
