@@ -9,6 +9,7 @@ import pytest
 import torch
 from found import GATES, loaded, sentences_of, subject_of
 from scipy import stats
+from sklearn.metrics import f1_score
 from tiny import HEADS, LAYERS, WORDS
 from torch import Tensor
 
@@ -155,9 +156,9 @@ def test_gates_that_follow_shares_do_not_pass_for_chance():
 def test_losses_of_encoders():
     rng = np.random.default_rng(4)
     gold = rng.integers(2, 9, size=50)
-    counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])
+    counts = np.stack([np.stack([rng.binomial(gold, p), gold, gold], 1) for p in np.linspace(0.1, 0.9, 16)])[None]
     assert not any(same.any() for same in comparison.losses(counts, counts).values())
-    found = comparison.losses(counts[::-1], counts)
+    found = comparison.losses(counts[:, ::-1], counts)
     assert (found["low"] < found["difference"]).all() and (found["difference"] < found["high"]).all()
     assert found["low"][0] > 0 > found["high"][-1] and found["difference"][0] == pytest.approx(0.8, abs=0.1)
 
@@ -178,6 +179,34 @@ def test_a_mixture_is_found_and_a_rotation_undone():
 
 
 QUICK = decoders.NetSettings(hidden=16, epochs=30, batch=64, rate=1e-2)
+
+
+def test_macro_f1_is_scikit_learns_and_agreement_that_of_equal_seeds():
+    rng = np.random.default_rng(6)
+    answers, gold = rng.integers(-1, 6, (2, 3, 16, 50))
+    for row, other in zip(answers[0], gold[0], strict=True):
+        assert comparison.macro_f1(row, other) == pytest.approx(f1_score(other, row, average="macro", zero_division=0))
+    agreement = comparison.agreement(answers, gold)
+    expected = [comparison.macro_f1(answers[seed, 2], gold[seed, 5]) for seed in range(3)]
+    assert agreement["macro_agreement"][2, 5] == pytest.approx(np.mean(expected))
+    assert agreement["micro_agreement"][2, 5] == pytest.approx((answers[:, 2] == gold[:, 5]).mean())
+    same = comparison.agreement(answers, answers)
+    assert all(np.allclose(np.diag(matrix), 1) and np.allclose(matrix, matrix.T) for matrix in same.values())
+
+
+def test_the_spread_is_that_of_seeds_of_decoders():
+    codes = torch.randn(4, 4, 16, generator=torch.Generator().manual_seed(0)).repeat(1, 6, 1)
+    codes += 2 * torch.randn(codes.shape, generator=torch.Generator().manual_seed(1))
+    material = decoders.Material([sentence() for _ in range(6)], codes)
+    settings = replace(QUICK, epochs=2)
+    [one], [three] = (decoders.score("pos", material, material, replace(settings, seeds=n)) for n in (1, 3))
+    [last] = decoders.score("pos", material, material, replace(settings, seed=2))
+    assert "score_sd" not in one and (three["answers"][[0, 2]] == [one["answers"][0], last["answers"][0]]).all()
+    by_seed = (three["counts"][..., 0].sum(2) / 24).T  # (S, D)
+    assert np.allclose(three["score"], by_seed.mean(1)) and np.allclose(three["score_sd"], by_seed.std(1, ddof=1))
+    assert three["score_sd"][0] == 0 < three["score_sd"].max()
+    lost = comparison.losses(three["counts"], one["counts"])
+    assert np.allclose(lost["difference"], three["score"] - one["score"])
 
 
 def test_a_net_learns_classes_and_keeps_to_those_that_are_allowed():
@@ -223,7 +252,7 @@ def test_scores_count_what_is_right():
     for task in ("pos", "ner", "upos", "dep"):
         [found] = decoders.score(task, material, material, replace(QUICK, epochs=100))
         assert found["score"][1:].min() == 1.0  # each term names the word
-        assert found["counts"].shape == (16, 6, 3) and found["unseen"] == 0
+        assert found["counts"].shape == (1, 16, 6, 3) and found["unseen"] == 0
     assert found["baseline"] == pytest.approx(1 / 3)
     assert decoders.score("con", decoders.Material([Sentence("0", ("a",))], codes[:, :1]), material, QUICK) == []
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 FEW = {
     "smoothing": ("--sentences", 6, "closing=3", "permutations=9"),
     "degeneration": ("--sentences", 8, "rows=40", "permutations=49"),
-    "dissection": ("train_sentences=12", "epochs=2", "hidden=8"),
+    "dissection": ("train_sentences=12", "epochs=2", "hidden=8", "decoder_seeds=2"),
     "syntax": (),
     "gradients": ("permutations=49",),
     "cross": ("--sentences", 6, "draws=2", "resamples=99"),
@@ -42,7 +42,7 @@ FEW = {
 FIGURES = {
     "smoothing": ("layers", "sigma", "labels", "heads"),
     "degeneration": ("spectrum", "projection", "pieces", "isotropy", "heads", "labels", "lost"),
-    "dissection": ("importance", "heads", "subsets", "agreement", "losses"),
+    "dissection": ("importance", "heads", "across", "subsets", "agreement", "losses"),
     "syntax": ("relations", "heads"),
     "gradients": ("maps", "cosine"),
     "cross": ("matrix",),
@@ -297,6 +297,9 @@ def test_dissection(measured, trained, single, encoder):
     assert scored["pretrained"] == scored["MTL-5"] and scored["POS"][0] == "pos"
     losses = result.named("losses")
     assert set(losses["task"]) == {"pos"} and set(losses["name"]) == {"POS"} and set(losses["other"]) == {"MTL-5"}
+    scores, alike = result.wide("scores"), result.named("tuned_agreement")
+    assert scores["score_sd"].notna().sum() > 100 and (scores["term"].eq("") | scores["score"].gt(0)).all()
+    assert set(alike["other"]) == {"POS", "MTL-5"} and set(alike.loc[alike["other"] == "POS", "task"]) == {"pos"}
     sums = result.wide("layers").groupby(["name", "layer"], observed=True)["importance"].sum()
     assert np.allclose(sums, 1, atol=1e-4)
 
@@ -308,6 +311,21 @@ def test_dissection_without_scores_and_with_gates(measured, train, encoder):
     assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
+def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_path):
+    masked, out = tmp_path / "masked", tmp_path / "out"
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)
+    AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
+    given = ("tasks=mlm", "epochs=2", "decoder_seeds=2", "--corpus", lab.corpus, "--split", "train")
+    answer = mtlprune("analyze", "dissection", masked, trained, *given, "--out", out).done()
+    assert "Masked words of pretrained: f " in answer.out
+    result, page = package.read_results(out)["dissection"], (out / "dissection.md").read_text()
+    assert (
+        set(result.named("scores")["name"]) == {"pretrained"} and "MTL-5: no masked words" in result.about["notes"][0]
+    )
+    assert "pretrained, own head | pretrained, learnt" in page and "±" in page.split("masked words")[1]
+    assert {path.stem for path in out.glob("*.svg")} >= {"dissection-subsets", "dissection-across"}
+
+
 def test_a_missing_result_is_told_with_its_command(tmp_path):
     with pytest.raises(RunError, match="mtlprune analyze dissection"):
         read(tmp_path, "dissection")
@@ -316,7 +334,7 @@ def test_a_missing_result_is_told_with_its_command(tmp_path):
 @pytest.mark.parametrize(("name", "folder", "words"), STORED)
 def test_stored_results_are_shown_without_measuring(name, folder, words):
     record, result = find(name), read(ROOT / "results" / folder, name)
-    drawn = FIGURES[name][:2] if folder == "dissection/gates" else FIGURES[name]
+    drawn = FIGURES[name][:3] if folder == "dissection/gates" else FIGURES[name]
     assert tuple(figures(record, result)) == drawn
     assert words in "\n".join([markdown(record, result), *record.show.findings(result)])
 

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mtlprune.analyses.analysis import Analysis, Column
 from mtlprune.io.block import Block
@@ -14,6 +14,8 @@ SUBSETS = tuple("".join(chosen) for size in range(len(TERMS) + 1) for chosen in 
 """All 16, the empty one first, the whole one last."""
 SENSES, NEAREST = "wsd", "wsd-knn"
 """Tasks beside layers: rolesets by a net and by neighbours."""
+MASKED, LEARNT = "mlm", "mlm-learnt"
+"""Further ones: masked words by the own head of a language model, and by projections that are learnt."""
 
 
 class DissectionOptions(Block):
@@ -22,11 +24,26 @@ class DissectionOptions(Block):
     train_sentences: int = Field(default=1000, ge=1, description="Of train, at random: what light decoders learn from.")
     tasks: str = Field(
         default=",".join((*LAYERS, SENSES)),
-        description="What subsets of terms are scored on, with commas between: layers of the corpus, wsd; none: "
-        "on nothing.",
+        description="What subsets of terms are scored on, with commas between: layers of the corpus, wsd, mlm (masked "
+        "words, of masked language models); none: on nothing.",
     )
     hidden: int = Field(default=64, ge=1, description="Hidden units of light decoders.")
-    epochs: int = Field(default=8, ge=1, description="Of light decoders.")
+    epochs: int = Field(default=8, ge=1, description="Of light decoders; of masked words' projections, at most.")
+    decoder_seeds: int = Field(default=1, ge=1, le=100, description="Of light decoders and projections.")
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The tasks named, none for "none"."""
+        return tuple(dict.fromkeys(name.strip() for name in self.tasks.split(","))) if self.tasks != "none" else ()
+
+    @model_validator(mode="after")
+    def _trains_something(self) -> "DissectionOptions":
+        without: tuple[str, ...] = () if {*self.asked} - {MASKED} else ("train_sentences", "hidden")
+        without += () if self.asked else ("epochs", "decoder_seeds")
+        for name in without:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} has no effect with tasks={self.tasks}; leave it out")
+        return self
 
 
 ANALYSIS = Analysis(
@@ -37,7 +54,8 @@ ANALYSIS = Analysis(
     help="""Take vectors apart, exactly: what comes from the input, from heads, from feed-forward parts, from biases.
 
     Importance of each term by layer and of each head at the end; what each of the 16 subsets of terms is worth to a
-    fresh light decoder (rolesets stand in for senses); and, with several encoders, which term carries the loss of
+    fresh light decoder (rolesets stand in for senses) and, of a masked language model, to masked words, by its own head
+    and by a projection that is learnt; and, with several encoders, which term carries the loss of
     multi-task learning, whether gates keep the heads with the largest shares, and whether the joint encoder is a
     compromise of the single ones. Post-LN encoders only.""",
     options=DissectionOptions,

@@ -5,14 +5,14 @@ largest shares; is what the heads of the joint encoder add a compromise between 
 and ``side_by_side`` make tidy tables of it.
 
 Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
-subsets, X sentences, M sampled words, H hidden size.
+subsets, X sentences, M sampled words, H hidden size, D seeds of decoders, U items of a task.
 
 Source: Mickus, Paperno and Constant (2022). They score r² on the tokens that were fitted (least squares with a
 constant; z-scored features change no r²; uniform average over outputs); a held-out value stands beside it here.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -26,10 +26,12 @@ from mtlprune.runs.results import KEYS, VALUES, head_rows
 from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Encoder = Mapping[str, Any]
 """Measures of one encoder; ``frames`` and ``side_by_side`` say which."""
 TINY = 1e-10
 """A feature whose variance is below this part of its mean square is constant."""
+SCORES = ("score", "macro_f1", "score_sd", "macro_f1_sd")
 RESAMPLES = 1000
 PERMUTATIONS = 2000
 OPEN = 0.5
@@ -83,6 +85,30 @@ def f1(counts: NDArray) -> Floats:
     return 2 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
 
 
+def macro_f1(answers: Ints, gold: Ints) -> float:
+    """Mean F1 over the labels that occur on either side, as scikit-learn has it, without its checks of the input."""
+    size = int(max(answers.max(), gold.max())) + 2  # −1 stands for a label that training lacks
+    correct, predicted, wanted = (
+        np.bincount(labels + 1, minlength=size) for labels in (answers[answers == gold], answers, gold)
+    )
+    occurring = predicted + wanted > 0
+    return float((2 * correct / np.maximum(predicted + wanted, 1))[occurring].mean())
+
+
+def agreement(one: Ints, other: Ints) -> dict[str, Floats]:
+    """``micro_agreement`` and ``macro_agreement``: F1 of one's answers against the other's by subset of each, (D, S, U)
+    twice to (S, S), mean over seeds; answers of one seed are compared with those of the same seed."""
+    pairs = list(zip(one, other, strict=True))
+
+    def matrix(f1_of: Callable[[Ints, Ints], float]) -> Floats:
+        return np.mean([[[f1_of(a, b) for b in theirs] for a in mine] for mine, theirs in pairs], 0)
+
+    return {
+        "micro_agreement": matrix(lambda mine, theirs: float((mine == theirs).mean())),
+        "macro_agreement": matrix(macro_f1),
+    }
+
+
 def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
     """An array as rows: a column for each axis with its names; None is NaN."""
     rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
@@ -95,7 +121,7 @@ def frames(one: Encoder) -> dict[str, pd.DataFrame]:
     Args:
         one: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
             ``linearity``, an entry a layer; ``scores``, an entry a task: ``task``, ``train``, ``test``, ``unseen``,
-            ``baseline``, ``score`` and ``macro_f1`` (S,), ``micro_agreement`` and ``macro_agreement`` (S, S).
+            ``baseline``, and measures as ``decoders.entry`` makes them.
     """
     lines, layers = one["linearity"], range(1, len(one["linearity"]) + 1)
     parts: dict[str, list[pd.DataFrame]] = {
@@ -114,7 +140,7 @@ def frames(one: Encoder) -> dict[str, pd.DataFrame]:
     for task in one["scores"]:
         which = [task["task"]]
         parts["tasks"] += [tidy(name, task[name], task=which) for name in ("train", "test", "unseen", "baseline")]
-        parts["scores"] += [tidy(name, task[name], task=which, term=SUBSETS) for name in ("score", "macro_f1")]
+        parts["scores"] += [tidy(name, task[name], task=which, term=SUBSETS) for name in SCORES if name in task]
         parts["agreement"] += [
             tidy(name, task[f"{name}_agreement"], task=which, term=SUBSETS, other=SUBSETS)
             for name in ("micro", "macro")
@@ -132,7 +158,7 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         encoders: as in ``frames``, and more: ``label``, ``run``, ``seed``, ``name`` as in a Result; ``variant``, what
             sets runs of the same tasks apart; ``tasks`` it was trained on, none for a pretrained encoder; ``whole``,
             whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
-            of each of ``scores`` the ``counts`` (S, X, 3), correct, predicted and gold.
+            of each of ``scores`` the ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U).
     """
     parts: dict[str, list[pd.DataFrame]] = {}
 
@@ -145,6 +171,12 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         if one["word_mu"].shape == other["word_mu"].shape:
             for name, values in mu_correlations(one["word_mu"], other["word_mu"]).items():
                 add("across", tidy(name, values, layer=range(len(values)), term=TERMS), one, other)
+    for pretrained, tuned in product(encoders, encoders):
+        for mine, theirs in product(pretrained["scores"], tuned["scores"]):
+            if tuned["tasks"] and not pretrained["tasks"] and mine["task"] == theirs["task"]:
+                for name, values in agreement(mine["answers"], theirs["answers"]).items():
+                    frame = tidy(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
+                    add("tuned_agreement", frame, pretrained, tuned, task=mine["task"])
     for one, other in product(encoders, encoders):
         if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape:
             add("gates", _listed(gates_against_shares(one["gates"], other["heads"], seed)), one, other)
@@ -163,7 +195,8 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
                 frame = tidy("loss", lost["difference"], term=SUBSETS).assign(low=lost["low"], high=lost["high"])
                 add("losses", frame, single, joint, task=task)
     for joint in (one for one in encoders if len(one["tasks"]) > 1):
-        rest = [one for one in encoders if len(one["tasks"]) < 2 and one["added"].shape == joint["added"].shape]
+        alike = [one for one in encoders if one["added"].shape == joint["added"].shape]
+        rest = [one for one in alike if not one["tasks"] or (len(one["tasks"]), one["seed"]) == (1, joint["seed"])]
         for layer, place in np.ndindex(joint["added"].shape[:2] if len(rest) > 1 else (0, 0)):
             given = {other["name"]: other["added"][layer, place] for other in rest}
             for mode, (weights, unexplained) in composition(joint["added"][layer, place], given).items():
@@ -222,19 +255,21 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
     """F1 that a decoder of each subset of terms loses from a task's own encoder to the joint one, with intervals.
 
     Args:
-        single, joint: (S, X, 3), counts (correct, predicted, gold) by subset, of the same X sentences.
+        single, joint: (D, S, X, 3), counts (correct, predicted, gold) by seed and subset, of the same X sentences.
 
     Returns:
-        ``difference`` (S,): F1 of the single-task encoder minus F1 of the joint one; ``low``, ``high`` (S,): 2.5th and
-        97.5th percentile when sentences are drawn anew, the same for both encoders and all subsets. The interval
-        covers the choice of sentences, neither seeds of encoders nor of decoders.
+        ``difference`` (S,): F1 of the single-task encoder minus F1 of the joint one, means over seeds; ``low``,
+        ``high`` (S,): 2.5th and 97.5th percentile when sentences are drawn anew, the same for both encoders and all
+        subsets. The interval covers the choice of sentences, neither seeds of encoders nor of decoders.
     """
-    sentences = single.shape[1]
+    sentences = single.shape[2]
     generator = np.random.default_rng([seed, 13])
     times = generator.multinomial(sentences, np.full(sentences, 1 / sentences), RESAMPLES).astype(np.float64)  # (R, X)
-    drawn = [f1(np.einsum("rx,sxc->rsc", times, side.astype(np.float64), optimize=True)) for side in (single, joint)]
+    sums = [np.einsum("rx,dsxc->drsc", times, counts.astype(np.float64), optimize=True) for counts in (single, joint)]
+    drawn = [f1(counts).mean(0) for counts in sums]
     low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5), axis=0)
-    return {"difference": f1(single.sum(1)) - f1(joint.sum(1)), "low": low, "high": high}
+    difference = f1(single.sum(2)).mean(0) - f1(joint.sum(2)).mean(0)
+    return {"difference": difference, "low": low, "high": high}
 
 
 def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:

@@ -10,22 +10,21 @@ those of the training items, and lemmas with one sense there are dropped; a test
 as wrong for everybody. Beside the learned net and the nearest neighbours stands the most frequent sense of the lemma.
 
 Letters for shapes: U items, k spans an item, D features an item has, S = 16 subsets, C classes, W words of all
-sentences one after another, H hidden size, X sentences.
+sentences one after another, H hidden size, X sentences, D seeds.
 
 Source: Mickus, Paperno and Constant (2022), section 5: macro F1 over tags, O included, is their score of NER; senses by
 k = 5 neighbours (cosine), and by a two-layer net.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -34,12 +33,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.dissection import NEAREST, SENSES, SUBSETS, TERMS
-from mtlprune.analyses.dissection.comparison import Floats, f1
+from mtlprune.analyses.dissection.comparison import Floats, Ints, agreement, f1, macro_f1
 from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
-Ints = NDArray[np.int64]
 NEIGHBOURS = 5
 UNSEEN = -1
 
@@ -137,13 +135,14 @@ _ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
 @dataclass(frozen=True)
 class NetSettings:
     """Settings of a net and its training: ``hidden`` units; ``epochs`` passes over the training items; ``batch`` items
-    a step of Adam at a learning ``rate``; ``seed`` of weights and order."""
+    a step of Adam at a learning ``rate``; ``seed`` of weights and order, the first of so many ``seeds``."""
 
     hidden: int = 64
     epochs: int = 8
     batch: int = 256
     rate: float = 3e-3
     seed: int = 0
+    seeds: int = 1
 
 
 def net_answers(
@@ -213,11 +212,8 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
             senses.
 
     Returns:
-        Entries with ``task``; ``train`` and ``test``, numbers of items; ``unseen`` test items whose label training
-        lacks, which no decoder can predict; ``baseline``: F1 of the majority label, or of each lemma's most frequent
-        sense; ``counts`` (S, X, 3): correct, predicted, gold of each sentence (entities of spans, items elsewhere) and
-        ``score`` (S,), their F1: accuracy where each item gets a label; ``macro_f1`` (S,) over labels of items (tags of
-        spans); ``micro_agreement``, ``macro_agreement`` (S, S): F1 of one subset's answers against another's.
+        Entries as ``entry`` makes them; ``baseline`` is the F1 of the majority label, or of each lemma's most frequent
+        sense, and ``unseen`` counts test items whose label training lacks, which no decoder can predict.
     """
     known, asked = term_items(task, train.sentences), term_items(task, test.sentences)
     names, times = np.unique(known.labels, return_counts=True)
@@ -236,13 +232,15 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     allowed = lemmas_of(asked.labels)[:, None] == lemmas if senses else None
     frequent = np.full(len(asked), times.argmax()) if allowed is None else (allowed * times).argmax(1)
     terms = [np.asarray(items.features(part.terms)) for items, part in ((known, train), (asked, test))]
-    answers: dict[str, list[Ints]] = {task: [frequent]} | ({NEAREST: [frequent]} if senses else {})
+    nets = [replace(settings, seed=seed) for seed in range(settings.seed, settings.seed + settings.seeds)]
+    answers = {task: [[frequent] for _ in nets]} | ({NEAREST: [[frequent]]} if senses else {})
     for subset in SUBSETS[1:]:  # the empty one has nothing to go by
         given, wanted = (part[[TERMS.index(term) for term in subset]].sum(0) for part in terms)
         alone = len(names) == 1
-        answers[task].append(frequent if alone else net_answers(given, learned, wanted, allowed, settings))
+        for net, of_seed in zip(nets, answers[task], strict=True):
+            of_seed.append(frequent if alone else net_answers(given, learned, wanted, allowed, net))
         if senses:
-            answers[NEAREST].append(nearest(given, known.labels, learned, wanted, asked.labels))
+            answers[NEAREST][0].append(nearest(given, known.labels, learned, wanted, asked.labels))
     spans = not senses and kind_of(declared(train.sentences)[task]) == "spans"
 
     def counted(row: Ints) -> Ints:
@@ -254,17 +252,33 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
 
     about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
     about["baseline"] = float(f1(counted(frequent).sum(0)))
-    entries = []
-    for name, rows in answers.items():
-        classes = np.stack(rows)
-        counts = np.stack([counted(row) for row in classes])
-        each = {"counts": counts, "score": f1(counts.sum(1)), "macro_f1": [macro_f1(row, gold) for row in classes]}
-        alike = {
-            "micro_agreement": (classes[:, None] == classes[None]).mean(-1),
-            "macro_agreement": [[macro_f1(one, other) for other in classes] for one in classes],
-        }
-        entries.append({"task": name, **about, **each, **alike})
-    return entries
+    return [entry(name, about, np.array(rows), gold, counted) for name, rows in answers.items()]
+
+
+def entry(
+    task: str, about: Mapping[str, Any], answers: Ints, gold: Ints, counted: Callable[[Ints], Ints]
+) -> dict[str, Any]:
+    """Measures of answers (D, S, U) to the items of a task, means over seeds.
+
+    Args:
+        about: ``train`` and ``test``, numbers of items, ``unseen`` and ``baseline``.
+        counted: from answers (U,) to correct, predicted, gold of each sentence, (X, 3): entities of spans, else items.
+
+    Returns:
+        ``task``, ``answers`` and all of ``about``; ``counts`` (D, S, X, 3), and ``score`` (S,), their F1: accuracy
+        where each item gets a label; ``macro_f1`` (S,) over labels of items (tags of spans); ``micro_agreement``,
+        ``macro_agreement`` (S, S): F1 of one subset's answers against another's; of several seeds also ``score_sd`` and
+        ``macro_f1_sd`` (S,), standard deviations.
+    """
+    counts = np.stack([[counted(row) for row in of_seed] for of_seed in answers])
+    by_seed = {
+        "score": f1(counts.sum(2)),
+        "macro_f1": np.array([[macro_f1(row, gold) for row in of_seed] for of_seed in answers]),
+    }
+    spread = {f"{name}_sd": values.std(0, ddof=1) for name, values in by_seed.items() if len(values) > 1}
+    means = {name: values.mean(0) for name, values in by_seed.items()}
+    measures = {"counts": counts, **means, **spread, **agreement(answers, answers)}
+    return {"task": task, **about, "answers": answers, **measures}
 
 
 def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> Ints:
@@ -276,8 +290,3 @@ def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> 
         predicted, gold = (set(spans_from_tags(some[mine].tolist(), repair=True)) for some in (tags, items.labels))
         counts[row] = len(predicted & gold), len(predicted), len(gold)
     return counts
-
-
-def macro_f1(answers: Ints, gold: Ints) -> float:
-    """Mean F1 over the labels that occur on either side."""
-    return float(f1_score(gold, answers, average="macro", zero_division=0))

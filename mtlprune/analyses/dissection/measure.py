@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import SENSES, maths
+from mtlprune.analyses.dissection import MASKED, SENSES, maths
 from mtlprune.analyses.dissection.comparison import frames, linearity, moments, side_by_side
 from mtlprune.analyses.dissection.decoders import Material, NetSettings, score
+from mtlprune.analyses.dissection.masked import masked_models, score_masked
 from mtlprune.analyses.dissection.maths import refusal, trace
 from mtlprune.analyses.reading import Found, ProbeError, Subject, batches, gate_grid, read_request, survey, variant
 from mtlprune.encoder.pieces import EncoderError
@@ -45,23 +46,28 @@ def measure(request: Request) -> Result:
     - ``linearity``: ``in_sample`` and ``held_out`` r² of the feed-forward part.
     - ``heads``: ``gate``; ``importance``, mean μ of the head in the last layer's vectors, 0 where it is closed or gone.
     - ``tasks``: ``train``, ``test`` items, ``unseen`` labels among these, ``baseline``. ``scores``: by subset ``score``
-      and ``macro_f1``. ``agreement``: ``micro`` and ``macro`` F1 of answers by two subsets.
-    - ``across``, ``gates``, ``losses``, ``compositions``: of an encoder and an ``other``.
+      and ``macro_f1``, of several seeds of decoders also ``score_sd`` and ``macro_f1_sd``. ``agreement``: ``micro`` and
+      ``macro`` F1 of answers by two subsets.
+    - ``across``, ``gates``, ``losses``, ``compositions``: of an encoder and an ``other``; ``tuned_agreement``: as
+      ``agreement``, by a subset ``term`` of a pretrained encoder and a subset ``label`` of a tuned one, ``other``.
 
     A run of a single task is scored on its own task only (and on senses), everything else on all.
 
     Raises:
         ProbeError: a task that there is none of.
-        EncoderError: none of the encoders is post-LN, or one cannot be loaded.
+        EncoderError: none of the encoders is post-LN, or one cannot be loaded; masked words are asked for, and none of
+            the names is a masked language model.
         RunError, CorpusError: a damaged run or corpus.
     """
-    options, reading = request.options, read_request(request)
+    options = request.options
+    language_models = masked_models(request) if MASKED in options.asked else {}
+    reading = read_request(request)
     layers = declared(reading.sentences)
-    asked = _asked(options.tasks, layers)
+    asked = _asked(options.asked, layers)
     training = None
     if asked:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
-    nets = NetSettings(options.hidden, options.epochs, seed=request.seed)
+    nets = NetSettings(options.hidden, options.epochs, seed=request.seed, seeds=options.decoder_seeds)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
     encoders: list[dict[str, Any]] = []
 
@@ -78,8 +84,13 @@ def measure(request: Request) -> Result:
             material = Material(training.sentences, terms), Material(reading.sentences, last)
             for task in sorted(mine, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
+        lm = language_models.get(subject.name)
+        if lm is not None and not isinstance(lm, str):
+            seeds = range(nets.seed, nets.seed + nets.seeds)
+            scores += score_masked(subject, lm, reading.sentences, seeds, request)
         encoders.append({**parts, **_named(subject), "tasks": trained, "scores": scores})
-        return Found(frames(encoders[-1]), {"tasks": trained})
+        notes = [f"{subject.label}: no masked words: {lm}."] if isinstance(lm, str) else []
+        return Found(frames(encoders[-1]), {"tasks": trained}, notes)
 
     result = survey("dissection", reading, request, one)
     request.on_status("comparing")
@@ -95,13 +106,12 @@ def measure(request: Request) -> Result:
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
 
 
-def _asked(tasks: str, layers: Mapping[str, str]) -> tuple[str, ...]:
-    """The tasks named, none for "none". Raises ProbeError for one that is neither a layer nor SENSES."""
-    asked = tuple(dict.fromkeys(name.strip() for name in tasks.split(","))) if tasks != "none" else ()
-    if unknown := [name for name in asked if name not in (*layers, SENSES)]:
-        known = ", ".join((*in_order(layers), SENSES))
+def _asked(named: Sequence[str], layers: Mapping[str, str]) -> tuple[str, ...]:
+    """The tasks of light decoders among those named. Raises ProbeError for one that is no task."""
+    if unknown := [name for name in named if name not in (*layers, SENSES, MASKED)]:
+        known = ", ".join((*in_order(layers), SENSES, MASKED))
         raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
-    return asked
+    return tuple(name for name in named if name != MASKED)
 
 
 def _named(subject: Subject) -> dict[str, Any]:

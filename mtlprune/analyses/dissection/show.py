@@ -1,14 +1,16 @@
 """Views of an exact decomposition: tables, sentences and figures of a Result."""
 
+import math
+from itertools import product
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.dissection import NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.analyses.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, data, figure, panels
+from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, colours, data, figure, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
@@ -24,6 +26,12 @@ SCORES = {
     "frames": "role accuracy",
 }
 BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
+BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt projection"}
+READERS = {MASKED: ", own head", LEARNT: ", learnt"}
+"""Who reads a sum of terms, where the two stand side by side."""
+BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MASKED: "most frequent piece"}
+ALIKE = 0.9
+"""A correlation of importance below which a term differs between encoders."""
 
 
 def _kind(result: Result, task: str) -> str:
@@ -38,11 +46,10 @@ def _score(result: Result, task: str) -> str:
 
 def about(result: Result) -> str:
     """Describe the data and the light decoders."""
-    nets, train = result.about["nets"], result.about["train_sentences"]
-    return (
-        f"{result.origin} Light decoders: {nets['hidden']} hidden units, {nets['epochs']} passes over "
-        f"{train} sentences of train. Special tokens are left out of every number."
-    )
+    nets, train, seeds = result.about["nets"], result.about["train_sentences"], result.about["nets"]["seeds"]
+    light = f"{nets['hidden']} hidden units, {nets['epochs']} passes over {train} sentences of train"
+    light = f" Light decoders: {light}, {seeds} seed{'s' * (seeds > 1)}." if train else ""
+    return f"{result.origin}{light} Special tokens are left out of every number."
 
 
 def findings(result: Result) -> list[str]:
@@ -52,6 +59,7 @@ def findings(result: Result) -> list[str]:
         f"{several} encoder{'s' * (several > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words): "
         f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
     ]
+    lines += _masked_words(result)
     losses = result.named("losses")
     for (single, joint, task), rows in _groups(losses, "name", "other", "task"):
         points = dict(zip(rows["term"], _points(rows), strict=True))
@@ -68,6 +76,21 @@ def findings(result: Result) -> list[str]:
             f"{probability(row['shared_p'])})."
         )
     return lines if len(lines) > 1 else [*lines, "Nothing to compare."]
+
+
+def _masked_words(result: Result) -> list[str]:
+    """What f alone and the whole vector predict, a sentence an encoder."""
+    if "scores" not in result.frames:
+        return []
+    frame, lines = result.named("scores"), []
+    for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
+        percent = 100 * rows.pivot(index="term", columns="task", values="value")
+        words = [
+            f"{term} {number(row[MASKED], 2)} % by the own head and {number(row[LEARNT], 2)} % by a learnt projection"
+            for term, row in percent.loc[["f", "ihfc"]].iterrows()
+        ]
+        lines.append(f"Masked words of {name}: {'; '.join(words)}.")
+    return lines
 
 
 def _groups(frame: pd.DataFrame, *columns: str) -> Any:
@@ -114,22 +137,44 @@ def _linearity(result: Result) -> Grid:
     )
 
 
+def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the ``table`` and the ``column`` that they belong to: masked words by both readers go together."""
+    columns = frame["name"].astype(str) + frame["task"].map(READERS).fillna("")
+    return frame.assign(table=frame["task"].replace(LEARNT, MASKED), column=columns)
+
+
 def _scores(result: Result) -> list[Grid]:
-    grids = []
-    tasks = result.wide("tasks")
-    for task, rows in _groups(result.named("scores").query("measure == 'score'"), "task"):
-        facts = tasks[tasks["task"] == task[0]].set_index("name")
-        first = facts.iloc[0]
-        table = 100 * rows.pivot(index="term", columns="name", values="value").rename(columns=str).reindex(SUBSETS)
-        baseline = "most frequent sense" if task[0] in (SENSES, NEAREST) else "majority label"
-        table = pd.concat([table.rename(index=_named), 100 * facts[["baseline"]].T.set_axis([baseline])])
-        caption = f"Percent; {first['train']:.0f} items to learn from, {first['test']:.0f} asked"
-        if first["unseen"]:
-            caption += f", of which {first['unseen']:.0f} have a label that was never seen"
-        columns: dict[str, Any] = {"terms": "index", **{name: (name, 1) for name in facts.index}}
-        grids.append(
-            Grid.of(f"Subsets of terms: {_score(result, task[0])}", table.reset_index(), columns, f"{caption}.")
+    grids: list[Grid] = []
+    if "tasks" not in result.frames:
+        return grids
+    tasks, seeds = _by_table(result.wide("tasks")), result.about["nets"]["seeds"]
+    for (table,), rows in _groups(_by_table(result.named("scores")), "table"):
+        facts = tasks[tasks["table"] == table].set_index("column")
+        most = facts.loc[facts["train"].idxmax()]
+        means, spread = (
+            100 * rows[rows["measure"] == measure].pivot(index="term", columns="column", values="value")
+            for measure in ("score", "score_sd")
         )
+        cell = pd.DataFrame(
+            {
+                column: [
+                    number(means.at[subset, column], 1)
+                    + (f" ± {number(spread.at[subset, column], 1)}" if column in spread else "")
+                    for subset in SUBSETS
+                ]
+                for column in facts.index
+            },
+            index=[_named(subset) for subset in SUBSETS],
+        )
+        cell.loc[BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
+        caption = f"Percent; {most['train']:.0f} items to learn from, {most['test']:.0f} asked"
+        if most["unseen"]:
+            caption += f", of which {most['unseen']:.0f} have a label that was never seen"
+        if len(spread.columns):
+            caption += f"; mean ± standard deviation over {seeds} seeds of decoders"
+        columns: dict[str, Any] = {"terms": "index", **{column: column for column in facts.index}}
+        title = f"Subsets of terms: {_score(result, table) if table != MASKED else 'masked words'}"
+        grids.append(Grid.of(title, cell.reset_index(), columns, f"{caption}."))
     return grids
 
 
@@ -155,19 +200,37 @@ def _differences(result: Result) -> pd.DataFrame:
     return frame.assign(pair=frame["name"].astype(str) + " − " + frame["other"], points=_points(frame))
 
 
+def _correlations(result: Result) -> pd.DataFrame:
+    """The frame across with labels of both encoders in the order of display, ``encoder`` and ``partner``."""
+    frame = result.named("across")
+    if not len(frame):
+        return frame.assign(encoder=[], partner=[])
+    labels = dict(zip(result.names, [one["encoder"] for one in result.about["encoders"]], strict=True))
+    order = list(dict.fromkeys(labels.values()))
+    pairs = [
+        sorted((one, labels[other]), key=order.index)
+        for one, other in zip(frame["encoder"], frame["other"], strict=True)
+    ]
+    encoders, partners = zip(*pairs, strict=True)
+    return frame.assign(encoder=encoders, partner=partners)
+
+
 def _across(result: Result) -> Grid:
     rows = []
-    for (name, other, kind), both in _groups(result.named("across"), "name", "other", "measure"):
-        last = both[both["layer"] == both["layer"].max()].set_index("term")["value"]
-        mean = both.loc[both["term"] == "h", "value"].mean()
-        rows.append({"name": name, "other": other, "kind": kind.capitalize(), **last, "mean": mean})
+    for (name, other, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
+        by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
+        below = by_layer["h"].loc[1:] < ALIKE
+        first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
+        counted = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
+        rows.append({"name": name, "other": other, "kind": kind.capitalize(), **by_layer.iloc[-1], **counted})
+    columns: dict[str, Any] = {"encoder": "name", "with": "other", "": "kind", "pairs": ("pairs", 0)}
+    columns |= {f"{LONG[term]}, last layer": (term, 2) for term in TERMS}
     return Grid.of(
         "Correlation of importance between encoders",
         pd.DataFrame(rows),
-        {"encoder": "name", "with": "other", "": "kind"}
-        | {f"{LONG[term]}, last layer": (term, 2) for term in TERMS}
-        | {"heads, mean of layers": ("mean", 2)},
-        "Over the same words: μ in one encoder against μ in another. All layers are in the frame across.",
+        {**columns, "heads, mean of layers": ("mean", 2), f"heads < {ALIKE} from layer": ("first", 0)},
+        "Over the same words: μ in one encoder against μ in another, mean over pairs of seeds. The last column is the "
+        f"layer from which on the correlation of the heads stays below {ALIKE}. All layers are in the frame across.",
         texts=3,
     )
 
@@ -277,15 +340,16 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
 def _subsets(result: Result) -> Spec:
     """A table in colours: score of each subset of terms, by task and encoder."""
     frame = result.named("scores").query("measure == 'score'")
-    frame = _percent(frame, 1).sort_values("name", kind="stable")
+    frame = _by_table(_percent(frame, 1).sort_values("name", kind="stable"))
     charts = []
-    for task in result.named("tasks")["task"].unique():
-        rows = frame[frame["task"] == task]
+    for table in _by_table(result.named("tasks"))["table"].unique():
+        rows = frame[frame["table"] == table]
         limits = rows["value"].min(), rows["value"].max()
-        charts.append(cells(rows, "name", "term", limits, title=_score(result, task), size=(40, 18)))
+        title = "masked words" if table == MASKED else _score(result, table)
+        charts.append(cells(rows, "column", "term", limits, title=title, size=(40, 18)))
     explained = [
-        f"Percent on {result.source}: fresh two-layer decoders on the sum of some of the four terms of the last layer, "
-        f"trained on {result.about['train_sentences']} sentences. Colours run from the least to the most of each task."
+        f"Percent on {result.source}: decoders that are learnt on the sum of some of the four terms of the last layer, "
+        "or a language model's own head. Colours run from the least to the most of each task."
     ]
     return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
 
@@ -307,24 +371,77 @@ def _lost(result: Result) -> Spec:
 
 
 def _alike(result: Result) -> Spec:
-    """Matrices of subsets by subsets, one a task: how often their decoders answer alike."""
-    frame = result.named("agreement")
-    frame = _percent(frame[frame["name"] == frame["name"].iloc[0]], 0)
-    charts = []
-    for (task,), rows in _groups(frame, "task"):
+    """Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of the
+    pretrained and of the task's own encoder in one matrix."""
+    every, charts = result.named("agreement"), []
+    first = every["name"].iloc[0]
+    for (task,), rows in _groups(every, "task"):
         kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
+        rows = _percent(_both(result, task) if kind == "macro" else rows[rows["name"] == first], 0)
         rows = rows[rows["measure"] == kind]
-        charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
+        if len(rows):
+            charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
     explained = [
         "F1 of the answers of one subset's decoder against those of another, percent: micro (the share of items that "
-        f"is equal), of spans macro over tags. {frame['name'].iloc[0]}, {result.source}."
+        f"is equal), of spans macro over tags. {first}, {result.source}."
     ]
     return figure(_panels(charts, 2), "Which subsets of terms answer alike", explained)
+
+
+def _both(result: Result, task: str) -> pd.DataFrame:
+    """Agreement of the first encoder and of the task's own with themselves and with each other: by encoder and subset.
+
+    One without the other where the Result has no such pair.
+    """
+    within, between = (frame[frame["task"] == task] for frame in map(result.named, ("agreement", "tuned_agreement")))
+    singles = {
+        name for name, one in zip(result.names, result.about["encoders"], strict=True) if [*one["tasks"]] == [task]
+    }
+    between = between[between["other"].isin(singles)] if len(between) else between
+    if not len(between):
+        return within[within["name"] == within["name"].iloc[0]]
+    between = between[(between["name"] == between["name"].iloc[0]) & (between["other"] == between["other"].iloc[0])]
+    pair = between["name"].iloc[0], between["other"].iloc[0]
+    parts = [
+        within[within["name"].isin(pair)].assign(one=lambda rows: rows["name"], partner=lambda rows: rows["name"]),
+        between.assign(one=pair[0], partner=pair[1], other=between["label"]),
+        between.assign(one=pair[1], partner=pair[0], term=between["label"], other=between["term"]),
+    ]
+    frame = pd.concat(parts).query("term != '' and other != ''")
+    frame = frame.sort_values("one", key=lambda names: names.map(pair.index), kind="stable")
+    frame = frame.assign(by=frame["partner"].map(pair.index)).sort_values("by", kind="stable")
+    names = {side: frame[side].astype(str) + " " for side in ("one", "partner")}
+    return frame.assign(term=names["one"] + frame["term"], other=names["partner"] + frame["other"])
+
+
+def _shifts(result: Result) -> Spec | None:
+    """Panels by term, Spearman above and Pearson below: correlation of importance with that in the first encoder, by
+    layer; a line an encoder, mean over seeds, which are dots."""
+    frame = _correlations(result)
+    frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
+    if not len(frame):
+        return None
+    labels = list(dict.fromkeys(one["encoder"] for one in result.about["encoders"][1:]))
+    frame = frame.assign(name=pd.Categorical(frame["partner"], labels, ordered=True))
+    look, charts = colours(frame), []
+    for measure, term in product(("spearman", "pearson"), TERMS):
+        rows = frame[(frame["measure"] == measure) & (frame["term"] == term)]
+        means = rows.groupby(["name", "layer"], observed=True)["value"].mean().reset_index()
+        title = f"{LONG[term]}, {measure.capitalize()}"
+        panel = lines(means, "layer", "value", title=title, y_title="correlation", look=look)
+        charts.append(alt.layer(panel, seeds_behind(rows.dropna(subset="value"), "layer", "value", look["color"])))
+    first = result.about["encoders"][0]["encoder"]
+    explained = [
+        f"Correlation over the words of {result.source} of the importance of a term with its importance in {first}, by "
+        "layer (0: embeddings). Lines are means over seeds, dots seeds."
+    ]
+    return figure(panels(charts, 4), "From which layer on encoders differ", explained)
 
 
 FIGURES = {
     "importance": Chart.of(_bars),
     "heads": Chart.of(_maps),
+    "across": Chart.of(_shifts, "across"),
     "subsets": Chart.of(_subsets, "scores"),
     "agreement": Chart.of(_alike, "agreement"),
     "losses": Chart.of(_lost, "losses"),
