@@ -118,11 +118,11 @@ def test_too_many_pairs_are_refused():
 
 
 def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance(sentences):
-    paradigms = draw_minimal_pairs(24, seed=2)
+    paradigms = draw_minimal_pairs(96, seed=2)
     assert len(paradigms) >= 5
     known = {word.lower() for s in build_grammar(4000, 0, 0, reflexives=True)["train"] for word in s.words}
     for paradigm in paradigms:
-        assert len(paradigm.pairs) == len({pair.good for pair in paradigm.pairs}) == 24
+        assert len(paradigm.pairs) == len({pair.good for pair in paradigm.pairs}) == 96
         both = [(pair.good.lower().split(), pair.bad.lower().split()) for pair in paradigm.pairs]
         assert {word for good, bad in both for word in good + bad} <= known
         broken = [[words for words in zip(good, bad, strict=True) if words[0] != words[1]] for good, bad in both]
@@ -132,7 +132,7 @@ def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance(s
             assert {good for good, _ in swaps} == {bad for _, bad in swaps}
         else:
             assert all(swaps[good, bad] == swaps[bad, good] for good, bad in swaps)
-    assert paradigms == draw_minimal_pairs(24, seed=2) != draw_minimal_pairs(24, seed=3)
+    assert paradigms == draw_minimal_pairs(96, seed=2) != draw_minimal_pairs(96, seed=3)
     seen = {text.lower() for paradigm in paradigms for text in paradigm.pairs[0]}
     fresh = draw_minimal_pairs(24, seed=2, leave_out=seen)
     assert not seen & {text.lower() for paradigm in fresh for pair in paradigm.pairs for text in pair}
@@ -149,12 +149,11 @@ def test_reflexives_agree_with_their_subject():
             if not word.endswith(("self", "selves")):
                 continue
             verb = s.dep.heads[place]
-            subjects = [n for n, (head, arc) in enumerate(zip(s.dep.heads, s.dep.relations, strict=True)) if
-                        head == verb and arc == "nsubj"]
-            if not subjects:
+            arcs = [*zip(s.dep.heads, s.dep.relations, strict=True)]
+            if (verb, "nsubj") not in arcs:
                 continue  # understood from another clause
-            subject, tag = s.words[subjects[0]].lower(), s.pos[subjects[0]]
-            joined = any(h == subjects[0] + 1 and r == "conj" for h, r in zip(s.dep.heads, s.dep.relations, strict=True))
+            at = arcs.index((verb, "nsubj"))
+            subject, tag, joined = s.words[at].lower(), s.pos[at], (at + 1, "conj") in arcs
             if joined or tag == "NNS":
                 assert word == "themselves", s.words
             elif tag == "PRP":
