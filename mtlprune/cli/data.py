@@ -99,7 +99,7 @@ TAKES: dict[str, frozenset[str]] = {
     "ontonotes5": frozenset({"dep"}),
     "masc": frozenset(),
     "machamp": frozenset({"repair", "name", "licence"}),
-    "grammar": frozenset({"train", "dev", "test", "seed"}),
+    "grammar": frozenset({"train", "dev", "test", "seed", "reflexives"}),
 }
 """Format, or known corpus → the options that say something of it."""
 FILES_HELP = "Files, folders or 'a*pattern', to be split by chance; or corpora to be merged. A format may come first."
@@ -132,6 +132,7 @@ def build(
         typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC, as name=ner or KEY=NAME:tags."),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="A tag that continues no entity opens one.")] = False,
+    reflexives: Annotated[bool, typer.Option("--reflexives", help="grammar: some objects are reflexive.")] = False,
     leave_out: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")
     ] = None,
@@ -155,6 +156,7 @@ def build(
     """
     given = dict[str, Any](train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc)
     given |= dict[str, Any](repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence)
+    given["reflexives"] = reflexives
     options = {key: value for key, value in given.items() if value is not None and value != [] and value is not False}
     check_free(out, overwrite)
     kind, paths = _kind(list(files or ()), options)
@@ -313,9 +315,11 @@ def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
             raise CorpusError(f"grammar, --{split}: expected a number of sentences, found {options[split][-1]!r}")
         sizes[split] = size
     seed = options.get("seed", 1)
-    origin = f"mtlprune {__version__}, {', '.join(f'{split} {size}' for split, size in sizes.items())}, seed {seed}"
+    reflexives = options.get("reflexives", False)
+    facts = [*(f"{split} {size}" for split, size in sizes.items()), f"seed {seed}", *["reflexives"] * reflexives]
+    origin = f"mtlprune {__version__}, {', '.join(facts)}"
     about = {"name": "grammar", "licence": "Apache-2.0", "sources": {"generator": origin}}
-    return build_grammar(**sizes, seed=seed), about
+    return build_grammar(**sizes, seed=seed, reflexives=reflexives), about
 
 
 def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:

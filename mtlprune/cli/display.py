@@ -263,7 +263,7 @@ class PretrainingWatch(Watch):
 
 def _measured(line: Mapping[str, Any]) -> str:
     """The numbers of an evaluation, in a line."""
-    parts = {"loss": "loss", "uas_single": "UAS", "uas_best": "UAS by relation", "blimp": "BLiMP"}
+    parts = {"loss": "loss", "uas_single": "UAS", "uas_best": "UAS by relation", "pairs": "pairs"}
     parts |= {"twonn_mean": "TwoNN"}
     known = {name: line[key] for key, name in parts.items() if line.get(key) is not None}
     return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in known.items())

@@ -108,8 +108,21 @@ class WatchConfig(Block):
     """Evaluations and checkpoints, on a log schedule from `first` to the last update; one before the first beside."""
     first: int = Field(default=10, ge=1)
     """Update after which the log schedule begins."""
+    every: int | None = Field(default=None, ge=1)
+    """Also evaluate, without a checkpoint, after every so many updates: the even steps of the published break."""
     models: bool = True
     """Write each checkpoint as a model folder; false writes the last one only."""
+    pairs: str | None = None
+    """Minimal pairs to be judged at each evaluation: grammar (drawn from the generated language, none of them among the
+    training sentences), or a folder of BLiMP, as data_scripts/blimp.py makes it."""
+    pairs_each: int | None = Field(default=None, ge=1)
+    """Of each phenomenon of grammar so many (200, if not given); of each paradigm of BLiMP the first so many (all)."""
+
+    @model_validator(mode="after")
+    def _says_which_pairs(self) -> "WatchConfig":
+        if self.pairs_each is not None and self.pairs is None:
+            raise ValueError("watch.pairs_each has an effect only with watch.pairs; leave it out, or set it to null")
+        return self
 
 
 class PretrainConfig(Block):
@@ -146,6 +159,11 @@ class PretrainConfig(Block):
         first, last, points = self.watch.first, self.train.steps, self.watch.points
         ratio = (last / first) ** (1 / (points - 1))
         return sorted({0, *(round(first * ratio**place) for place in range(points)), last})
+
+    def watched_steps(self) -> list[int]:
+        """Updates after which all is measured: those, and the even ones."""
+        even = range(0, self.train.steps + 1, self.watch.every) if self.watch.every else ()
+        return sorted({*self.log_steps(), *even})
 
 
 def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:

@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, check_lengths, judge
 from mtlprune.config.config import ConfigError
+from mtlprune.corpora.blimp import Paradigm, read_blimp
+from mtlprune.corpora.grammar import draw_minimal_pairs
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.arcs import ArcCounts, uas_of
 from mtlprune.encoder.batch import EncoderBatch, by_length
@@ -47,6 +50,7 @@ class Pretraining:
     Attributes:
         pieces, trees, lengths: of each training sentence; lengths with special tokens.
         dev: by name of corpus, sentences short enough.
+        pairs: to be judged at each evaluation; none where they are not asked for.
         callbacks: penalties on attention along arcs and on the embeddings.
     """
 
@@ -56,6 +60,7 @@ class Pretraining:
     trees: list[Dependencies | None]
     lengths: list[int]
     dev: dict[str, list[Sentence]]
+    pairs: list[Paradigm]
     callbacks: list[Callback]
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
@@ -113,7 +118,7 @@ class Pretrainer(Updates):
             remove_halves(place)
         super().__init__(data.model, (TASK,), data.batch, config.train, folder, optimizer, progress)
         self.data, self.config, self.total, self.callbacks = data, config, config.train.steps, data.callbacks
-        self.watched = set(config.log_steps())
+        self.checkpoints, self.watched = set(config.log_steps()), set(config.watched_steps())
 
     def plan(self, epoch: int) -> list[list[MiniBatch]]:
         settings = self.config.train
@@ -126,9 +131,9 @@ class Pretrainer(Updates):
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
     def evaluation(self) -> None:
-        """Measure, log, and write a model folder."""
+        """Measure, log, and write a model folder where the log schedule says so."""
         progress, step = self.progress, self.progress.step
-        if self.config.watch.models or step == self.total:
+        if step in self.checkpoints and (self.config.watch.models or step == self.total):
             self.write_model(step)
         losses = progress.take_losses()
         line = {"step": step, "epoch": progress.epoch, "train": losses, **measure(self.data)}
@@ -198,6 +203,8 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     train = _short(model.encoder, train)
     dev = {name: _short(model.encoder, sentences) for name, sentences in dev.items()}
     _check_trees(config, train, dev)
+    pairs = _pairs(config, train)
+    check_lengths(MaskedLanguageModel.of(model.whole, tokenizer), pairs)
     pieces, trees = model.encoder.tokenize_all([sentence.words for sentence in train]), [s.dep for s in train]
     lengths = [len(p.ids) + model.encoder.frame.size for p in pieces]
     callbacks: list[Callback] = []
@@ -207,7 +214,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     if config.cosreg:
         table = tied_table(model.whole)
         callbacks.append(CosReg(config.cosreg, lambda task: table))
-    run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, callbacks)
+    run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, pairs, callbacks)
     if not begun:
         data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
         begin_folder(config, folder, model.encoder, {"data": data, "parameters": model.sizes()})
@@ -223,6 +230,15 @@ def _splits(config: PretrainConfig, corpora: Mapping[str, Corpus], which: str) -
         if split not in corpus.splits:
             raise ConfigError(f"{path} has no split {split!r} (data.{which}); it has {', '.join(corpus.splits)}")
     return {name: list(corpus[split])[:most] for name, corpus in corpora.items()}
+
+
+def _pairs(config: PretrainConfig, train: Sequence[Sentence]) -> list[Paradigm]:
+    source, number = config.watch.pairs, config.watch.pairs_each
+    if source is None:
+        return []
+    if source == "grammar":
+        return draw_minimal_pairs(number or 200, leave_out={" ".join(sentence.words).lower() for sentence in train})
+    return read_blimp(Path(source), number)
 
 
 def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
@@ -266,6 +282,9 @@ def measure(run: Pretraining) -> dict[str, Any]:
         line = {**_losses(run, everything), **_syntax(uas_of(encoder, everything)), **_dimensions(run, everything)}
         if len(run.dev) > 1:
             line["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
+        if run.pairs:
+            judged = judge(MaskedLanguageModel.of(run.model.whole, encoder.tokenizer), run.pairs)
+            line |= {"pairs": judged.overall, "pairs_phenomena": judged.phenomena}
     line["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model.whole).weight.detach()))
     return line
 

@@ -34,7 +34,7 @@ MEASURES = (
     Measure("uas_single", "UAS, one head for all", "%", beside="offset_single", called="best offset"),
     Measure("uas_best", "UAS, a head a relation", "%", beside="offset_best", called="best offsets"),
     Measure("arc_weight", "Attention along arcs, any head", "mean weight"),
-    Measure("blimp", "BLiMP", "%", beside=50.0, called="chance"),
+    Measure("pairs", "Minimal pairs", "% right", beside=50.0, called="chance"),
     Measure("twonn_mean", "Dimension of sentences", "TwoNN", falling=True),
 )
 
@@ -46,6 +46,7 @@ class PretrainingLog:
     Attributes:
         name: of its configuration; its folder's too where several are named alike.
         release: the update from which its λ is 0, if it has one.
+        every: updates between its even evaluations, if it has some.
     """
 
     name: str
@@ -54,6 +55,7 @@ class PretrainingLog:
     lines: tuple[dict[str, Any], ...]
     total: int
     strength: float
+    every: int | None = None
 
     def points(self, key: str) -> list[tuple[float, float]]:
         """(update, value) where it is known."""
@@ -67,6 +69,14 @@ class PretrainingLog:
             return None
         steps, values = zip(*points, strict=True)
         return find_break(steps, values, falling=measure.falling)
+
+    def even_break_of(self, measure: Measure) -> float | None:
+        """The update of its largest acceleration over even steps, as published; None where there is none."""
+        points = [(step, value) for step, value in self.points(measure.key) if self.every and step % self.every == 0]
+        if len(points) < LEAST:
+            return None
+        steps, values = zip(*points, strict=True)
+        return find_break(steps, values, falling=measure.falling, axis="linear")
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
@@ -94,9 +104,8 @@ def _read(path: Path) -> PretrainingLog:
     syntax = tree.get("syntax") or {}
     total = int((tree.get("train") or {}).get("steps", logged[-1]["step"]))
     strength = float(syntax.get("strength", 0.0))
-    return PretrainingLog(
-        str(tree.get("name", path.name)), str(path), syntax.get("release"), tuple(logged), total, strength
-    )
+    name, every = str(tree.get("name", path.name)), (tree.get("watch") or {}).get("every")
+    return PretrainingLog(name, str(path), syntax.get("release"), tuple(logged), total, strength, every)
 
 
 def measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
@@ -114,26 +123,29 @@ def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
         for measure in shown:
             points = log.points(measure.key)
             entry[measure.key] = {"last": points[-1][1] if points else None, "break": log.break_of(measure)}
+            if log.every:
+                entry[measure.key]["even_break"] = log.even_break_of(measure)
         runs.append(entry)
     return {"axis": "log", "measures": [measure.key for measure in shown], "runs": runs}
 
 
 @markdown_document
 def markdown(logs: Sequence[PretrainingLog]) -> str:
-    """A row a run: the last value of each measure, and after @ the update of its break."""
+    """A row a run: the last value of each measure, and after @ the update of its break, in brackets over even steps."""
     shown, rows = measured(logs), []
     for entry in summary(logs)["runs"]:
         until = f" until {entry['release']}" if entry["release"] is not None else ""
         cells = [
             ("–" if cell["last"] is None else f"{cell['last']:.2f}")
             + ("" if cell["break"] is None else f" @ {cell['break']:g}")
+            + ("" if cell.get("even_break") is None else f" ({cell['even_break']:g})")
             for cell in (entry[measure.key] for measure in shown)
         ]
         rows.append([entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"]), *cells])
     header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
     note = (
         "Last value @ update of the break: the point of the largest acceleration of the curve (of its drop, for loss "
-        "and dimension), slopes on an axis of log updates."
+        "and dimension), slopes on an axis of log updates. In brackets: the break over even steps, as published."
     )
     return f"# Pretrainings\n\n{Grid(header, rows).markdown()}\n{note}\n"
 

@@ -2,9 +2,13 @@
 
     find_break(steps, uas)                  # neighbours in the log
     find_break(steps, loss, falling=True)   # a curve that drops
+    find_break(even_steps, uas, axis="linear")   # as published
 
-break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)], with Δ to the neighbours in the log.
+break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)]: published with an even Δ, here also with Δ to the neighbours in
+the log.
 """
+
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,18 +18,21 @@ LEAST = 3
 _ROUNDING = 1e-9  # of the largest slope: a smaller bend is rounding
 
 
-def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False) -> float | None:
+def find_break(
+    steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Literal["log", "linear"] = "log"
+) -> float | None:
     """The step of the largest acceleration, of equal ones the first; None for a line or one that only flattens out.
 
-    Points need not be evenly spaced: slopes to both sides over the logarithm of the step are compared, which is the
-    published formula over Δ where they are.
+    Points need not be evenly spaced: slopes to both sides over the axis are compared, which is the published formula
+    over Δ where they are.
 
     Args:
-        steps: LEAST or more, above 0, rising.
+        steps: LEAST or more, rising; above 0 for an axis of logarithms.
         values: as many, finite.
         falling: look for the drop of a falling curve: −f.
     """
-    x, y = np.log(np.asarray(steps, np.float64)), np.asarray(values, np.float64) * (-1 if falling else 1)
+    x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64) * (-1 if falling else 1)
+    x = np.log(x) if axis == "log" else x
     slopes = np.diff(y) / np.diff(x)
     bends = np.diff(slopes)
     # values carry rounding errors of their own size, which slopes inherit
@@ -34,4 +41,4 @@ def find_break(steps: ArrayLike, values: ArrayLike, falling: bool = False) -> fl
     if highest <= noise:
         return None
     place = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
-    return round(float(np.exp(x[place])), 6)
+    return round(float(np.exp(x[place]) if axis == "log" else x[place]), 6)

@@ -298,5 +298,9 @@ def test_breaks_by_definition_of_a_logistic_by_hand_mirrored_and_with_uneven_ste
     assert log_break(np.arange(30), curve) == max(bends, key=bends.__getitem__)
     uneven = np.array([0, 10, 15, 40, 70, 71, 100])
     assert log_break(uneven, np.maximum(0, uneven - 40)) == 40
+    assert find_break(LOGS, KINK, axis="linear") == find_break(LOGS[::5], KINK[::5], axis="linear") == 40
+    assert find_break(LOGS, logistic, axis="linear") == 45
+    even, bends = np.arange(0, 900, 30), {t: curve[t + 1] - 2 * curve[t] + curve[t - 1] for t in range(1, 29)}
+    assert find_break(even, curve, axis="linear") == 30 * max(bends, key=bends.__getitem__)
     powers = 2 ** np.arange(11)
     assert find_break(powers, np.maximum(0, np.log2(powers) - 6)) == 64

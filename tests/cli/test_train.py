@@ -212,7 +212,7 @@ def pretrained(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) 
 def test_a_figure_of_all_runs_with_their_breaks(mtlprune, pretrained, tmp_path):
     mtlprune("report", *pretrained, "--out", tmp_path / "p").done()
     words = (tmp_path / "p" / "pretraining.svg").read_text()
-    assert "Loss on dev" in words and "minus: λ 2 until update 4" in words and "BLiMP" not in words
+    assert "Loss on dev" in words and "minus: λ 2 until update 4" in words and "Minimal pairs" not in words
     assert (tmp_path / "p" / "pretraining.png").is_file()
     summary = json.loads((tmp_path / "p" / "pretraining.json").read_text())
     lines = [json.loads(line) for line in (pretrained[0] / "curves.jsonl").read_text().splitlines()]

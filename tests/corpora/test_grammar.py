@@ -1,5 +1,6 @@
 """The generated corpus: layers that agree, splits that do not overlap, templates that all occur, pairs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, count
 from typing import ClassVar
@@ -7,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.grammar import LONGEST, build_grammar, draw_pairs, fill, labels
+from mtlprune.corpora.grammar import LONGEST, build_grammar, draw_minimal_pairs, draw_pairs, fill, labels
 from mtlprune.corpora.grammar.derivation import FRAMES, RULES, Derivation
 from mtlprune.corpora.grammar.lexicon import Draw
 from mtlprune.corpora.tables import fingerprint
@@ -94,7 +95,7 @@ def test_every_template_occurs():
 
     draw = Recording("any", unseen=0.0)
     for _ in range(3000):
-        Derivation(draw).sentence()
+        Derivation(draw, reflexives=True).sentence()
     drawn = {id(option) for option in draw.drawn}
     assert set(FRAMES) <= {option for option in draw.drawn if isinstance(option, str)}
     assert not [name for name, rules in RULES.items() if name != "sentence" for rule in rules if id(rule) not in drawn]
@@ -114,3 +115,50 @@ def test_pairs_differ_in_the_layers_they_name_alone(name):
 def test_too_many_pairs_are_refused():
     with pytest.raises(CorpusError, match="asked for 1 pairs that differ in lemmas, found 0"):
         draw_pairs(1, layers=["lemmas"])
+
+
+def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance(sentences):
+    paradigms = draw_minimal_pairs(96, seed=2)
+    assert len(paradigms) >= 5
+    known = {word.lower() for s in build_grammar(4000, 0, 0, reflexives=True)["train"] for word in s.words}
+    for paradigm in paradigms:
+        assert len(paradigm.pairs) == len({pair.good for pair in paradigm.pairs}) == 96
+        both = [(pair.good.lower().split(), pair.bad.lower().split()) for pair in paradigm.pairs]
+        assert {word for good, bad in both for word in good + bad} <= known
+        broken = [[words for words in zip(good, bad, strict=True) if words[0] != words[1]] for good, bad in both]
+        assert all(len(words) == 1 for words in broken)
+        swaps = Counter(words[0] for words in broken)
+        if paradigm.name == "argument_structure":  # the verbs are drawn, so the balance is that of their two lists
+            assert {good for good, _ in swaps} == {bad for _, bad in swaps}
+        else:
+            assert all(swaps[good, bad] == swaps[bad, good] for good, bad in swaps)
+    assert paradigms == draw_minimal_pairs(96, seed=2) != draw_minimal_pairs(96, seed=3)
+    seen = {text.lower() for paradigm in paradigms for text in paradigm.pairs[0]}
+    fresh = draw_minimal_pairs(24, seed=2, leave_out=seen)
+    assert not seen & {text.lower() for paradigm in fresh for pair in paradigm.pairs for text in pair}
+    with pytest.raises(CorpusError, match="asked for 100000 minimal pairs of agreement"):
+        draw_minimal_pairs(100_000)
+
+
+def test_reflexives_agree_with_their_subject():
+    of_pronouns = {"i": "myself", "you": "yourself", "we": "ourselves", "they": "themselves"}
+    of_pronouns |= {"he": "himself", "she": "herself"}
+    checked = Counter[str]()
+    for s in build_grammar(6000, 0, 0, reflexives=True)["train"]:
+        for place, word in enumerate(s.words):
+            if not word.endswith(("self", "selves")):
+                continue
+            verb = s.dep.heads[place]
+            arcs = [*zip(s.dep.heads, s.dep.relations, strict=True)]
+            if (verb, "nsubj") not in arcs:
+                continue  # understood from another clause
+            at = arcs.index((verb, "nsubj"))
+            subject, tag, joined = s.words[at].lower(), s.pos[at], (at + 1, "conj") in arcs
+            if joined or tag == "NNS":
+                assert word == "themselves", s.words
+            elif tag == "PRP":
+                assert word == of_pronouns[subject], s.words
+            else:
+                assert word in ("himself", "herself"), s.words
+            checked["joined" if joined else tag] += 1
+    assert len(checked) >= 4 and checked["PRP"] > 5

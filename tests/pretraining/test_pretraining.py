@@ -15,19 +15,20 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, pseudo_log_likelihoods
+from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.config.config import ConfigError, validated
-from mtlprune.corpora.grammar import build_grammar
+from mtlprune.corpora.grammar import build_grammar, draw_minimal_pairs
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.pieces import Pieces
+from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.io.files import verify_sums
 from mtlprune.model import Batch
 from mtlprune.pretraining.config import PretrainConfig, load_pretraining
 from mtlprune.pretraining.loop import Pretrainer, prepare, pretrain
 from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords
 from mtlprune.runs.folder import RunFolder
+from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training.updates import Event, TrainingError
 
 SHIPPED = Path(__file__).parents[2] / "experiments" / "syntax"
@@ -41,7 +42,11 @@ def test_settings_without_brackets_and_points_on_a_log_axis(tmp_path):
 
     config = configured("", "data.corpora=a,b/c", "syntax.strength=-0.5", "syntax.heads=3-10,1-4,3-2")
     assert config.data.corpora == ("a", "b/c") and config.syntax.heads == ("1-4", "3-2", "3-10")
-    assert configured("train: {steps: 1000}\nwatch: {points: 4, first: 1}").log_steps() == [0, 1, 10, 100, 1000]
+    config = configured("train: {steps: 1000}\nwatch: {points: 4, first: 1, every: 300}")
+    assert config.log_steps() == [0, 1, 10, 100, 1000]
+    assert config.watched_steps() == [0, 1, 10, 100, 300, 600, 900, 1000]
+    with pytest.raises(ConfigError, match=r"pairs_each has an effect only with watch\.pairs"):
+        configured("watch: {pairs_each: 3}")
     assert configured("train: {steps: 3}\nwatch: {points: 20, first: 1}").log_steps() == [0, 1, 2, 3]
 
 
@@ -54,6 +59,29 @@ def test_shipped_files_differ_by_the_price_alone():
     assert base.syntax.strength == 0 and configs["sas-minus"].syntax.strength > 0 > configs["sas-plus"].syntax.strength
     released = configs["sas-minus-released"].syntax
     assert released.release and released.model_copy(update={"release": None}) == configs["sas-minus"].syntax
+
+
+TWO_STAGES = SHIPPED.parent / "two-stages"
+COMMITTED = SHIPPED.parents[1] / "results" / "pretraining"
+
+
+def test_arms_of_the_two_stages_differ_by_the_price_and_its_release_alone():
+    configs = {path.stem: load_pretraining(path) for path in sorted(TWO_STAGES.glob("*.yaml"))}
+    base, minus = configs["base"], configs["sas-minus"].syntax
+    for name, config in configs.items():
+        assert config.name == name and config.model_copy(update={"name": base.name, "syntax": base.syntax}) == base
+    releases = [configs[f"released-{when}"].syntax for when in ("early", "during", "end", "late")]
+    assert all(syntax.model_copy(update={"release": None}) == minus for syntax in releases)
+    assert [syntax.release for syntax in releases] == sorted({syntax.release for syntax in releases})
+    assert base.syntax.strength == 0 and minus.strength > 0 > configs["sas-plus"].syntax.strength
+
+
+@pytest.mark.parametrize("path", sorted(COMMITTED.rglob("config.yaml")), ids=lambda path: path.parent.name)
+def test_committed_pretrainings_have_settings_of_today(path):
+    config = load_pretraining(path)
+    lines = [json.loads(line) for line in (path.parent / "curves.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == config.watched_steps()
+    assert all(("pairs" in line) is (config.watch.pairs is not None) for line in lines)
 
 
 exactly = partial(torch.testing.assert_close, rtol=0, atol=0)
@@ -194,11 +222,30 @@ def test_a_checkpoint_is_a_model_that_others_load(done):
 
 
 def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining, tmp_path):
-    watch = {"points": 4, "models": False}
+    watch = {"points": 2, "every": 5, "models": False, "pairs": "grammar", "pairs_each": 4}
     pretrained(small_pretraining(watch=watch), tmp_path)
     exactly(weights_of(done[0], 12), weights_of(tmp_path, 12))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-12"]
-    assert [line["step"] for line in lines_of(tmp_path)] == [0, 2, 4, 7, 12]
+    assert [line["step"] for line in lines_of(tmp_path)] == [0, 2, 5, 10, 12]
+    lm = MaskedLanguageModel.load(str(tmp_path / "checkpoints" / "step-12"))
+    judged, last = judge(lm, draw_minimal_pairs(4)), lines_of(tmp_path)[-1]
+    assert last["pairs"] == judged.overall and last["pairs_phenomena"] == judged.phenomena
+
+
+def test_no_pair_is_among_the_training_sentences_and_long_ones_are_refused_in_time(small_pretraining, tmp_path):
+    good = draw_minimal_pairs(4)[0].pairs[0].good.split()
+    one = Sentence("x", tuple(good), dep=Dependencies((0,) + (1,) * (len(good) - 1), ("dep",) * len(good)))
+    save_corpus({"train": [one] * 8, "dev": [one] * 8}, tmp_path / "c", name="c", licence="none", sources={})
+    config = make(small_pretraining(data={"corpora": [str(tmp_path / "c")]}, watch={"pairs": "grammar", "pairs_each": 4}))
+    data = prepare(config, RunFolder(tmp_path / "a"), {"c": load_corpus(tmp_path / "c")})
+    texts = [text for paradigm in data.pairs for pair in paradigm.pairs for text in pair]
+    assert len(texts) == 8 * len(data.pairs) and " ".join(good) not in texts
+    (tmp_path / "pairs").mkdir()
+    pair = {"sentence_good": "a " * 50, "sentence_bad": "b", "UID": "long", "linguistics_term": "long"}
+    (tmp_path / "pairs" / "long.jsonl").write_text(json.dumps(pair))
+    with pytest.raises(EncoderError, match="and the model sees 40 at once"):
+        pretrained(small_pretraining(watch={"pairs": str(tmp_path / "pairs")}), tmp_path / "b")
+    assert not (tmp_path / "b" / "config.yaml").exists()
 
 
 def test_from_its_release_on_loss_and_gradients_are_the_unregularised_runs(small_pretraining, tmp_path):

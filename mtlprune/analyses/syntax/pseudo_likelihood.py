@@ -81,6 +81,12 @@ class MaskedLanguageModel:
         return cls(model, tokenizer, positions(model, tokenizer))
 
 
+def check_lengths(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> None:
+    """Raises EncoderError: a sentence of the pairs is longer than what the model sees."""
+    if texts := [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]:
+        _cut(lm, texts)
+
+
 class _Text(NamedTuple):
     """A tokenised text: ids with special tokens, and which of them are none."""
 

@@ -4,13 +4,14 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import cycle, islice
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.grammar.derivation import PAIRS, Derivation, derive
+from mtlprune.corpora.blimp import MinimalPair, Paradigm
+from mtlprune.corpora.grammar.derivation import MINIMAL_PAIRS, PAIRS, Derivation, derive
 from mtlprune.corpora.grammar.lexicon import Draw
 from mtlprune.sentence import Sentence
 
@@ -20,9 +21,12 @@ MOST = 1_000_000  # sentences of a split
 _PATIENCE = 2000  # draws in a row without a new sentence
 
 
-def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int = 1) -> dict[str, Sequence[Sentence]]:
-    """Draw a corpus of the generated language. Raises CorpusError: a size is negative or above MOST, train is empty
-    where another split is not, or there are not enough different sentences.
+def build_grammar(
+    train: int = 2000, dev: int = 300, test: int = 300, seed: int = 1, reflexives: bool = False
+) -> dict[str, Sequence[Sentence]]:
+    """Draw a corpus of the generated language, with reflexive pronouns if they are asked for. Raises CorpusError: a
+    size is negative or above MOST, train is empty where another split is not, or there are not enough different
+    sentences.
 
     The same arguments give the same sentences on every machine and Python version, and a larger train begins with the
     sentences of a smaller one. No word sequence (in lower case) occurs twice, within a split or between splits. A sixth
@@ -40,7 +44,7 @@ def build_grammar(train: int = 2000, dev: int = 300, test: int = 300, seed: int 
     known: set[tuple[str, str]] = set()
     for split, size in sizes.items():
         allowed = None if split == "train" else known.issuperset
-        corpus[split] = list(fill(split, size, _draws(split, seed), taken, allowed))
+        corpus[split] = list(fill(split, size, _draws(split, seed, reflexives), taken, allowed))
         if split == "train":
             known = {label for sentence in corpus[split] for label in labels(sentence)}
     return corpus
@@ -89,10 +93,10 @@ def fill(
         yield sentence.validate()
 
 
-def _draws(split: str, seed: int) -> Iterator[Callable[[str], Sentence]]:
+def _draws(split: str, seed: int, reflexives: bool) -> Iterator[Callable[[str], Sentence]]:
     draw = Draw(f"grammar/{split}/{seed}", unseen=0.0 if split == "train" else UNSEEN)
     while True:
-        yield partial(derive, Derivation(draw).sentence())
+        yield partial(derive, Derivation(draw, reflexives).sentence())
 
 
 class Pair(NamedTuple):
@@ -123,3 +127,25 @@ def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", 
             raise CorpusError(f"grammar: asked for {size} pairs that differ in {name}, found {len(taken)}")
         pairs += taken.values()
     return pairs
+
+
+def draw_minimal_pairs(size: int = 200, seed: int = 1, leave_out: Collection[str] = ()) -> list[Paradigm]:
+    """For each phenomenon so many pairs of a sentence of the generated language and one that breaks a rule of it, from
+    words that train may use. ``leave_out``: sentences, as words in lower case with spaces, of which no pair holds one.
+    Raises CorpusError: there are not enough different pairs."""
+    paradigms = []
+    for name in dict.fromkeys(phenomenon for phenomenon, _ in MINIMAL_PAIRS):
+        draw = Draw(f"grammar/minimal-pairs/{name}/{seed}", unseen=0.0)
+        templates = cycle([both for phenomenon, both in MINIMAL_PAIRS if phenomenon == name])
+        pairs: dict[str, MinimalPair] = {}
+        for both in islice(templates, _PATIENCE + 100 * size):
+            if len(pairs) == size:
+                break
+            roots = map(Derivation(draw).sentence, both)
+            pair = MinimalPair(*(" ".join(derive(root, name).words) for root in roots))
+            if not any(text.lower() in leave_out for text in pair):
+                pairs.setdefault(pair.good, pair)
+        if len(pairs) < size:
+            raise CorpusError(f"grammar: asked for {size} minimal pairs of {name}, found {len(pairs)}")
+        paradigms.append(Paradigm(name, name, tuple(pairs.values())))
+    return paradigms

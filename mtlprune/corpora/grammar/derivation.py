@@ -55,34 +55,37 @@ class Rule(NamedTuple):
     items: tuple[Item, ...]
     weight: float
     deep: bool  # holds a clause
+    reflexive: bool  # only where reflexives are asked for
 
 
 def _parse_rules(lines: list[str]) -> dict[str, list[Rule]]:
     rules: dict[str, list[Rule]] = {}
     for line in lines:
         name, weight, template = line.split(maxsplit=2)
-        rules.setdefault(name, []).append(Rule(parse(template), float(weight.rstrip("*")), weight.endswith("*")))
+        rule = Rule(parse(template), float(weight.rstrip("*+")), weight.endswith("*"), weight.endswith("+"))
+        rules.setdefault(name, []).append(rule)
     return rules
 
 
 def _parse_pairs(lines: list[str]) -> list[tuple[str, list[Item]]]:
-    """The layers that differ, and both sentences."""
-    half = re.compile(r"\[([^|\]]*)\|([^\]]*)\]")
+    """The layers that differ, or the phenomenon, and both sentences."""
+    half = re.compile(r"\[(.*?)\|\|(.*?)\]")
     pairs = (line.split(maxsplit=1) for line in lines)
-    return [(layers, [parse(half.sub(which, text))[0] for which in (r"\1", r"\2")]) for layers, text in pairs]
+    return [(name, [parse(half.sub(which, text))[0] for which in (r"\1", r"\2")]) for name, text in pairs]
 
 
 def _read_templates() -> list[list[str]]:
-    """The lines of the rules, the frames and the pairs of grammar_templates.txt."""
+    """The lines of the rules, the frames, the pairs and the minimal pairs of grammar_templates.txt."""
     text = resources.files("mtlprune.corpora").joinpath("grammar_templates.txt").read_text(encoding="utf-8")
     parts = re.split(r"^--.*\n", re.sub(r"\n +", " ", text), flags=re.MULTILINE)[1:]
     return [[line for line in part.splitlines() if line] for part in parts]
 
 
-_RULES, _FRAMES, _PAIRS = _read_templates()
+_RULES, _FRAMES, _PAIRS, _MINIMAL = _read_templates()
 RULES = _parse_rules(_RULES)
 FRAMES = {name: rules[0] for name, rules in _parse_rules(_FRAMES).items()}
 PAIRS = _parse_pairs(_PAIRS)
+MINIMAL_PAIRS = _parse_pairs(_MINIMAL)
 _MEMBERS = [member for _, both in PAIRS for member in both]
 
 
@@ -127,6 +130,9 @@ class Node:
         return [self, *(self.edges[-1].node.last() if self.edges else ())]
 
 
+_REFLEXIVES = {"he": "himself", "she": "herself", "i": "myself", "we": "ourselves", "you": "yourself"}
+
+
 class Clause:
     """A verb that was drawn, and its surroundings while they are built. ``names``: the words in braces that its
     templates may use; ``fillers``: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a
@@ -142,6 +148,10 @@ class Clause:
         """Let the verb agree with this subject."""
         agreement = subject.agreement()
         self.names |= {"agreement": agreement, "present": "VBZ" if agreement == "3" else "VBP"}
+        if self.names["subject"].startswith("person"):
+            alone = not any(edge.relation == "conj" for edge in subject.edges)
+            word = subject.head_word().word.lower() if alone else "they"
+            self.names["reflexive"] = _REFLEXIVES.get(word, "themselves" if agreement == "p" else "himself|herself")
 
 
 class Context(NamedTuple):
@@ -192,10 +202,11 @@ _HOLDS_PLACE = frozenset({"orgn", "building", "place", "event", "LOC", "ORG"})  
 
 
 class Derivation:
-    """Expands templates by chance. Items with the same number become the same words in the life of a derivation."""
+    """Expands templates by chance. Items with the same number become the same words in the life of a derivation.
+    ``reflexives``: some objects are reflexive pronouns."""
 
-    def __init__(self, draw: Draw) -> None:
-        self.draw = draw
+    def __init__(self, draw: Draw, reflexives: bool = False) -> None:
+        self.draw, self.reflexives = draw, reflexives
         self._words: dict[str, str] = {}
         self._phrases: dict[str, list[Edge]] = {}
 
@@ -263,7 +274,12 @@ class Derivation:
         elif before and not _fits(name, before):
             return []
         key = next(key for key in (call, call.rstrip("~"), name) if key in RULES)
-        options = [(rule, rule.weight) for rule in RULES[key] if context.depth > 0 or not rule.deep]
+        reflexive = self.reflexives and context.clause is not None and "reflexive" in context.clause.names
+        options = [
+            (rule, rule.weight)
+            for rule in RULES[key]
+            if (context.depth > 0 or not rule.deep) and (reflexive or not rule.reflexive)
+        ]
         if not options:
             return []
         return self._expand_all(self.draw.weighted(options).items, context._replace(kind=kind), before)
