@@ -76,8 +76,8 @@ def row(
         if regime not in every or "static" not in every:
             cells.append("–")
             continue
-        gap = [one - other for one, other in zip(points[regime], points["static"], strict=True)]
-        told = over_seeds(*gap, one_run=True)
+        (observed, booted), (base, base_booted) = points[regime], points["static"]
+        told = over_seeds(observed - base, booted - base_booted, one_run=True)
         against[regime] = (heads["static"] - heads[regime], told["low"], told["high"])
         cells.append(f"{told['delta']:+.2f} [{told['low']:+.2f}, {told['high']:+.2f}]")
     return f"| {' | '.join(cells)} |", against
