@@ -29,6 +29,18 @@ for format in md json; do
 done
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*" --split test --margin 1.0 --out "$out/gates/scores-test.md"
 
+# Free numbers of heads, and the speed of pruned models
+if [ -d results/gates/records ]; then
+    python results/gates/free.py results/gates/records $(test ! -d results/speed/pruned || echo results/speed/pruned) > "$out/gates/free.md"
+fi
+
+# Best heads by layer and accuracy, and differences to STL, of the probes
+for kind in seeds pairs; do
+    test -d results/probes/$kind || continue
+    mtlprune analyze show results/probes/$kind --out "$out/probes/$kind" --format png > /dev/null
+    rm "$out/probes/$kind"/probes-labels-*.png "$out/probes/$kind"/probes-heads-*.png
+done
+
 # Gates directly against random heads of the same layers, and whether importance costs less than a point, on test
 for kind in '???' mtl5; do
     label=$(test "$kind" = mtl5 && echo MTL-5 || echo STL)

@@ -27,7 +27,9 @@ FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
 NAMED = [f"fight/{name}.yaml" for name in ("gum", "longer", "masc", "mpnet", "mpnet-heads", "multiberts")] + [
-    "treatments/full.yaml"
+    "treatments/full.yaml",
+    "five-papers/gates.yaml",
+    "five-papers/mpnet.yaml",
 ]
 SHEETS = sorted({*FOLDER.glob("*/sweep.yaml"), *FOLDER.glob("he-choi-2021/*.yaml"), *(FOLDER / name for name in NAMED)})
 SELECTIONS = {

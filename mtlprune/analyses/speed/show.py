@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.errors import plural
 from mtlprune.figures.grid import Grid, number, percent
 from mtlprune.runs.results import Result
 
@@ -31,7 +32,8 @@ def findings(result: Result) -> list[str]:
     return [
         f"Batches of {batch}: the encoder takes {percent(rows['gain'].mean())} less time without closed heads (ideal "
         f"{percent(rows['ideal'].mean())}), whole predictions are {number(rows['speed'].mean())} times as fast; with a "
-        f"mask the encoder takes {number(rows['mask'].mean())} of the full model's time (means of {len(rows)} runs)."
+        f"mask the encoder takes {number(rows['mask'].mean())} of the full model's time (mean of "
+        f"{plural(len(rows), 'run')})."
         for batch, rows in rated(result).groupby("batch")
     ]
 

@@ -1,0 +1,118 @@
+"""Static and dynamic pruning with free numbers of heads (results/gates/PLAN.md, part 1): heads, scores and speed.
+
+python results/gates/free.py results/gates/records [results/speed/pruned]
+
+A row a task of a single-task run, and a row a task of MTL-5; seeds that all regimes have. Differences on test to static
+pruning: intervals over sentences with one seed, over seeds and sentences with several.
+"""
+
+import sys
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from mtlprune.evaluation.scores import MAIN, SCORES, count_names
+from mtlprune.layers import kind_of
+from mtlprune.runs.columns import ScoredRun
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.groups import described_once
+from mtlprune.runs.study import read_study
+from mtlprune.statistics.resamples import System, over_seeds, resampled_scores
+
+TASKS, REGIMES, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), ("none", "static", "dynamic", "dynamic-8"), 10_000
+FEWER = 3
+"""Heads by which a number must differ (the plan)."""
+
+
+def found(study: Path, regime: str, cell: str) -> dict[int, ScoredRun]:
+    """Seed → the run of a regime; its λ is part of its name."""
+    runs = {}
+    pattern = f"none-{cell}-?" if regime == "none" else f"{regime}-0*-{cell}-?"
+    for folder in described_once(map(RunFolder, read_study(study).paths(pattern))):
+        run = ScoredRun.of(folder, "test")
+        runs[run.seed] = run
+    return runs
+
+
+def system(runs: dict[int, ScoredRun], task: str, seeds: list[int]) -> System:
+    """Counts of the runs, 0 in sentences without the layer."""
+    kind = kind_of(task)
+    names, counted = count_names(kind, MAIN[kind]), []
+    for seed in seeds:
+        counts = runs[seed].folder.read_counts("test")["counts"][task]
+        counted.append(np.array([[value or 0 for value in counts[name]] for name in names]).T)
+    return System(np.stack(counted), names, SCORES[kind][MAIN[kind]], tuple(seeds))
+
+
+def speeds(folder: Path | None) -> dict[str, float]:
+    if folder is None:
+        return {}
+    from mtlprune.cli.show import speeds_in
+
+    return speeds_in(folder)
+
+
+def row(
+    study: Path, cell: str, task: str, speed: dict[str, float]
+) -> tuple[str, dict[str, tuple[float, float, float]]]:
+    """A line of the table, and regime → heads fewer than static, and bounds of the difference in score."""
+    every = {regime: runs for regime in REGIMES if (runs := found(study, regime, cell))}
+    seeds = sorted(set.intersection(*(set(runs) for runs in every.values())))
+    scored = {regime: system(runs, task, seeds) for regime, runs in every.items()}
+    points = dict(zip(scored, resampled_scores(list(scored.values()), RESAMPLES, 0), strict=True))
+    gated = {regime: [runs[seed] for seed in seeds] for regime, runs in every.items() if regime != "none"}
+    heads = {regime: mean(run.heads[task][0] for run in runs) for regime, runs in gated.items()}
+    cells, against = [f"{'MTL-5, ' * (cell == 'mtl5')}{task.upper()}", str(len(seeds))], {}
+    for regime in REGIMES:
+        if regime not in every:
+            cells += ["–"] * (1 if regime == "none" else 3)
+            continue
+        cells.append(f"{points[regime][0].mean():.2f}")
+        if regime != "none":
+            known = [speed[name] for run in gated[regime] if (name := Path(run.path).name) in speed]
+            cells += [f"{heads[regime]:g}", f"{mean(known):.2f}" if known else "–"]
+    for regime in ("dynamic", "dynamic-8"):
+        if regime not in every or "static" not in every:
+            cells.append("–")
+            continue
+        (observed, booted), (base, base_booted) = points[regime], points["static"]
+        told = over_seeds(observed - base, booted - base_booted, one_run=True)
+        against[regime] = (heads["static"] - heads[regime], told["low"], told["high"])
+        cells.append(f"{told['delta']:+.2f} [{told['low']:+.2f}, {told['high']:+.2f}]")
+    return f"| {' | '.join(cells)} |", against
+
+
+def verdict(regime: str, against: dict[str, dict[str, tuple[float, float, float]]]) -> str:
+    """The plan's criterion over the single tasks that have both regimes."""
+    alone = {task: of[regime] for task, of in against.items() if regime in of}
+    agree = [task for task, (fewer, low, _) in alone.items() if fewer >= FEWER and low > 0]
+    opposed = [task for task, (fewer, _, high) in alone.items() if fewer <= -FEWER or high < 0]
+    outcome = "supported" if len(agree) >= 4 else "not supported" if len(opposed) >= 4 else "undecided"
+    names = ", ".join(agree) or "none"
+    return (
+        f"- **{regime} against static: {outcome}** ({len(alone)} of 5 tasks measured; at least {FEWER} heads fewer and "
+        f"a higher score: {names}; the opposite in one of both: {', '.join(opposed) or 'none'})."
+    )
+
+
+def main(study: str, speed: str = "") -> None:
+    """Print the table, then the verdicts."""
+    measured = speeds(Path(speed) if speed else None)
+    titles = ["task", "seeds", "all heads"]
+    titles += [part for regime in REGIMES[1:] for part in (regime, "heads", "speed")]
+    print(f"| {' | '.join([*titles, 'dynamic − static', 'dynamic-8 − static'])} |\n|:--|{'--:|' * (len(titles) + 1)}")
+    against = {}
+    for task in TASKS:
+        if found(Path(study), "dynamic", task):
+            line, against[task] = row(Path(study), task, task, measured)
+            print(line)
+    for task in TASKS if found(Path(study), "dynamic", "mtl5") else ():
+        print(row(Path(study), "mtl5", task, measured)[0])
+    print()
+    for regime in ("dynamic", "dynamic-8"):
+        print(verdict(regime, against))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
