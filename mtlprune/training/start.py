@@ -12,7 +12,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 
 SHOWN = 5  # unknown labels named by name
-SAME = ("name", "random", "context", "attention", "pooling", "fusion")
+SAME = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
 """Settings of the encoder that make word vectors what decoders know."""
 
 
