@@ -1,5 +1,5 @@
-"""Writes docs/api.md from docstrings, docs/papers.md from docs/papers.yaml, the table of families in docs/encoder.md from
-the code, and the outputs of docs/notebook.ipynb from its cells: python docs/generate.py
+"""Writes docs/api.md from docstrings, docs/papers.md from docs/papers.yaml, the table of families in docs/encoder.md
+from the code, and the outputs of docs/notebook.ipynb from its cells: python docs/generate.py
 
 Tests (tests/test_library.py, tests/test_papers.py) hold that all are current.
 """
@@ -77,10 +77,10 @@ def papers() -> str:
     lines = [
         "# The source papers, row by row",
         "",
-        "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a sentence that",
-        "says why not. Made by `python docs/generate.py` of [papers.yaml](papers.yaml), which a test reads: commands resolve,",
-        "results are there, and a row goes only with a line under *Gone from a source paper* in the",
-        "[changelog](../CHANGELOG.md).",
+        "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a sentence",
+        "that says why not. `python docs/generate.py` makes this page of [papers.yaml](papers.yaml), which a test reads:",
+        "the commands resolve, the results are there, and a row goes only with a line under *Gone from a source paper*",
+        "in the [changelog](../CHANGELOG.md).",
     ]
     for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):
         lines += ["", f"## {paper['paper']}", "", f"<{paper['link']}>. {paper['about']}", ""]
