@@ -29,16 +29,19 @@ ROWS = {row["id"]: row for paper in PAPERS for row in paper["rows"]}
 several = runpy.run_path(str(ROOT / "docs" / "generate.py"))["several"]
 COMMANDS = [(name, command) for name, row in ROWS.items() for command in several(row.get("command"))]
 
-IDS = """
+IDS = re.findall(
+    r"\S+",
+    """
     stem-scores stem-scores-ontonotes stem-sampling stem-pruning stem-lambda stem-speed stem-map-rgb stem-map-grey
     stem-process stem-correlation stem-maps-second-encoder stem-probe-tables stem-probe-published stem-probe-layers
     stem-probe-differences stem-probe-distant stem-sets-per-task stem-random-encoder stem-remedies
     smooth-cosine smooth-bound smooth-corpora smooth-graph smooth-sharing smooth-fusion smooth-fused smooth-weights
-    dissect-sum dissect-importance dissect-correlations dissect-linearity dissect-masked-words dissect-senses dissect-ner
-    dissect-agreement
+    dissect-sum dissect-importance dissect-correlations dissect-linearity dissect-masked-words dissect-senses
+    dissect-ner dissect-agreement
     drops-curves drops-capability drops-penalty drops-release drops-uas drops-blimp drops-twonn drops-glue
     cone-projection cone-spectrum cone-static cone-frequency cone-never cone-direction cone-cosreg cone-translation
-""".split()
+""",
+)
 """Every row that there has ever been. Add the id of a new row; never take one away, even where its row is gone."""
 
 
