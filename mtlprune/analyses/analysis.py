@@ -64,6 +64,7 @@ class Request:
     Attributes:
         names: run folders and encoders.
         corpus, split, sentences: what encoders read; Path() where no corpus is named, ``sentences`` None for all.
+        further: more corpora, of which the same is measured.
         claims: runs with gates, for groups of heads.
         options: of the analysis.
         seed: of samples and permutations.
@@ -78,6 +79,7 @@ class Request:
     split: str = "dev"
     sentences: int | None = None
     claims: Sequence[Path] = ()
+    further: Sequence[Path] = ()
     seed: int = 0
     device: str = "cpu"
     on_status: Callable[..., None] = lambda words, total=None: None
@@ -94,10 +96,10 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "generated" (of none: sentences are generated), "sentences" (a few of a corpus, which
-            need not be named), "decoders" (of runs only, each for its own tasks), "claims" (also runs with gates),
-            "runs" (runs with gates only), "results" (also folders of other analyses), "scores" (scored runs or records
-            of them).
+            splits, not of one), "corpora" (of several, too), "generated" (of none: sentences are generated),
+            "sentences" (a few of a corpus, which need not be named), "decoders" (of runs only, each for its own tasks),
+            "claims" (also runs with gates), "runs" (runs with gates only), "results" (also folders of other analyses),
+            "scores" (scored runs or records of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.
