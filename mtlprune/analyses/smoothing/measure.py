@@ -102,6 +102,7 @@ class SmoothingSurvey:
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
         self.fusion = subject.encoder.fusion
 
+    @torch.no_grad()
     def run(self) -> Found:
         """All passes."""
         self.mean, unit = self._corpus_mean()
@@ -191,7 +192,7 @@ class SmoothingSurvey:
 
     def _vectors(self, seen: Observation) -> list[Tensor]:
         """Hidden states, and of a fusion the vectors that it makes of them, which decoders read."""
-        return seen.hidden if self.fusion is None else [*seen.hidden, self.fusion(_joined(seen))]
+        return seen.hidden if self.fusion is None else [*seen.hidden, self.fusion(_joined(seen)).to(seen.last)]
 
     def _weights(self) -> Iterator[dict[str, Any]]:
         """Yield rows of the weight that a fusion gives each layer; none without a fusion."""

@@ -7,7 +7,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.claims.show import by_claims, tests_table
-from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels, task_colours
 from mtlprune.figures.grid import Grid, probability
 from mtlprune.runs.results import Result
 
@@ -286,7 +286,9 @@ def _across(result: Result) -> Spec | None:
     if not len(rows):
         return None
     names = list(dict.fromkeys(rows["corpus"]))
-    colour = alt.Color("corpus:N", sort=names, legend=alt.Legend(orient="bottom", symbolSize=90, title=None))
+    legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title=None)
+    hues = alt.Scale(domain=names, range=list(task_colours(names).values()))
+    colour = alt.Color("corpus:N", sort=names, legend=legend, scale=hues)
     points = points[points["layer"] == points["layer"].max()].merge(rows[["name", "corpus", "of"]], on="name")
     words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the last layer"}
     charts = []
