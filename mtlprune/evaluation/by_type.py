@@ -25,10 +25,8 @@ def scores_by_type(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sen
     ``layer`` is of the kind ``spans``, which is flat: IOB2 tags hold one type a word. Sentences whose gold layer is
     unknown count for nothing.
     """
-    pairs = [
-        (g.get(layer), p.get(layer), len(g)) for g, p in zip(gold, predicted, strict=True) if g.get(layer) is not None
-    ]
-    labels = sorted({span.label for mine, theirs, _ in pairs for span in (*mine, *theirs)})
+    known = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
+    labels = sorted({span.label for pair in known for sentence in pair for span in sentence.get(layer)})
     if not labels:
         return []
 
@@ -38,8 +36,11 @@ def scores_by_type(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sen
     # Types go in as numbers of one width, because seqeval strips hyphens off labels and sorts them as text.
     numbers = {label: f"{number:06d}" for number, label in enumerate(labels)}
     sides = [
-        [iob2_from_spans([s._replace(label=numbers[s.label]) for s in pair[side]], pair[2]) for pair in pairs]
-        for side in (0, 1)
+        [
+            iob2_from_spans([span._replace(label=numbers[span.label]) for span in sentence.get(layer)], len(sentence))
+            for sentence in side
+        ]
+        for side in zip(*known, strict=True)
     ]
     settings: Any = {"scheme": IOB2, "zero_division": 0}
     columns: Any = precision_recall_fscore_support(*sides, average=None, **settings)  # four arrays, by type
