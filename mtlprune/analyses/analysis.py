@@ -64,13 +64,13 @@ class Request:
     Attributes:
         names: run folders and encoders.
         corpus, split, sentences: what encoders read; Path() where no corpus is named, ``sentences`` None for all.
-        further: more corpora, of which the same is measured.
         claims: runs with gates, for groups of heads.
         options: of the analysis.
         seed: of samples and permutations.
         device: where encoders run.
         on_status: called with what is under way, and with how many steps it has, where that is known.
         on_batch: called after each batch with the number of steps, if it is not 1.
+        further: more corpora, of which the same is measured.
     """
 
     names: Sequence[str]
@@ -79,11 +79,11 @@ class Request:
     split: str = "dev"
     sentences: int | None = None
     claims: Sequence[Path] = ()
-    further: Sequence[Path] = ()
     seed: int = 0
     device: str = "cpu"
     on_status: Callable[..., None] = lambda words, total=None: None
     on_batch: Callable[..., None] = lambda steps=1: None
+    further: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
