@@ -1,7 +1,7 @@
-"""Writes docs/api.md from docstrings, the table of families in docs/encoder.md from the code, and the outputs of
-docs/notebook.ipynb from its cells: python docs/generate.py
+"""Writes docs/api.md from docstrings, docs/papers.md from docs/papers.yaml, the table of families in docs/encoder.md
+from the code, and the outputs of docs/notebook.ipynb from its cells: python docs/generate.py
 
-A test (tests/test_library.py) holds that all are current.
+Tests (tests/test_library.py, tests/test_papers.py) hold that all are current.
 """
 
 import ast
@@ -15,6 +15,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 import mtlprune
 from mtlprune.encoder.abilities import Abilities, table
@@ -70,6 +72,36 @@ def families() -> str:
     return text.partition(start)[0] + start + lines + end + text.partition(end)[2]
 
 
+def papers() -> str:
+    """docs/papers.md: a table for each source paper, from the rows of docs/papers.yaml."""
+    lines = [
+        "# The source papers, row by row",
+        "",
+        "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a",
+        "sentence that says why not. `python docs/generate.py` makes this page of [papers.yaml](papers.yaml), which",
+        "a test reads. The commands resolve, the results are there, and a row goes only with a line under",
+        "*Gone from a source paper* in the [changelog](../CHANGELOG.md).",
+    ]
+    for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):
+        lines += ["", f"## {paper['paper']}", "", f"<{paper['link']}>. {paper['about']}", ""]
+        lines += ["| experiment, figure or measure | command | result | where we differ |", "|---|---|---|---|"]
+        lines += [f"| {' | '.join(cells(row))} |" for row in paper["rows"]]
+    return "\n".join(lines) + "\n"
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """The cells of a row of docs/papers.md; a name with several commands or results has them one below the other."""
+    what = f"[{row['what']}]({row['page']})" if "page" in row else row["what"]
+    commands = "<br>".join(f"`{command}`" for command in several(row.get("command")))
+    results = "<br>".join(f"[{path.removeprefix('results/')}](../{path})" for path in several(row.get("result")))
+    return [what, commands or "–", results or "–", row.get("missing") or row["differs"]]
+
+
+def several(value: str | list[str] | None) -> list[str]:
+    """One or more values of a row as a list."""
+    return [value] if isinstance(value, str) else value or []
+
+
 def entry(name: str, what: Any) -> str:
     """A line of a list: a function's signature and what it gives."""
     return f"- `{name}{' → '.join(signature(what))}`: {first(what)}"
@@ -120,6 +152,7 @@ def inside(folder: Path) -> Iterator[None]:
 
 def main() -> None:
     (DOCS / "api.md").write_text(api(), encoding="utf-8")
+    (DOCS / "papers.md").write_text(papers(), encoding="utf-8")
     (DOCS / "encoder.md").write_text(families(), encoding="utf-8")
     path = DOCS / "notebook.ipynb"
     made = executed(json.loads(path.read_text(encoding="utf-8")))

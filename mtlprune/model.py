@@ -99,6 +99,7 @@ class MultiTaskModel(nn.Module):
             seed=config.train.seed,
             sees=part.attention,
             fusion=part.fusion,
+            fusion_layers=part.fusion_layers,
             revision=None if source else part.revision,
         )
         if part.checkpointing:

@@ -70,6 +70,7 @@ class Request:
         device: where encoders run.
         on_status: called with what is under way, and with how many steps it has, where that is known.
         on_batch: called after each batch with the number of steps, if it is not 1.
+        further: more corpora, of which the same is measured.
     """
 
     names: Sequence[str]
@@ -82,6 +83,7 @@ class Request:
     device: str = "cpu"
     on_status: Callable[..., None] = lambda words, total=None: None
     on_batch: Callable[..., None] = lambda steps=1: None
+    further: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,10 @@ class Analysis:
         question: one line of help.
         help: what the command does, in paragraphs.
         needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "generated" (of none: sentences are generated), "sentences" (a few of a corpus, which
-            need not be named), "decoders" (of runs only, each for its own tasks), "claims" (also runs with gates),
-            "runs" (runs with gates only), "results" (also folders of other analyses), "scores" (scored runs or records
-            of them).
+            splits, not of one), "corpora" (of several, too), "generated" (of none: sentences are generated),
+            "sentences" (a few of a corpus, which need not be named), "decoders" (of runs only, each for its own tasks),
+            "claims" (also runs with gates), "runs" (runs with gates only), "results" (also folders of other analyses),
+            "scores" (scored runs or records of them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.

@@ -319,6 +319,23 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     return Result(analysis, about, joined(parts))
 
 
+def of_corpora(results: Sequence[Result]) -> Result:
+    """One Result of the same encoders on several corpora; each is called by what it reads, such as MTL-5 on gum."""
+    if len(results) == 1:
+        return results[0]
+    encoders, notes, parts = [], [], []
+    for result in results:
+        about, on = result.about, f" on {result.about['corpus']}"
+        encoders += [{**one, "encoder": one["encoder"] + on, "corpus": about["corpus"]} for one in about["encoders"]]
+        notes += [f"{about['corpus']}: {line}" for line in (result.origin, *about["notes"])]
+        parts.append({name: frame.assign(encoder=frame["encoder"] + on) for name, frame in result.frames.items()})
+    every: dict[str, Any] = {key: [result.about[key] for result in results] for key in results[0].about}
+    about = {**results[0].about, "corpus": ", ".join(every["corpus"]), "fingerprint": "".join(every["fingerprint"])}
+    about |= {"sentences": sum(every["sentences"]), "too_long": sum(every["too_long"])}
+    frames = joined(({}, part) for part in parts)
+    return Result(results[0].analysis, {**about, "encoders": encoders, "notes": notes}, frames)
+
+
 def remarks(subject: Subject) -> list[str]:
     """Remarks on the heads of an encoder, for readers of maps of them."""
     if subject.encoder.sees == "full":

@@ -53,7 +53,10 @@ def analyze(
         list[str] | None,
         typer.Argument(metavar="RUN_OR_ENCODER|KEY=VALUE", help="What is read, and settings of the analysis."),
     ] = None,
-    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a corpus.")] = None,
+    corpus: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Folder of a corpus. Smoothing compares several: repeatable."),
+    ] = None,
     out: Out = None,
     split: Annotated[str | None, typer.Option(help="Of the corpus (dev), or that runs are scored on (test).")] = None,
     sentences: Annotated[
@@ -75,10 +78,16 @@ def analyze(
     elif name == "show":
         _show(results_in(_folder(words)), out or _folder(words), formats, style)
     else:
-        given = {"corpus": corpus, "split": split, "sentences": sentences, "claims": claims, "device": device}
+        given: dict[str, Any] = {
+            "corpus": corpus,
+            "split": split,
+            "sentences": sentences,
+            "claims": claims,
+            "device": device,
+        }
         analysis, settings = _found(name), [word for word in words if SETTING.match(word) and not Path(word).exists()]
         names, options = [word for word in words if word not in settings], _options(analysis, settings)
-        given = {key: value for key, value in given.items() if value is not None}
+        given = {key: value for key, value in given.items() if value not in (None, [])}
         _refuse_expanded(name, names)
         result = run(analysis, names, options, given, out, seed)
         if out is not None:
@@ -169,11 +178,17 @@ def run(
     ``given``: options that were given, of those that a Request has."""
     if without := [option for option in given if option not in taken(analysis)]:
         raise RunError(f"analyze {analysis.name}: --{without[0]} has no effect; leave it out")
-    corpus = given.setdefault("corpus", Path())
-    if corpus == Path() and "encoders" in analysis.needs:
+    corpora = given.pop("corpus", [])
+    if not corpora and "encoders" in analysis.needs:
         raise RunError(f"analyze {analysis.name}: expected --corpus DIR, whose sentences are read")
-    if corpus != Path():
-        read_info(corpus)
+    if len(corpora) > 1 and "corpora" not in analysis.needs:
+        raise RunError(
+            f"analyze {analysis.name}: expected one --corpus, found {len(corpora)}; name them in calls apart"
+        )
+    called = [read_info(path)["name"] for path in corpora]
+    if len(set(called)) < len(called):
+        raise RunError(f"--corpus: expected corpora of different names, found {', '.join(called)}")
+    given |= {"corpus": corpora[0] if corpora else Path(), "further": corpora[1:]}
 
     from mtlprune.cli.display import counted
     from mtlprune.reports.analyses import markdown

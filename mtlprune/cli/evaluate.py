@@ -57,7 +57,10 @@ def _evaluate(
     terminal: Console,
 ) -> None:
     from mtlprune.corpora.export import write_scorer_files
+    from mtlprune.evaluation.by_type import scores_by_type
     from mtlprune.evaluation.scores import foreign_punctuation, name_of
+    from mtlprune.layers import kind_of
+    from mtlprune.sentence import declared
     from mtlprune.training.evaluation import evaluate_run
 
     if predictions is not None:
@@ -77,6 +80,16 @@ def _evaluate(
                 table.add_row("", other, f"{value:.2f}")
         table.add_section()
     terminal.print(table)
+    kinds = {layer: kind_of(kind) for layer, kind in declared(gold).items() if layer in result.scores}
+    for layer in (layer for layer, kind in kinds.items() if kind == "spans"):
+        types = new_table(f"{layer} by type (seqeval)", "type", ">precision", ">recall", ">F1", ">gold spans")
+        for row in scores_by_type(layer, gold, result.predictions):
+            types.add_row(row.label, *(f"{value:.2f}" for value in row[1:4]), f"{row.gold:,}")
+        terminal.print(types)
+    if nested := [layer for layer, kind in kinds.items() if kind in ("brackets", "frames")]:
+        terminal.print(
+            f"{', '.join(nested)}: no scores by type, because seqeval reads one tag a word, and spans overlap"
+        )
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
     for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):
         terminal.print(line)

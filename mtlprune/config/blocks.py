@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from mtlprune.errors import printable
 from mtlprune.evaluation.ablations import Closed
@@ -44,6 +51,10 @@ class DataConfig(Block):
     """One of two random halves of these (the same two for all seeds)."""
 
 
+Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+"""Layers of an encoder, from 1."""
+
+
 class EncoderConfig(Block):
     """The encoder, and how vectors of words are made of its output."""
 
@@ -64,8 +75,17 @@ class EncoderConfig(Block):
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
     """Word vectors of the last layer (none), or of all layers joined; it learns at the decoders' rate."""
+    fusion_layers: Annotated[Layers | None, Only(fusion="concat max gate scalar_mix")] = None
+    """The layers that are joined, from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
     """Compute each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
+
+    @field_validator("fusion_layers", mode="wrap")
+    @classmethod
+    def _as_layers(cls, given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        """1,2,3 needs no brackets on a command line, and the order of layers means nothing."""
+        layers = check(given.split(",") if isinstance(given, str) else [given] if type(given) is int else given)
+        return None if layers is None else tuple(sorted(set(layers)))
 
     @model_validator(mode="after")
     def _has_layers_to_join(self) -> "EncoderConfig":

@@ -1,8 +1,9 @@
 """Hierarchical fusion: word vectors from all layers instead of the last one, the remedy of Shi et al. (2022).
 
-H_k are the hidden states after layer k = 1..L (the embeddings are left out); all is by token.
+H_k are the hidden states after layer k, for k = 1..L or the layers that are chosen (the embeddings are left out); all
+is by token.
 
-    concat       O = [H_1; ...; H_L] W + b           W begins with the identity at layer L and 0 elsewhere
+    concat       O = [H_1; ...; H_L] W + b           W begins with the identity at the last of them and 0 elsewhere
     max          O_ij = max_k (H_k)_ij
     gate         a_ik = softmax_k(H_k[i] · w_k + b_k),  O_i = Σ_k a_ik H_k[i]        begins with equal weights
     scalar_mix   O = γ Σ_k softmax(s)_k H_k          (Peters et al. 2018, ELMo)      begins with equal weights, γ = 1
@@ -10,7 +11,7 @@ H_k are the hidden states after layer k = 1..L (the embeddings are left out); al
 The published text gives the first three names and that gates are by token and learnt by layer; the forms are ours. No
 random number is drawn, so that a run with fusion differs from one without in nothing else. Everything is float32.
 
-Letters for shapes: L layers, H hidden size.
+Letters for shapes: L layers that are joined, H hidden size.
 """
 
 from collections.abc import Sequence
@@ -34,12 +35,23 @@ class Fusion(nn.Module):
 
     Args:
         kind: one of KINDS but none.
-        layers: L.
+        depth: the layers that the encoder has.
         hidden: H.
+        chosen: the layers that are joined, from 1; all, if not given.
+
+    Raises:
+        EncoderError: the encoder does not have a chosen layer.
     """
 
-    def __init__(self, kind: Kind, layers: int, hidden: int) -> None:
+    def __init__(self, kind: Kind, depth: int, hidden: int, chosen: Sequence[int] | None = None) -> None:
         super().__init__()
+        self.chosen = tuple(chosen or range(1, depth + 1))
+        if max(self.chosen) > depth:
+            raise EncoderError(
+                f"encoder.fusion_layers: expected layers from 1 to {depth}, which the encoder has, found "
+                f"{max(self.chosen)}; leave it out to join all of them"
+            )
+        layers = len(self.chosen)
         self.kind, self.layers, self.hidden = kind, layers, hidden
         if kind == "concat":
             last = torch.zeros(hidden, layers * hidden)
@@ -51,18 +63,38 @@ class Fusion(nn.Module):
             self.scores, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
-        """Hidden states of L layers, each (..., H), to (..., H) float32, outside of autocast."""
+        """Hidden states of all layers of the encoder, each (..., H), to (..., H) float32, outside of autocast."""
         with torch.autocast(states[0].device.type, enabled=False):
+            stacked = self._stack(states)
             if self.kind == "concat":
-                joined = torch.cat([state.float() for state in states], -1)  # (..., L · H)
-                return nn.functional.linear(joined, self.projection, self.bias)
-            stacked = torch.stack([state.float() for state in states], -2)  # (..., L, H)
+                return nn.functional.linear(stacked.flatten(-2), self.projection, self.bias)
             if self.kind == "max":
                 return stacked.amax(-2)
-            scores = (stacked * self.gate).sum(-1) + self.bias if self.kind == "gate" else self.scores
-            weights = torch.softmax(scores, -1).expand(stacked.shape[:-1])  # (..., L)
-            mixed = (weights[..., None] * stacked).sum(-2)
+            mixed = (self._mixture(stacked)[..., None] * stacked).sum(-2)
             return self.scale * mixed if self.kind == "scalar_mix" else mixed
+
+    def weights(self, states: Sequence[Tensor]) -> Tensor:
+        """The weight that each joined layer has in the vector of a token: (..., L), sums to 1.
+
+        gate and scalar_mix: the weights themselves. max: the share of features in which the layer is the largest.
+        concat: its share of the squared Frobenius norm of W, the same for all tokens.
+        """
+        stacked = self._stack(states)
+        if self.kind == "max":
+            return nn.functional.one_hot(stacked.argmax(-2), self.layers).float().mean(-2)
+        if self.kind == "concat":
+            norms = self.projection.square().sum(0).unflatten(0, (self.layers, self.hidden)).sum(1)
+            return (norms / norms.sum()).expand(stacked.shape[:-1])
+        return self._mixture(stacked)
+
+    def _stack(self, states: Sequence[Tensor]) -> Tensor:
+        """The chosen layers: (..., L, H) float32."""
+        return torch.stack([states[layer - 1].float() for layer in self.chosen], -2)
+
+    def _mixture(self, stacked: Tensor) -> Tensor:
+        """Weights of gate and scalar_mix: (..., L)."""
+        scores = (stacked * self.gate).sum(-1) + self.bias if self.kind == "gate" else self.scores
+        return torch.softmax(scores, -1).expand(stacked.shape[:-1])
 
     def save(self, folder: Path) -> None:
         """Write its parameters beside an encoder's files; nothing where it has none."""

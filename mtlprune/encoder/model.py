@@ -83,6 +83,7 @@ class Encoder(nn.Module):
         word_dropout: float,
         limit: int | None,
         fusion: Kind = "none",
+        fusion_layers: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.transformer: PreTrainedModel | nn.Embedding = transformer
@@ -102,7 +103,8 @@ class Encoder(nn.Module):
         self.word_dropout, self.limit = word_dropout, limit
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
-        self.fusion = None if fusion == "none" else Fusion(fusion, config.num_hidden_layers, self.hidden_size)
+        depth = config.num_hidden_layers
+        self.fusion = None if fusion == "none" else Fusion(fusion, depth, self.hidden_size, fusion_layers)
         self.word_pieces = WordPieces(tokenizer, table.num_embeddings)
         before, after = self.word_pieces.before, self.word_pieces.after
         capacity = None if limit is None else limit - len(before) - len(after)
@@ -127,6 +129,7 @@ class Encoder(nn.Module):
         attention: str = "sdpa",
         sees: Attention | None = None,
         fusion: Kind = "none",
+        fusion_layers: Sequence[int] | None = None,
         revision: str | None = None,
     ) -> "Encoder":
         """Load an encoder, in evaluation mode.
@@ -142,6 +145,7 @@ class Encoder(nn.Module):
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
             sees: which words a word of a decoder-only model sees; as it was pretrained or saved, if not given.
             fusion: how layers are joined; its parameters are read where the encoder was saved with some.
+            fusion_layers: the layers that are joined, from 1; all, if not given.
             revision: of a hub name: a commit, tag or branch.
 
         Raises:
@@ -159,7 +163,14 @@ class Encoder(nn.Module):
         limit = positions(model, tokenizer) if context else None
         part = model if context else input_embeddings(model)
         encoder = cls(
-            part, model.config, tokenizer, pooling=pooling, word_dropout=word_dropout, limit=limit, fusion=fusion
+            part,
+            model.config,
+            tokenizer,
+            pooling=pooling,
+            word_dropout=word_dropout,
+            limit=limit,
+            fusion=fusion,
+            fusion_layers=fusion_layers,
         )
         encoder.head_map = head_map if context else None
         encoder.commit = commit
@@ -295,7 +306,7 @@ class Encoder(nn.Module):
         )
 
     def _contextual(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """(R, L, H): the last layer, or all layers joined."""
+        """(R, L, H): the last layer, or several joined."""
         if self.fusion is None:
             return self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
         output = self.transformer(input_ids=ids, attention_mask=mask, output_hidden_states=True)

@@ -224,13 +224,15 @@ class DescribedRun:
     def variant(self) -> str:
         """Pruning, mixing and fusion in a word each, as far as they are not the plain ones: "gates, sampled"."""
         train, pruning, fusion = self.tree["train"], self.tree["pruning"], self.tree["encoder"]["fusion"]
+        chosen = self.tree["encoder"]["fusion_layers"] or ()
+        layers = f" of layers {','.join(map(str, chosen))}" if chosen else ""
         removed = "heads removed" in self.tree
         static = "static " if train["start"] and pruning["method"] in ("gates", "topk") else ""
         words = [
             static + pruning["method"] if pruning["method"] != "none" and not removed else "",
             "heads removed" if removed or (self.folder.encoder_path / "heads.json").is_file() else "",
             "sampled" if train["mixing"] == "sampled" and len(self.tasks) > 1 else "",
-            f"fusion {fusion}" if fusion != "none" else "",
+            f"fusion {fusion}{layers}" if fusion != "none" else "",
         ]
         return ", ".join(filter(None, words))
 

@@ -15,7 +15,7 @@ from mtlprune.sentence import Sentence
 log = logging.getLogger(__name__)
 
 SHOWN = 5  # unknown labels named by name
-SAME = ("name", "random", "context", "attention", "pooling", "fusion")
+SAME = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
 """Settings of the encoder that make word vectors what decoders know."""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from found import GATES, column, grids, reading_of, sentences_of, subject_of, without_heads
@@ -19,12 +20,14 @@ from transformers.activations import ACT2FN
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import Groups, compare, compared, difference
-from mtlprune.analyses.reading import survey
+from mtlprune.analyses.reading import of_corpora, survey
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
-from mtlprune.analyses.smoothing.measure import BOUNDS, COMPARED, EFFECTS, SmoothingSurvey
+from mtlprune.analyses.smoothing.measure import BOUNDS, CHANGED, COMPARED, EFFECTS, STATES, SmoothingSurvey
+from mtlprune.analyses.smoothing.show import FIGURES, TABLES
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, head_norms, read_layers, refusal
+from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 SEEDS = st.integers(0, 10**6)
@@ -162,6 +165,56 @@ def measured(encoder: Encoder, gates: Tensor | None = None, sentences: list[Sent
     tables = result.frames["sentences"].set_index(["sentence", "layer"]).select_dtypes("float32")
     arrays = {name: table.unstack().loc[[one.id for one in sentences]].to_numpy() for name, table in tables.items()}
     return SimpleNamespace(result=result, sentences=arrays, heads=grids(result))
+
+
+def values_of(result: Result, frame: str) -> dict[str, float]:
+    """Measure → mean of a frame, of one row each."""
+    rows = result.frames[frame]
+    return dict(zip(rows["measure"], rows["value"], strict=True))
+
+
+@pytest.mark.parametrize("chosen", [None, (1,)])
+def test_fused_vectors_of_one_layer_are_those_of_the_layer(tiny_encoder: Callable[[str], Path], chosen) -> None:
+    """A mix with all its weight on the first layer; a maximum over one layer; and no other number changes."""
+    mix = Encoder.load(str(tiny_encoder("bert")), attention="eager", fusion="scalar_mix", fusion_layers=chosen)
+    with torch.no_grad():
+        mix.fusion.scores[0] = 100.0
+    plain = measured(Encoder.load(str(tiny_encoder("bert")), attention="eager"))
+    found = measured(mix)
+    for name, values in plain.sentences.items():
+        np.testing.assert_array_equal(found.sentences[name], values)
+    layers = plain.result.wide("layers").set_index("layer")
+    fused = values_of(found.result, "fused")
+    for name in STATES:
+        assert fused[name] == pytest.approx(layers.loc[1, name], rel=1e-5), name
+    for name in CHANGED:
+        assert fused[f"{name}_change"] == pytest.approx(layers.loc[1, name] - layers.loc[2, name], abs=1e-5)
+    weights = found.result.known("layers", "fusion")
+    assert weights["fusion"].tolist() == pytest.approx([1.0, 0.0] if chosen is None else [1.0])
+    assert "fused" not in plain.result.frames and "fusion" not in plain.result.wide("layers")
+    if chosen:
+        best = Encoder.load(str(tiny_encoder("bert")), attention="eager", fusion="max", fusion_layers=chosen)
+        assert values_of(measured(best).result, "fused") == pytest.approx(fused, rel=1e-5, abs=1e-7)
+
+
+def test_corpora_in_one_result_are_what_each_is_alone(bert: Encoder) -> None:
+    alone = [measured(bert, sentences=SENTENCES[:4]).result, measured(bert, sentences=SENTENCES[2:]).result]
+    alone[1].about["corpus"] = "other"
+    together = of_corpora(alone)
+    assert together.names == ["POS on tiny", "POS on other"] and together.about["sentences"] == 8
+    assert of_corpora(alone[:1]) is alone[0]
+    for result, name in zip(alone, together.names, strict=True):
+        for frame in result.frames:
+            rows = together.named(frame)
+            own = rows[rows["name"] == name].drop(columns=["name", "encoder"])
+            expected = result.frames[frame].drop(columns="encoder")
+            pd.testing.assert_frame_equal(own.reset_index(drop=True), expected, check_like=True)
+    [across] = [grid for make in TABLES if (grid := make(together)) and grid.title == "σ₁σ₂ and CosSim by corpus"]
+    layers = alone[1].wide("layers").iloc[-1]
+    shown = dict(zip(across.header, across.rows[0], strict=True))
+    assert (shown["corpus"], shown["encoder"]) == ("other", "POS")
+    assert float(shown["σ₁σ₂"]) == pytest.approx(layers["product"], abs=5e-4)
+    assert FIGURES["corpora"].make(together)["title"]["text"] and FIGURES["corpora"].make(alone[0]) is None
 
 
 @pytest.mark.parametrize("scale", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.3])

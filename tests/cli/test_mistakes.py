@@ -135,6 +135,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze treatments run --corpus corpus", "--corpus has no effect"),
     ("analyze smoothing encoder clos=3 --corpus corpus", "unknown key clos (did you mean 'closing'?)"),
     ("analyze smoothing encoder", "expected --corpus DIR"),
+    ("analyze smoothing encoder --corpus corpus --corpus corpus", "expected corpora of different names, found "),
+    ("analyze syntax encoder --corpus corpus --corpus corpus", "analyze syntax: expected one --corpus, found 2"),
     ("analyze show probes five", "expected one folder"),
     (HEAD.replace("layer=1", "layer=3"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),
     (HEAD.replace("layer=1 head=1", "head=3-1"), "has 2 layers of 4 heads, so there is no head 1 in layer 3"),

@@ -159,6 +159,16 @@ def test_merge_keys_may_be_overridden(tmp_path):
     assert read_yaml(path)["x"] == {"path": "c", "dev": "e"}
 
 
+def test_layers_of_a_fusion_are_sorted_and_refused_where_they_would_be_ignored() -> None:
+    config = load_config("pruning-minilm-ewt5", ["encoder.fusion=gate", "encoder.fusion_layers=3,1,3"])
+    assert config.encoder.fusion_layers == (1, 3)
+    with pytest.raises(ConfigError, match="fusion_layers has an effect only with fusion: concat, max, gate"):
+        load_config("pruning-minilm-ewt5", ["encoder.fusion_layers=1,2"])
+    for wrong in ("0,1", "[]", "a,b", "true"):
+        with pytest.raises(ConfigError, match="fusion_layers"):
+            load_config("pruning-minilm-ewt5", ["encoder.fusion=gate", f"encoder.fusion_layers={wrong}"])
+
+
 def test_he_choi_2021_is_what_the_paper_and_its_code_say():
     """Sections 2 to 4 of the facts on He and Choi (2021), as a literal table."""
     expected = yaml.safe_load("""

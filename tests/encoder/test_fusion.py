@@ -40,6 +40,35 @@ def test_each_kind_by_its_definition() -> None:
         assert {Fusion(kind, 3, 8)([state.bfloat16() for state in given]).dtype for kind in JOINED} == {torch.float32}
 
 
+@pytest.mark.parametrize("kind", JOINED)
+def test_chosen_layers_are_joined_as_if_the_encoder_had_no_others(kind: str) -> None:
+    given = list(torch.randn(5, 2, 4, 8, generator=torch.Generator().manual_seed(1)))
+    chosen, alone = Fusion(kind, 5, 8, (2, 4)), Fusion(kind, 2, 8)
+    alone.load_state_dict(scattered(chosen).state_dict())
+    assert torch.equal(chosen(given), alone([given[1], given[3]]))
+    assert torch.equal(chosen.weights(given), alone.weights([given[1], given[3]]))
+    if kind != "concat":  # whose W and b are scattered
+        single = Fusion(kind, 5, 8, (3,))
+        torch.testing.assert_close(single(given), given[2])
+    with pytest.raises(EncoderError, match="expected layers from 1 to 5, which the encoder has, found 6"):
+        Fusion(kind, 5, 8, (2, 6))
+
+
+def test_weights_of_layers_are_those_that_make_the_vectors() -> None:
+    given = list(torch.randn(3, 2, 5, 8, generator=torch.Generator().manual_seed(0)))
+    stacked = torch.stack(given, -2)
+    fusions = {kind: scattered(Fusion(kind, 3, 8)) for kind in JOINED}
+    weights = {kind: fusion.weights(given).detach() for kind, fusion in fusions.items()}
+    for kind, of_tokens in weights.items():
+        assert of_tokens.shape == (2, 5, 3), kind
+        torch.testing.assert_close(of_tokens.sum(-1), torch.ones(2, 5))
+    for kind, scale in (("gate", 1.0), ("scalar_mix", fusions["scalar_mix"].scale)):
+        torch.testing.assert_close(fusions[kind](given), scale * (weights[kind][..., None] * stacked).sum(-2))
+    largest = torch.stack([(state >= stacked.amax(-2)).float().mean(-1) for state in given], -1)
+    torch.testing.assert_close(weights["max"], largest)
+    torch.testing.assert_close(Fusion("concat", 3, 8).weights(given)[0, 0], torch.tensor([0.0, 0.0, 1.0]))
+
+
 @torch.no_grad()
 def words(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
     return encoder(encoder.collate(encoder.tokenize_all([WORDS[:5], WORDS[7:20]])), gates).words

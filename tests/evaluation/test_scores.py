@@ -6,10 +6,13 @@ from itertools import pairwise
 import numpy as np
 import official_scorers
 import pytest
-from random_sentences import spans
+from hypothesis import given
+from hypothesis import strategies as st
+from random_sentences import flat_spans, spans
 
 from mtlprune.corpora.export import write_scorer_files
 from mtlprune.evaluation import scores
+from mtlprune.evaluation.by_type import ALL, scores_by_type
 from mtlprune.evaluation.scores import MAIN, SCORES, add, count, score
 from mtlprune.layers import kind_of
 from mtlprune.sentence import LAYERS, NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span
@@ -267,3 +270,33 @@ def test_nested_arguments_are_where_srl_eval_differs(gold, predicted, ours, thei
         pytest.skip(reason)
     write_scorer_files([pair[0]], [pair[1]], tmp_path)
     assert counted(official_scorers.srl_eval(tmp_path, tmp_path)) == theirs
+
+
+def named(sides: list[tuple[Span, ...]], words: int = 6) -> list[Sentence]:
+    return [Sentence(str(n), ("w",) * words, ner=side) for n, side in enumerate(sides)]
+
+
+@given(st.lists(st.tuples(flat_spans(6), flat_spans(6)), min_size=1, max_size=5))
+def test_scores_by_type_are_ours(sides: list[tuple[tuple[Span, ...], tuple[Span, ...]]]) -> None:
+    """All types together are the strict score; each is the strict score where no other type is there."""
+    gold, predicted = (named(list(side)) for side in zip(*sides, strict=True))
+    unknown = [Sentence("unknown", ("w",)), Sentence("unknown", ("w",), ner=spans((0, 1, "PER")))]
+    rows = scores_by_type("ner", [*gold, unknown[0]], [*predicted, unknown[1]])
+    labels = sorted({span.label for pair in sides for side in pair for span in side})
+    assert [row.label for row in rows] == ([*labels, ALL] if labels else [])
+    for row in rows:
+        only = [
+            [tuple(span for span in side if row.label in (span.label, ALL)) for side in every]
+            for every in zip(*sides, strict=True)
+        ]
+        counts = [count("ner", mine, theirs) for mine, theirs in zip(*map(named, only), strict=True)]
+        expected = score("ner", counts)
+        assert row[1:4] == pytest.approx([expected[name] for name in PRF])
+        assert row.gold == sum(one["gold"] for one in counts)
+
+
+def test_types_that_seqeval_would_take_for_one_are_told_apart() -> None:
+    gold = named([spans((0, 1, "-A"), (1, 3, "A-"), (4, 5, "A"))])
+    predicted = named([spans((0, 1, "A"), (1, 3, "A-"), (4, 5, "-A"))])
+    rows = scores_by_type("ner", gold, predicted)
+    assert [(row.label, row.f1) for row in rows] == [("-A", 0), ("A", 0), ("A-", 100), (ALL, pytest.approx(100 / 3))]

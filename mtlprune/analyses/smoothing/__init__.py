@@ -20,10 +20,10 @@ ANALYSIS = Analysis(
     question="Do token vectors grow alike, and through what?",
     help="""Similarity of tokens by layer, what bounds it, how much of it is within labels, and what heads do to it.
 
-    CosSim and d_M, the ratio of d_M from layer to layer beside two bounds on it; the share of spread between gold
-    labels beside chance; λ, amplification and the measured effect of closing each head, between heads that tasks claim
-    and others of the same layers where --claims names runs with gates.""",
-    needs=frozenset({"encoders", "claims"}),
+    CosSim and d_M of layers and of fused vectors, the ratio of d_M from layer to layer beside two bounds on it; the
+    share of spread between gold labels beside chance; λ, amplification and the measured effect of closing each
+    head, between heads that tasks claim and others of the same layers where --claims names runs with gates.""",
+    needs=frozenset({"encoders", "corpora", "claims"}),
     options=SmoothingOptions,
     columns=(
         Column("mixing", "λ", "how much the head's attention mixes tokens"),

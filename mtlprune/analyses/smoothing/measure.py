@@ -10,6 +10,7 @@ Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,17 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.claims.groups import compared, groups_of
-from mtlprune.analyses.reading import Found, Reading, Subject, batches, find_sources, gate_grid, read_request, survey
+from mtlprune.analyses.reading import (
+    Found,
+    Reading,
+    Subject,
+    batches,
+    find_sources,
+    gate_grid,
+    of_corpora,
+    read_request,
+    survey,
+)
 from mtlprune.analyses.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.smoothing.maths import LabelSplit, word_grams
 from mtlprune.encoder.gates import OPEN
@@ -33,7 +44,9 @@ from mtlprune.statistics.permutation import spearman
 OUTLIERS = 3
 """Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
 STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
-"""Of hidden states: L + 1 a sentence, the embeddings first."""
+"""Of hidden states: L + 1 a sentence, the embeddings first; of a fusion also of the vectors it makes of them."""
+CHANGED = ("cosine", "cosine_centred", "relative_distance")
+"""Measures of fused vectors that are compared with those of the last layer, sentence by sentence."""
 STEPS = ("ratio", "mixing")
 """Of layers: L a sentence."""
 BOUNDS = ("sigma1", "sigma2", "published", "bound", "bound_norm", "bound_attention")
@@ -50,7 +63,9 @@ def measure(request: Request) -> Result:
     """All subjects, and heads by claims. Frames, layers and heads from 1 (layer 0: the embeddings):
 
     - ``layers``: STATES, STEPS and BOUNDS over sentences (``spread``); of post-LN layers the norms and gains behind the
-      bound, and of σ₁σ₂ over sentences ``least``, ``above_one`` and ``spearman`` with CosSim.
+      bound, and of σ₁σ₂ over sentences ``product``, ``least``, ``above_one`` and ``spearman`` with CosSim; of a fusion
+      ``fusion`` and ``fusion_sd``, the weight that it gives the layer, over tokens.
+    - ``fused``: STATES of fused vectors over sentences, and ``_change`` of CHANGED, fused minus last layer.
     - ``encoders``: ``tokens`` (a sentence), ``closed_on``, and how near the ratio comes to ``bound`` and ``published``
       (``_nearest``, ``_exceeded``).
     - ``labels``: by task ``maths.LabelSplit.records``; p of share.
@@ -64,9 +79,14 @@ def measure(request: Request) -> Result:
         EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
     """
     groups = groups_of(request.claims, find_sources(request.names))
+    corpora = [replace(request, corpus=corpus) for corpus in (request.corpus, *request.further)]
+    return compared(of_corpora([_of_one(one) for one in corpora]), groups, COMPARED, request.seed)
+
+
+def _of_one(request: Request) -> Result:
+    """All subjects on one corpus."""
     reading = read_request(request)
-    result = survey("smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run())
-    return compared(result, groups, COMPARED, request.seed)
+    return survey("smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run())
 
 
 class SmoothingSurvey:
@@ -80,7 +100,9 @@ class SmoothingSurvey:
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
+        self.fusion = subject.encoder.fusion
 
+    @torch.no_grad()
     def run(self) -> Found:
         """All passes."""
         self.mean, unit = self._corpus_mean()
@@ -88,15 +110,20 @@ class SmoothingSurvey:
         top = shares.topk(min(OUTLIERS, shares.shape[1]))
         self.inside = torch.ones_like(shares, dtype=torch.bool).scatter(1, top.indices, False)
         columns = self._all_sentences()
+        fused = {name: columns[name][:, self.layers + 1] for name in STATES} if self.fusion else {}
+        columns |= {name: columns[name][:, : self.layers + 1] for name in STATES}
         effects, closed_on = self._effects()
         tokens = columns.pop("tokens")
         facts = {"tokens": float(tokens.mean()), "closed_on": closed_on}
-        layers = [*self._layers(columns), *self._constants()]
+        layers = [*self._layers(columns), *self._constants(), *self._weights()]
         frames: dict[str, Any] = {
             "heads": head_rows({**self._of_heads(), **effects}),
             "labels": pd.DataFrame([row for split in self.splits for row in split.records()]),
             "sentences": self._sentences(columns, tokens),
         }
+        if fused:
+            changes = {f"{name}_change": fused[name] - columns[name][:, -1] for name in CHANGED}
+            frames["fused"] = pd.DataFrame([row for name, v in {**fused, **changes}.items() for row in spread(name, v)])
         if "bound" in columns:
             products, after = columns["sigma1"] * columns["sigma2"], columns["cosine"][:, 1:]
             layers += _sigma(products, after)
@@ -112,12 +139,12 @@ class SmoothingSurvey:
         return Found(frames, {}, [f"{self.subject.label}: {self.refused}."] if self.refused else [])
 
     def _corpus_mean(self) -> tuple[Tensor, Tensor]:
-        """(L + 1, H) each: the mean over all tokens of their vectors, and of these at length 1."""
+        """(L + 1, H) each, L + 2 of a fusion: the mean over all tokens of their vectors, and of these at length 1."""
         sums = units = torch.zeros(())
         tokens = 0
         for _, batch in self.reading.batches(self.subject, self.request.device):
             seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"})
-            here = torch.stack(seen.hidden)[:, batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
+            here = torch.stack(self._vectors(seen))[:, batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
             sums = here.sum(1) + sums
             units = torch.nn.functional.normalize(here, dim=-1).sum(1) + units
             tokens += here.shape[1]
@@ -125,12 +152,13 @@ class SmoothingSurvey:
         return sums / tokens, units / tokens
 
     def _all_sentences(self) -> Columns:
-        """STATES (S, L + 1), STEPS and BOUNDS (S, L), and ``tokens`` (S,)."""
+        """STATES (S, L + 1, of a fusion L + 2), STEPS and BOUNDS (S, L), and ``tokens`` (S,)."""
         count, seed = len(self.reading.sentences), self.request.seed
-        columns: Columns = {name: np.full((count, self.layers + 1), np.nan) for name in STATES}
+        columns: Columns = {name: np.full((count, self.layers + (2 if self.fusion else 1)), np.nan) for name in STATES}
         columns |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
         columns["tokens"] = np.zeros(count)
         self.sums = np.zeros((self.layers, self.heads))  # of λ
+        self.weights: list[Tensor] = []  # of a fusion, (tokens, layers that it joins) a batch
         self.splits = [
             LabelSplit(task, self.layers + 1, self.options.permutations, seed)
             for task in declared(self.reading.sentences)
@@ -141,7 +169,10 @@ class SmoothingSurvey:
             for name, values in {**self._states(seen), **self._steps(seen)}.items():
                 columns[name][rows] = values.cpu().numpy().T
             columns["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
-            columns["ratio"][rows] = columns["distance"][rows, 1:] / columns["distance"][rows, :-1]
+            distances = columns["distance"][rows, : self.layers + 1]
+            columns["ratio"][rows] = distances[:, 1:] / distances[:, :-1]
+            if self.fusion:
+                self.weights.append(self.fusion.weights(_joined(seen))[batch.attention_mask.bool()].double().cpu())
             grams = word_grams(seen)
             for split in self.splits:
                 split.add([self.reading.sentences[row] for row in rows], grams)
@@ -149,15 +180,26 @@ class SmoothingSurvey:
         return columns
 
     def _states(self, seen: Observation) -> dict[str, Tensor]:
-        """STATES, (L + 1, B) each."""
+        """STATES, (L + 1, B) each, (L + 2, B) of a fusion."""
         mask, pieces = seen.batch.attention_mask.bool(), seen.batch.source >= 0
         columns = []
-        for hidden, mean, inside in zip(seen.hidden, self.mean, self.inside, strict=True):
+        for hidden, mean, inside in zip(self._vectors(seen), self.mean, self.inside, strict=True):
             vectors = hidden.double()
             cosines = [maths.cosine(each, mask) for each in (vectors, vectors - mean, vectors * inside)]
             distances = maths.distance(vectors, mask), maths.relative_distance(vectors, mask)
             columns.append((*cosines, maths.cosine(vectors, pieces), *distances))
         return {name: torch.stack(each) for name, each in zip(STATES, zip(*columns, strict=True), strict=True)}
+
+    def _vectors(self, seen: Observation) -> list[Tensor]:
+        """Hidden states, and of a fusion the vectors that it makes of them, which decoders read."""
+        return seen.hidden if self.fusion is None else [*seen.hidden, self.fusion(_joined(seen)).to(seen.last)]
+
+    def _weights(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of the weight that a fusion gives each layer; none without a fusion."""
+        if self.fusion:
+            weights = torch.cat(self.weights)
+            for layer, mean, deviation in zip(self.fusion.chosen, weights.mean(0), weights.std(0), strict=True):
+                yield from _measured(layer, fusion=float(mean), fusion_sd=float(deviation))
 
     def _steps(self, seen: Observation) -> dict[str, Tensor]:
         """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
@@ -246,6 +288,11 @@ class SmoothingSurvey:
         return grids, number
 
 
+def _joined(seen: Observation) -> list[Tensor]:
+    """The states after each layer, as a fusion reads them."""
+    return [*seen.hidden[1:-1], seen.last]
+
+
 def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
     """(2, B): log d_M and CosSim."""
     vectors = hidden.double()
@@ -260,6 +307,7 @@ def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterato
     """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
     for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
         above, least = float((product > 1).mean()), float(product.min())
+        yield from ({"layer": layer, **row} for row in spread("product", product))
         yield from _measured(layer, above_one=above, least=least, spearman=spearman(product, cosine))
 
 

@@ -7,7 +7,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.claims.show import by_claims, tests_table
-from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels, task_colours
 from mtlprune.figures.grid import Grid, probability
 from mtlprune.runs.results import Result
 
@@ -51,6 +51,11 @@ def findings(result: Result) -> list[str]:
                 f"; the rigorous bound {verdict}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
             )
         sentences.append(f"{words}.")
+    for row in result.wide("fused").to_dict("records"):
+        sentences.append(
+            f"{row['name']}, fused vectors: CosSim {row['cosine']:.2f} ({row['cosine_change']:+.2f} compared with the "
+            f"last layer), relative d_M {row['relative_distance']:.2f} ({row['relative_distance_change']:+.2f})."
+        )
     return [*sentences, *by_claims(result)]
 
 
@@ -81,6 +86,72 @@ def _factors(result: Result) -> Grid:
         "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
         "above 1 does not mean that tokens do not grow alike.",
     )
+
+
+def _fused(result: Result) -> Grid:
+    last = result.wide("layers").groupby("name", observed=True).tail(1).set_index("name")
+    rows = result.wide("fused")
+    for measure in ("cosine", "relative_distance"):
+        rows[f"last_{measure}"] = [last.loc[name, measure] for name in rows["name"]]
+    return Grid.of(
+        "Fused vectors and the last layer",
+        rows,
+        {
+            "encoder": "name",
+            "CosSim": ("cosine", 3),
+            "last layer": ("last_cosine", 3),
+            "minus corpus mean": ("cosine_centred", 3),
+            "change": ("cosine_centred_change", 3),
+            "d_M / ‖H‖": ("relative_distance", 3),
+            "last layer's": ("last_relative_distance", 3),
+            "d_M": ("distance", 2),
+        },
+        "Vectors that a fusion makes of the layers, which decoders read, and those of the last layer of the same "
+        "encoder; means over sentences. Change: of CosSim without the corpus mean, fused minus last layer. d_M depends "
+        "on the scale of fused vectors.",
+    )
+
+
+def _weights(result: Result) -> Grid:
+    return Grid.of(
+        "Weights of the fusion",
+        result.known("layers", "fusion"),
+        {"encoder": "name", "layer": "layer", "weight": ("fusion", 3), "sd over tokens": ("fusion_sd", 3)},
+        "gate, scalar_mix: the weight of the layer. max: the share of features in which the layer is the largest. "
+        "concat: the layer's share of the squared norm of W.",
+    )
+
+
+def _corpora(result: Result) -> Grid:
+    rows = _by_corpus(result)
+    return Grid.of(
+        "σ₁σ₂ and CosSim by corpus",
+        rows.assign(share=100 * rows["above_one"]) if len(rows) else rows,
+        {
+            "corpus": "corpus",
+            "encoder": "of",
+            "CosSim": ("cosine", 3),
+            "σ₁σ₂": ("product", 3),
+            "5 %": ("product_low", 3),
+            "95 %": ("product_high", 3),
+            "sentences above 1 (%)": ("share", 1),
+            "Spearman with CosSim": ("spearman", 2),
+        },
+        "Of the last layer, over sentences. Shi et al. (2022) expect CosSim to be highest where σ₁σ₂ is above 1.",
+    )
+
+
+def _by_corpus(result: Result) -> pd.DataFrame:
+    """Means of the last layer, a row an encoder and corpus, with ``corpus`` and ``of`` (the encoder); none of one
+    corpus or without bounds."""
+    names = {name: one for name, one in zip(result.names, result.about["encoders"], strict=True) if "corpus" in one}
+    last = result.known("layers", "product").groupby("name", observed=True).tail(1)
+    rows = last[last["name"].isin(list(names))]
+    bounds = {f"product_{end}": result.wide("layers", end)["product"].loc[rows.index] for end in ("low", "high")}
+    places = [names[name] for name in rows["name"]]
+    corpora = [one["corpus"] for one in places]
+    encoders = [name.replace(f" on {corpus}", "") for name, corpus in zip(rows["name"], corpora, strict=True)]
+    return rows.assign(**bounds, corpus=corpora, of=encoders).sort_values(["of", "corpus"], kind="stable")
 
 
 def _sigma(result: Result) -> Grid:
@@ -163,7 +234,7 @@ def _heads(result: Result) -> Grid:
     )
 
 
-TABLES = (_layers, _factors, _sigma, _labels, _tests, _heads)
+TABLES = (_layers, _fused, _weights, _factors, _sigma, _corpora, _labels, _tests, _heads)
 
 
 CURVES = {
@@ -209,6 +280,37 @@ def _deviations(result: Result) -> Spec:
     return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
 
 
+def _across(result: Result) -> Spec | None:
+    """Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus."""
+    rows, points = _by_corpus(result), result.named("points")
+    if not len(rows):
+        return None
+    names = list(dict.fromkeys(rows["corpus"]))
+    legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title=None)
+    hues = alt.Scale(domain=names, range=list(task_colours(names).values()))
+    colour = alt.Color("corpus:N", sort=names, legend=legend, scale=hues)
+    points = points[points["layer"] == points["layer"].max()].merge(rows[["name", "corpus", "of"]], on="name")
+    words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the last layer"}
+    charts = []
+    for encoder, means in rows.groupby("of", sort=False):
+        drawn = points.loc[points["of"] == encoder, ["corpus", "product", "cosine"]]
+        panel = dots(drawn, "product", "cosine", colour, title=str(encoder), **words).mark_circle(size=10, opacity=0.35)
+        large = dots(means[["corpus", "product", "cosine"]], "product", "cosine", colour, **words)
+        charts.append(panel + large.mark_point(size=140, filled=True, shape="diamond", opacity=1, stroke="white"))
+    explained = [
+        f"One dot for each sentence, the diamonds are means of corpora; a sample of {result.source}.",
+        "Where σ1 × σ2 is above 1 (and weights are near 0) tokens must grow alike (Shi et al. 2022).",
+    ]
+    return figure(panels(charts, 3), "Deviations before LayerNorm and similarity of tokens, by corpus", explained)
+
+
+def _layer_weights(result: Result) -> Spec:
+    """Lines by layer, one an encoder: the weight that its fusion gives the layer."""
+    frame = result.known("layers", "fusion")
+    chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
+    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
+
+
 def _between(result: Result) -> Spec:
     """Lines by layer, a panel a task: share of spread between labels over chance."""
     frame = result.dashed(result.wide("labels"))
@@ -245,7 +347,9 @@ def _maps(result: Result) -> Spec | None:
 
 FIGURES = {
     "layers": Chart.of(_curves),
+    "fusion": Chart.of(_layer_weights, "fused"),
     "sigma": Chart.of(_deviations, "points"),
+    "corpora": Chart.of(_across, "points"),
     "labels": Chart.of(_between, "labels"),
     "heads": Chart.of(_maps),
 }
