@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.cli.display import PlainConsole, counted
-from mtlprune.corpora.store import load_corpus
+from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import Closed
@@ -26,6 +26,7 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
+from mtlprune.sentence import Sentence
 from mtlprune.training.ablation import close_with, closed_losses
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,13 @@ def test_a_pattern_of_claims_that_the_shell_expanded_is_refused(mtlprune, lab, c
 
 
 @pytest.mark.slow
+def test_smoothing_of_sentences_of_one_word_has_no_traceback(mtlprune, encoder, tmp_path):
+    sentences = [Sentence(f"s{place}", (word,), ("X",)) for place, word in enumerate(("dog", "man", "sees"))]
+    save_corpus({"dev": sentences}, tmp_path / "one", name="one", licence="none", sources={})
+    command = ("analyze", "smoothing", encoder, "--corpus", tmp_path / "one", "--split", "dev", "permutations=2")
+    assert "Similarity of tokens" in mtlprune(*command).done().out
+
+
 def test_smoothing(measured, encoder, claims):
     result, text = measured("smoothing", encoder, *claims)
     assert result.about["claims"]["groups"]["stem"] >= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from power_cuts import PASSING, Recorder, images, lay_out
 from tiny import HEADS, LAYERS
 
 from mtlprune.corpora.grammar import build_grammar
-from mtlprune.corpora.store import load_corpus
+from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
+from mtlprune.sentence import Sentence
 from mtlprune.sweeps import found_runs
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
@@ -97,6 +99,8 @@ def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
         (["{own}", "--tasks", "pos,pos"], "expected two different tasks or more"),
         (["nowhere"], "nowhere: expected a corpus made by"),
         (["{own}", "--seeds", "1,1"], "--seeds: expected different whole numbers"),
+        (["{own}", "--seeds", "9" * 5000], "--seeds: expected different whole numbers"),
+        (["{own}", "--seeds", "١,٢"], "--seeds: expected different whole numbers"),
         (["{own}", "--seeds", "one"], "--seeds: expected different whole numbers"),
         (["{own}", "pruning=gates"], "the runs of a comparison differ in pruning"),
         (["{own}", "train.seed=3"], "the runs of a comparison differ in train.seed"),
@@ -119,6 +123,15 @@ def test_mistakes_are_one_sentence_and_leave_nothing(words, sentence, compared, 
         sentence
     )
     assert not (tmp_path / "new").exists() and files_of(compared[0]) == before
+
+
+def test_one_training_sentence_is_refused_before_the_first_cell(mtlprune, encoder, tmp_path):
+    sentence = Sentence("s", ("Ann", "sang"), ("X", "Y"), ())
+    splits = {name: [replace(sentence, id=name)] for name in ("train", "dev", "test")}
+    save_corpus(splits, tmp_path / "one", name="one", licence="none", sources={})
+    answer = mtlprune("compare", tmp_path / "one", f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new")
+    answer.refuses("expected two training sentences or more")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_plan_writes_nothing(own, mtlprune, encoder, tmp_path):

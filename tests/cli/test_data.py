@@ -291,6 +291,35 @@ def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, 
     assert f"run: {shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}" in hint, hint
 
 
+def test_paths_with_signs_of_patterns_are_paths(mtlprune, tmp_path):
+    folder = tmp_path / "a[1] *"
+    folder.mkdir()
+    for name, other in (("x[2].jsonl", "[3]"), ("y?.jsonl", "[4]")):
+        (folder / name).write_text('{"tokens": ["Ann"], "ner_tags": ["O"]}\n')
+        mtlprune("data", "build", "hf", folder / name, "--split", "100/0/0", "--out", tmp_path / other).done()
+    mtlprune("data", "build", "hf", folder, "--split", "100/0/0", "--out", tmp_path / "both").done()
+    assert len(load_corpus(tmp_path / "both")["train"]) == 2
+    (folder / "rows*.txt").write_text("Ann B-PER\nsang O\n")
+    (folder / "rows.txt").write_text("Bo B-PER\n")
+    mtlprune("data", "build", "--columns", "word,ner", "--train", folder / "rows*.txt", "--out", tmp_path / "5").done()
+    assert [s.words for s in load_corpus(tmp_path / "5")["train"]] == [("Ann", "sang")]
+
+
+def test_a_layer_without_labels_in_train_is_told(mtlprune, tmp_path):
+    line = '{"id": "a", "words": ["Ann"], "pos": ["X"], "ner": [], "srl": []}'
+    (tmp_path / "few.jsonl").write_text(line)
+    train = ("--train", tmp_path / "few.jsonl", "--dev", tmp_path / "few.jsonl")
+    said = mtlprune("data", "build", *train, "--out", tmp_path / "made").done().err
+    assert [layer for layer in ("pos", "ner", "srl") if f"train has no label of {layer}, " in said] == ["ner", "srl"]
+
+
+@pytest.mark.parametrize("name", ["few.txt", "few.conllu", "few.jsonl"])
+def test_a_pointer_of_git_lfs_is_named(name, mtlprune, tmp_path):
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    answer = mtlprune("data", "build", "--train", tmp_path / name, "--out", tmp_path / "made")
+    assert answer.code == 2 and f"{name} is a pointer of Git LFS, not the file itself; run `git lfs pull`" in answer.err
+
+
 def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
     for name, text in {"a": "x O\n", "b": "x\tO\n", "c": "x O\n"}.items():
         (tmp_path / name).write_text(text)

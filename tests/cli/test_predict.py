@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +19,10 @@ import mtlprune as package
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.formats.jsonl import from_json
-from mtlprune.corpora.store import load_corpus
+from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.io.files import file_sha256
 from mtlprune.runs.folder import RunFolder
-from mtlprune.sentence import LAYERS
+from mtlprune.sentence import LAYERS, Sentence
 from mtlprune.training import evaluation as scoring
 
 TEXT = "\ufeffThe dog sees a man .\r\n\r\n  Ann   sleeps \r\n"
@@ -143,6 +146,13 @@ REFUSED = [
         '{"id": "a", "words": ["a  b"]}',
         "t.jsonl, lines 1 to 1: sentence 'a': CoNLL-U cannot",
     ),
+    ("t.txt", "(TOP (S (NP (NN dogs))))\n", "t.txt, line 1: expected text, found what looks like trees"),
+    ("t.txt", "\n( (S (NP (NN dogs))))\n", "t.txt, line 2: expected text, found what looks like trees"),
+    ("t.txt", "Ann\tB-PER\nsang\tO\n\nBo\tB-PER\n", "t.txt, line 1: expected text, found what looks like columns; say"),
+    ("t.txt", "Ann NNP\nsang VBD\n. .\n\nBo NNP\n", "t.txt, line 1: expected text, found what looks like columns; say"),
+    ("t.txt", "Word,POS\nAnn,NNP\n", "t.txt, line 1: expected text, found what looks like columns"),
+    ("t.txt", "-DOCSTART- -X- O\n\na b O\n", "found what looks like CoNLL-2012"),
+    ("t.txt", '<?xml version="1.0"?>\n<a/>\n', "found what looks like markup"),
     ("--out o.tsv t.txt", "Ann", "o.tsv: expected a file .jsonl, .conllu or .txt, found .tsv"),
 ]
 
@@ -154,6 +164,25 @@ def test_what_is_no_text_is_refused_in_words(words, content, message, mtlprune, 
     (tmp_path / file).write_text(content, encoding="utf-8")
     answer = mtlprune("predict", single, *options, file)
     assert (answer.code, message in answer.err, "Traceback" in answer.err) == (2, True, False), answer
+
+
+@pytest.mark.parametrize(
+    "text", ["I run\nYou run\nWe run\n", "Go there .\nMy dog .\nOld cat !\n", "(I saw)\n(He did)\n"]
+)
+def test_text_of_lines_of_equal_length_is_text(text, mtlprune, single, tmp_path):
+    (tmp_path / "t.txt").write_text(text)
+    assert [s["words"] for s in jsonl(mtlprune("predict", single, tmp_path / "t.txt").done().out)] == [
+        line.split() for line in text.splitlines()
+    ]
+
+
+def test_output_is_utf8_in_every_locale(single, tmp_path):
+    """As text of a pipe, whose encoding Python takes from the environment."""
+    (tmp_path / "t.txt").write_text("Größe 你好\n", encoding="utf-8")
+    command = [sys.executable, "-m", "mtlprune", "predict", single, tmp_path / "t.txt"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    out = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert json.loads(out.decode("utf-8"))["words"] == ["Größe", "你好"]
 
 
 def test_a_sentence_too_long_for_the_chart_loses_that_layer_alone(mtlprune, trained, tmp_path, caplog):
@@ -210,6 +239,18 @@ def test_results_of_other_weights_or_data_have_their_own_names(mtlprune, trained
     mark = load_corpus(tmp_path / "g").fingerprint[:8]
     assert RunFolder(folder).splits() == ["dev", f"dev.on-grammar-{mark}", "test", "test.best-ner"]
     assert len(RunFolder(folder).read_predictions(f"dev.on-grammar-{mark}")) == 3
+
+
+def test_labels_that_a_run_never_learnt_are_named(mtlprune, single, tmp_path, caplog):
+    """None of them is an error with the way out; less than half a warning with their number."""
+    known = RunFolder(single).read_vocabularies()["pos"]["tags"]
+    for name, tags in (("none", ["Q1", "Q2"]), ("few", [known[0], "Q1", "Q2"])):
+        sentences = [Sentence("s", tuple("abc"[: len(tags)]), tuple(tags))]
+        save_corpus({"test": sentences}, tmp_path / name, name=name, licence="none", sources={})
+    answer = mtlprune("evaluate", single, "--split", "test", "--data", tmp_path / "none")
+    assert answer.code == 2 and "none of the 2 tags of pos is known to" in answer.err and "Q1, Q2; build" in answer.err
+    mtlprune("evaluate", single, "--split", "test", "--data", tmp_path / "few").done()
+    assert "1 of 3 tags of pos are known, none such as Q1, Q2" in caplog.text
 
 
 def replace_best(folder: RunFolder) -> None:

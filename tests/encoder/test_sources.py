@@ -55,6 +55,22 @@ def test_paths_that_lead_nowhere_and_missing_files(bert, tmp_path):
             Encoder.load(str(bert))
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "tokenizer.json", "config.json"])
+def test_a_pointer_of_git_lfs_is_named(bert, name):
+    (bert / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    with pytest.raises(EncoderError, match=f"{name} is a pointer of Git LFS, .*; run `git lfs pull`"):
+        Encoder.load(str(bert))
+
+
+def test_a_config_that_asks_for_tuples_is_read_as_others_are(bert):
+    (bert / "config.json").write_text(
+        json.dumps({**json.loads((bert / "config.json").read_text()), "return_dict": False})
+    )
+    encoder = Encoder.load(str(bert)).eval()
+    words = encoder(encoder.collate(encoder.tokenize_all([("a", "dog")]))).words
+    assert words.shape == (2, encoder.hidden_size) and words.isfinite().all()
+
+
 def test_missing_weights_are_named_and_the_pooler_is_never_made(bert):
     gone, file = "encoder.layer.1.attention.self.query.weight", bert / "model.safetensors"
     rewrite(file, lambda weights: {name: weight for name, weight in weights.items() if "pooler" not in name})

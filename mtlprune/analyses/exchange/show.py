@@ -5,7 +5,7 @@ from typing import Any
 from mtlprune.analyses.exchange import STEM
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map, matrix
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, percent, probability, seen_from, with_interval
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
 
@@ -35,7 +35,7 @@ def findings(result: Result) -> list[str]:
     sentences = []
     if own.any() and (~own).any():
         (mine, of_mine), (theirs, of_theirs) = (
-            (percent(some["share"].mean()), percent(some["random"].mean())) for some in (claimed[own], claimed[~own])
+            (number(some["share"].mean()), number(some["random"].mean())) for some in (claimed[own], claimed[~own])
         )
         sentences.append(
             f"Of the change of a task's decision, means of cells, {mine} passes through the heads that the task itself "
@@ -53,9 +53,7 @@ def findings(result: Result) -> list[str]:
         f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
     )
     if len(stem := rows[rows["other"] == STEM]):
-        words = ", ".join(
-            f"{one.task.upper()} {percent(one.share)} ({percent(one.random)})" for one in stem.itertuples()
-        )
+        words = ", ".join(f"{one.task.upper()} {number(one.share)} ({number(one.random)})" for one in stem.itertuples())
         carriers = result.frames["stems"].query("of > 2")
         carried = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
         also = f"; a tenth or more of the change of three tasks or more in {carried}" if len(carriers) else ""

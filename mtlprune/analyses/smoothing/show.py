@@ -171,9 +171,10 @@ def _sigma(result: Result) -> Grid:
 
 
 def _labels(result: Result) -> Grid:
-    p, n = result.wide("labels", "p")["share"], result.wide("labels", "n")["share"]
+    p, n = (result.wide("labels", column).get("share") for column in "pn")
     rows = []
-    for (_, task), here in result.wide("labels").groupby(["name", "task"], observed=True, sort=False):
+    known = result.known("labels", "share")
+    for (_, task), here in known.groupby(["name", "task"], observed=True, sort=False) if len(known) else ():
         best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
         gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
         rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
