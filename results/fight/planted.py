@@ -23,30 +23,73 @@ from mtlprune.analyses.reading import find_sources, read_request, training_sente
 from mtlprune.analyses.roles import ROLES, RoleOptions
 from mtlprune.analyses.roles.maths import agreed, least_effect
 from mtlprune.analyses.roles.measure import _fitted, _Study
-from mtlprune.analyses.roles.single import count_each, gains, interfering, one_by_one
+from mtlprune.analyses.roles.single import gains, interfering, one_by_one
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.export import fold_gates
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.figures.grid import Grid, probability
 from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import System
 from mtlprune.training.ablation import close_with, closed_losses
 
 TASK, SIZES, STEPS, WIDEST, SEED = "pos", (0.77, 0.44, 0.31, 0.21, 0.08, 0.03), 6, 6.0, 0
 """STEPS of a bisection over the logarithm (base 2) of a head's scale, from 0 to WIDEST."""
-RESAMPLES, FITTED, FOUND, NOTHING = 4000, 1000, 0.3, 0.05
-"""Resamples of sentences; training sentences that gates are fitted to; gains that must be found, that must not."""
+RESAMPLES, FITTED, CALIBRATED = 4000, 1000, 1000
+"""Resamples of sentences; training sentences that gates are fitted to; sentences of dev, about, that scales are fitted
+to."""
+FOUND, NOTHING = 0.3, 0.05
+"""Gains that must be found, and that must not."""
 
 
-def score(run: WholeRun, heads: Mask, sentences: list[Sentence]) -> float:
-    """The task's main score with heads closed."""
-    counted = count_closed(run.model, heads, sentences, run.precision)[TASK]
-    return float(counted.scores(counted.totals)[0])
+class Scorer:
+    """Counts of a task with heads closed, on the same sentences again and again.
+
+    What layers put out below the first one that differs is not computed anew: the outputs of each layer for each batch
+    are those of the last call of `remember`, as batches come in the same order.
+    """
+
+    def __init__(self, run: WholeRun, sentences: list[Sentence]) -> None:
+        self.run, self.sentences, self.first = run, sentences, 0
+        self.layers = list(run.model.encoder.transformer.encoder.layer)
+        self.outputs: list[list[Any]] = [[] for _ in self.layers]
+        self.batches = [0] * len(self.layers)
+
+    def __call__(self, heads: Mask, first: int = 0, remember: bool = False) -> System:
+        """``first``: the lowest layer, from 0, that differs from the last call with ``remember``."""
+        self.first, self.batches = first, [0] * len(self.layers)
+        forwards = [layer.forward for layer in self.layers]
+        for place, layer in enumerate(self.layers):
+            layer.forward = self._forward(place, forwards[place], remember)
+        try:
+            return count_closed(self.run.model, heads, self.sentences, self.run.precision)[TASK]
+        finally:
+            for layer in self.layers:
+                del layer.forward
+
+    def _forward(self, place: int, forward: Any, remember: bool) -> Any:
+        def called(*args: Any, **options: Any) -> Any:
+            batch, self.batches[place] = self.batches[place], self.batches[place] + 1
+            if place < self.first:
+                return self.outputs[place][batch]
+            output = forward(*args, **options)
+            if remember:
+                self.outputs[place][batch : batch + 1] = [output]
+            return output
+
+        return called
+
+    def score(self, heads: Mask, first: int = 0, remember: bool = False) -> float:
+        """The task's main score with heads closed."""
+        counted = self(heads, first, remember)
+        return float(counted.scores(counted.totals)[0])
 
 
-def plant(run: WholeRun, head: Mask, size: float, sentences: list[Sentence]) -> float:
+def plant(scorer: Scorer, head: Mask, size: float) -> float:
     """Scale the output of a head until closing it gains ``size`` points; returns the scale."""
+    run, layer, opened = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
     encoder = run.model.encoder
-    wanted, scale, low, high = score(run, head, sentences) - size, 1.0, 0.0, WIDEST
+    scorer(opened, remember=True)
+    wanted, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
 
     def scaled(by: float) -> None:
         nonlocal scale
@@ -58,7 +101,7 @@ def plant(run: WholeRun, head: Mask, size: float, sentences: list[Sentence]) -> 
     for _ in range(STEPS):
         middle = (low + high) / 2
         scaled(2**middle)
-        low, high = (middle, high) if score(run, np.zeros(run.size, bool), sentences) > wanted else (low, middle)
+        low, high = (middle, high) if scorer.score(opened, layer) > wanted else (low, middle)
     scaled(2 ** ((low + high) / 2))
     return scale
 
@@ -80,11 +123,16 @@ def measure(out: str, corpus: str, name: str) -> None:
     grid = one_by_one(run.size)
     masks = [grid[int(np.ravel_multi_index(place, run.size))] for place in places]
     close_with(run.model, "zero", [], masks)
-    scales = [plant(run, mask, size, dev) for mask, size in zip(masks, SIZES, strict=True)]
-    opened = score(run, np.zeros(run.size, bool), dev)
-    on_dev = [score(run, mask, dev) - opened for mask in masks]
-    nats = closed_losses(run.model, dev, [np.zeros(run.size, bool), *masks], lambda: None)[:, 0]
-    counts = count_each(run, reading.sentences)
+    nothing = np.zeros(run.size, bool)
+    scorer = Scorer(run, dev[:: len(dev) // CALIBRATED])
+    scales = [plant(scorer, mask, size) for mask, size in zip(masks, SIZES, strict=True)]
+    scorer = Scorer(run, dev)
+    opened = scorer.score(nothing, remember=True)
+    on_dev = [scorer.score(mask, layer) - opened for mask, (layer, _) in zip(masks, places, strict=True)]
+    nats = closed_losses(run.model, scorer.sentences[::4], [nothing, *masks], lambda: None)[:, 0]
+    scorer = Scorer(run, reading.sentences)
+    opened_on_test = scorer(nothing, remember=True)
+    counts = {TASK: [opened_on_test, *(scorer(mask, place // heads) for place, mask in enumerate(grid))]}
     every = gains(counts[TASK], RESAMPLES, SEED)
     _, chosen, _ = interfering(counts, run.size, RESAMPLES, SEED)
     study = _Study(reading, request, training_sentences(reading, request, FITTED))
@@ -97,7 +145,11 @@ def measure(out: str, corpus: str, name: str) -> None:
     ]
     content: dict[str, Any] = {"run": name, "tasks": len(whole.model.tasks), "seed": subject.seed, "dev": opened}
     content |= {"heads": heads, "layers": layers, "least": least_effect(options.strength, layers * heads)}
-    content |= {"planted": planted, "gain": every["gain"].tolist(), "detectable": every["detectable"].tolist()}
+    content |= {
+        "planted": planted,
+        "gain": every["gain"].tolist(),
+        "detectable": every["detectable"].tolist(),
+    }
     content |= {"chosen": chosen.to_dict("records"), "roles": roles, "strength": options.strength}
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
