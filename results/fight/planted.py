@@ -156,8 +156,8 @@ def show(*files: str) -> None:
         of = [row["found"] for row in rows if least <= row["dev"] < most]
         print(f"- Of {len(of)} plants that cost POS {words} on dev, {of.count('found')} are found.")
     caption = (
-        "Points of POS by closing the head alone, one plant at a time; planted: on a quarter of dev, to which the scale "
-        "is fitted. Chosen on the first half of test (one-sided p < 0.05), found on the second (p counted "
+        "Points of POS by closing the head alone, one plant at a time; planted: on a quarter of dev, to which the "
+        "scale is fitted. Chosen on the first half of test (one-sided p < 0.05), found on the second (p counted "
         f"{CHOSEN} times, as four heads of 72 are chosen by chance). Detectable: seen by the second half in four of "
         "five cases."
     )
