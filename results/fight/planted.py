@@ -11,11 +11,12 @@ test is asked as `analyze roles closing=single` does: one half chooses, the othe
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
+from transformers import PreTrainedModel
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.closing import WholeRun, count_closed, whole_run, with_task
@@ -49,7 +50,8 @@ class Scorer:
 
     def __init__(self, run: WholeRun, sentences: list[Sentence]) -> None:
         self.run, self.sentences, self.first = run, sentences, 0
-        self.layers = list(run.model.encoder.transformer.encoder.layer)
+        transformer: Any = run.model.encoder.transformer
+        self.layers = list(transformer.encoder.layer)  # as BERT has them
         self.outputs: list[list[Any]] = [[] for _ in self.layers]
         self.batches = [0] * len(self.layers)
 
@@ -86,14 +88,14 @@ class Scorer:
 def plant(scorer: Scorer, head: Mask, size: float) -> float:
     """Scale the output of a head until closing it gains ``size`` points; returns the scale."""
     run, layer, opened = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
-    encoder = run.model.encoder
+    places, transformer = run.model.encoder.places, cast(PreTrainedModel, run.model.encoder.transformer)
     wanted, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
 
     def scaled(by: float) -> None:
         nonlocal scale
         factors = torch.ones(run.size)
         factors[torch.from_numpy(head)] = by / scale
-        fold_gates(encoder.transformer, factors, encoder.places.kept)
+        fold_gates(transformer, factors, places.kept)
         scale = by
 
     for _ in range(STEPS):
@@ -169,4 +171,4 @@ def show(*files: str) -> None:
 
 
 if __name__ == "__main__":
-    {"measure": measure, "show": show}[sys.argv[1]](*sys.argv[2:])
+    (measure if sys.argv[1] == "measure" else show)(*sys.argv[2:])
