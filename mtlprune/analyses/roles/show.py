@@ -79,38 +79,30 @@ def _numbers(result: Result) -> pd.DataFrame:
     second = heads[(heads["measure"] == "detectable") & (heads["step"] == 1)]
     numbers = second.groupby(keys, sort=False)["value"].agg(heads="size", detectable="median")
     chosen = result.frame("chosen", *keys, "holm")
-    counts = chosen.assign(chosen=1, confirmed=chosen["holm"] < LEVEL).groupby(keys)[["chosen", "confirmed"]].sum()
-    return (
-        numbers.join(counts)
-        .fillna({"chosen": 0, "confirmed": 0})
-        .astype({"chosen": int, "confirmed": int})
-        .reset_index()
-    )
+    for name, rows in (("chosen", chosen), ("confirmed", chosen[chosen["holm"] < LEVEL])):
+        numbers[name] = rows.groupby(keys).size().reindex(numbers.index, fill_value=0)
+    return numbers.reset_index()
 
 
 def _alone(result: Result) -> list[Grid]:
     if not _single(result):
         return []
     columns: dict[str, Any] = {"run": "encoder", "task": "task", "seed": ("seed", 0)}
-    counts = {"heads": ("heads", 0), "chosen": ("chosen", 0), "confirmed": ("confirmed", 0)}
+    counts = {name: (name, 0) for name in ("heads", "chosen", "confirmed")} | {"detectable": ("detectable", 2)}
     points = {"first half": ("first", 2), "second half": ("second", 2), "p": ("p", probability)}
+    points = {"layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("holm", probability)}
+    how_many = (
+        "Chosen on one half of the sentences, confirmed on the other. Detectable: the gain that the second half would "
+        "show in four of five cases (two-sided 5 %, not corrected), median of heads."
+    )
+    which = (
+        "Points that the task gains by closing this head alone. The first half chooses heads, so their gain there is "
+        "too high; p, one-sided, is of the second."
+    )
+    numbers, chosen = _upper(_numbers(result)), _upper(result.frame("chosen", "task"))
     return [
-        Grid.of(
-            "Heads whose closing raises a task's score",
-            _upper(_numbers(result)),
-            {**columns, **counts, "detectable": ("detectable", 2)},
-            "Chosen on one half of the sentences, confirmed on the other. Detectable: the gain that the second half "
-            "would show in four of five cases (two-sided 5 %, not corrected), median of heads.",
-            texts=2,
-        ),
-        Grid.of(
-            "The heads that are chosen",
-            _upper(result.frame("chosen", "task")),
-            {**columns, "layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("holm", probability)},
-            "Points that the task gains by closing this head alone. The first half chooses heads, so their gain there "
-            "is too high; p, one-sided, is of the second.",
-            texts=2,
-        ),
+        Grid.of("Heads whose closing raises a task's score", numbers, columns | counts, how_many, texts=2),
+        Grid.of("The heads that are chosen", chosen, columns | points, which, texts=2),
     ]
 
 
