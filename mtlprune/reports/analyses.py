@@ -44,7 +44,14 @@ def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
 def markdown(analysis: Analysis, result: Result) -> str:
     """The whole of NAME.md."""
     show = analysis.show
-    lines = [f"# {analysis.title}\n", show.about(result) + "\n", *(f"- {line}" for line in show.findings(result)), ""]
+    withdrawn = [f"**{note}**\n" for note in result.about["notes"] if note.startswith("Withdrawn")]
+    lines = [
+        f"# {analysis.title}\n",
+        *withdrawn,
+        show.about(result) + "\n",
+        *(f"- {line}" for line in show.findings(result)),
+        "",
+    ]
     parts = ["\n".join(lines), *(table.part() for table in tables(analysis, result))]
     if result.about["notes"]:
         parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in result.about["notes"]))

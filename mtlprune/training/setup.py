@@ -1,6 +1,7 @@
 """Prepare a model and data for training from a configuration and a folder: everything that can fail early."""
 
 import datetime
+import hashlib
 import importlib.metadata
 import importlib.util
 import logging
@@ -194,6 +195,7 @@ def provenance(seed: int) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "git": git_commit(),
+        "code": code_hash(),
         "command": sys.argv,
         "seed": seed,
     }
@@ -219,6 +221,15 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def code_hash() -> str:
+    """The SHA-256 over names and contents of the package's modules: it names the code where no repository does, and
+    tells apart what was changed since a commit."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def git_commit() -> str | None:

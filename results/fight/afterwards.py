@@ -75,11 +75,14 @@ def gaps(scarcity: Path, stems: Mask) -> None:
 
 def roles(folder: Path, claimed: dict[str, Mask], stems: Mask) -> None:
     """E2: claims and stem heads among the heads that facilitate a task or interfere with one, by run."""
-    frame = read(folder, "roles").frames["heads"]
-    keys = ["seed", "task", "measure", "layer", "head"]
+    result = read(folder, "roles")
+    frame, keys = result.frames["heads"], ["seed", "task", "measure", "layer", "head"]
     always = frame.groupby(keys, sort=False)["value"].min().unstack(["layer", "head"]) > 0.5  # in all selections
     seeds = sorted(frame["seed"].unique())
-    print("## E2: claims and roles\n\n| claims of | heads | facilitate the task | heads that do |\n|:--|--:|--:|--:|")
+    print("## E2: claims and roles\n")
+    if withdrawn := [note for note in result.about["notes"] if note.startswith("Withdrawn")]:
+        print(f"{withdrawn[0]}\n")
+    print("| claims of | heads | facilitate the task | heads that do |\n|:--|--:|--:|--:|")
     for task, mine in claimed.items():
         helps = [always.loc[seed, task, "facilitating"].to_numpy().reshape(mine.shape) for seed in seeds]
         both, all_ = (", ".join(str(int((mask & some).sum())) for mask in helps) for some in (mine, True))

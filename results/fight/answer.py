@@ -6,7 +6,7 @@ E4 is made of the packed studies of corpora.py beside this file, all others of t
 
 Verdicts: *for* and *against* a fight by each experiment's rule (of E4: *replicated* or not), else *not shown*; *says
 nothing* where random heads meet the rule, too; *not run* without a Result. p of primaries are corrected by Holm over
-all five; E5, which is not run, counts as 1.
+all five; E5, which is not run, counts as 1, and so does E2 as long as its Result says that it is withdrawn.
 """
 
 from __future__ import annotations
@@ -123,6 +123,17 @@ def roles(result: Result, second: Result | None = None, *singles: Result) -> Row
     possible = float((interfering(result).to_numpy() - conflicts["expected"]).mean())
     gains = result.frames["gains"]
     gain = gains[gains["task"] == "mean"].iloc[0]
+    predicts = "3 conflict heads or more beyond chance, and 0.3 points or more gained by closing them"
+    if any(note.startswith("Withdrawn") for note in result.about["notes"]):
+        closed = with_interval(gain)
+        if second is not None:
+            there = second.frames["gains"].query("task == 'mean'").iloc[0]
+            closed += f", on MPNet {with_interval(there)}"
+        seen = (
+            "which heads interfere is not known, as the fit did not feel its push; closing the heads that it named "
+            f"gained {closed} points beyond random heads, which is true of these heads alone"
+        )
+        return Row("E2 roles", predicts, seen, "undecided: withdrawn on 28 November 2026 (*against* before)", 1.0)
     verdict = "not shown"
     if low > 0 and more >= HEADS and gain["low"] > 0 and gain["delta"] >= GAIN:
         verdict = "for"
@@ -147,7 +158,6 @@ def roles(result: Result, second: Result | None = None, *singles: Result) -> Row
         seen += interval(there["low"], there["high"])
         verdict += "; on MPNet " + ("against" if there["high"] < GAIN else "not shown")
     both = max(p, float(gain["p"]))  # both must hold
-    predicts = "3 conflict heads or more beyond chance, and 0.3 points or more gained by closing them"
     least_seen = f"heads: no more than {number(possible)} possible here; gain: {number(least(gain))} points"
     return Row("E2 roles", predicts, seen, verdict, both, least_seen)
 

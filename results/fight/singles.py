@@ -59,7 +59,10 @@ def main(folder: str, name: str = "roles") -> None:
         for name, results in found.items()
     }
     apart = (counts["joint"]["conflict"] - counts[STL]["conflict"]).dropna()
-    print("# Roles in single-task runs\n\n## Conflict heads\n")
+    print("# Roles in single-task runs\n")
+    if withdrawn := [note for note in joint.about["notes"] if note.startswith("Withdrawn")]:
+        print(f"{withdrawn[0]}\n")
+    print("## Conflict heads\n")
     print("| runs | by seed | by chance |\n|:--|--:|--:|")
     for name, frame in counts.items():
         by_seed, chance = frame["conflict"], frame["expected"]

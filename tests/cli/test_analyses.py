@@ -36,6 +36,7 @@ FEW = {
     "syntax": (),
     "gradients": ("permutations=49",),
     "cross": ("--sentences", 6, "draws=2", "resamples=99"),
+    "roles": ("--sentences", 6, "draws=2", "resamples=99"),
     "curve": ("--sentences", 6, "every=3", "draws=2", "tests=3", "train_sentences=8", "resamples=99", "margin=0.1"),
 }
 FIGURES = {
@@ -45,6 +46,7 @@ FIGURES = {
     "syntax": ("relations", "heads"),
     "gradients": ("maps", "cosine"),
     "cross": ("matrix",),
+    "roles": ("maps",),
     "curve": ("curves",),
 }
 STORED = [
@@ -146,6 +148,31 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     scores = result.frames["scores"]
     claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
+
+
+def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_path):
+    """Every head of every task on both halves, and closing the confirmed ones beside random heads, if there are any."""
+    result, text = measured("roles", trained, "closing=single", tables=1)
+    heads = result.frames["heads"]
+    assert set(heads["measure"]) == {"gain", "detectable"} and set(heads["step"]) == {0, 1}
+    assert len(heads) == 2 * 2 * LAYERS * HEADS * heads["task"].nunique()
+    chosen = result.frame("chosen", "task", "holm")
+    assert set(result.frame("gains", "task")["task"]) - {"mean"} == set(chosen[chosen["holm"] < 0.05]["task"])
+    assert "closing alone raises the task's score" in text
+    _, text = measured("roles", trained, "updates=2", "train_sentences=8", "batch=4", "permutations=9", tables=2)
+    assert "lets through effects of 0.025 nats" in text  # 4 λ / 8 heads
+    words = (
+        "analyze",
+        "roles",
+        trained,
+        "--corpus",
+        lab.corpus,
+        "closing=single",
+        "updates=3",
+        "--out",
+        tmp_path / "no",
+    )
+    mtlprune(*words).refuses("updates would change nothing")
 
 
 def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):

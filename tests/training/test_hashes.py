@@ -1,5 +1,6 @@
 """What a run wrote is known by SHA-256: a changed file is named, and neither loaded nor gone on with."""
 
+import hashlib
 import itertools
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_runs import prepared, train_until, trained
 
+import mtlprune
 from mtlprune.config.config import build_config
 from mtlprune.errors import MtlpruneError
 from mtlprune.io.files import file_sha256
@@ -97,3 +99,13 @@ def test_a_run_that_begins_again_takes_the_commit_it_began_with(small_settings, 
     assert prepared(settings, tmp_path / "run").model.encoder.commit == "a" * 40
     (tmp_path / "new").mkdir()
     assert prepared(settings, tmp_path / "new").model.encoder.commit == "b" * 40
+
+
+def test_a_run_records_the_code_that_made_it(small_settings, tmp_path):
+    """Also where there is no repository: the modules, in the order of their names, and nothing beside them."""
+    root, digest = Path(mtlprune.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    (tmp_path / "run").mkdir()
+    prepared(small_settings("pos"), tmp_path / "run")
+    assert RunFolder(tmp_path / "run").read_manifest()["code"] == digest.hexdigest()

@@ -1,6 +1,8 @@
 """Roles of heads by two-sided gates (Nam et al. 2025, arXiv 2505.13737), and heads that tasks of one run fight over."""
 
-from pydantic import Field
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
 
 from mtlprune.analyses.analysis import Analysis, Column
 from mtlprune.evaluation.ablations import Closed
@@ -13,19 +15,38 @@ MEAN = "mean"
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 
+GATES = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
+"""Settings of gates, which closing each head alone does without."""
+
+
 class RoleOptions(Block):
     """Settings of the fit of two-sided gates and of the null that conflicts are compared with."""
 
+    closing: Literal["conflicts", "single"] = Field(
+        default="conflicts",
+        description="conflicts: heads that gates name; single: each head alone, without gates, chosen on one half of "
+        "the sentences and confirmed on the other.",
+    )
     updates: int = Field(default=60, ge=1, description="Of each of the three fits.")
     rate: float = Field(default=0.3, gt=0, description="Of Adam.")
-    strength: float = Field(default=0.5, gt=0, description="λ: how hard gates are pushed open, then closed.")
+    strength: float = Field(default=0.05, gt=0, description="λ: how hard gates are pushed open, then closed.")
     batch: int = Field(default=32, ge=1, description="Sentences of an update.")
     train_sentences: int = Field(default=1000, ge=2, description="Of the training split, which gates are fitted to.")
     selections: int = Field(default=2, ge=1, description="Fits with other batches; a role counts where all agree.")
-    closed: Closed = Field(default="zero", description="What a closed conflict head contributes (docs/gates.md).")
+    closed: Closed = Field(default="zero", description="What a closed head contributes (docs/gates.md).")
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
     permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
-    resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
+    resamples: int = Field(default=10_000, ge=1, description="Of seeds, sentences and draws.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _used(cls, given: Any) -> Any:
+        """Refuse a setting of gates where there are none."""
+        if isinstance(given, dict) and given.get("closing") == "single":
+            for name in GATES:
+                if name in given:
+                    raise ValueError(f"closing=single fits no gates, so {name} would change nothing; leave it out")
+        return given
 
 
 ANALYSIS = Analysis(
@@ -36,11 +57,15 @@ ANALYSIS = Analysis(
     its way (closed when pushed open) or do not matter.
 
     A conflict head helps one task and interferes with another. Beside their number: heads permuted within layers, and
-    single-task runs. Closing a task's conflict heads for it alone must gain it something, or there is no fight.""",
+    single-task runs. Closing a task's conflict heads for it alone must gain it something, or there is no fight.
+
+    closing=single asks without gates: each head is closed alone, and heads whose closing raises a task's score on one
+    half of the sentences are confirmed on the other, where the confirmed ones are closed together.""",
     needs=frozenset({"encoders", "decoders"}),
     options=RoleOptions,
     columns=(
         Column("facilitating", "facilitating", "how far it stays open when pushed closed, mean of tasks"),
         Column("interfering", "interfering", "how far it stays closed when pushed open, mean of tasks"),
+        Column("gain", "gain of closing it", "points of a task, with closing=single; mean of halves and tasks"),
     ),
 )

@@ -14,15 +14,27 @@ from mtlprune.evaluation.head_masks import Mask
 from mtlprune.statistics.permutation import permuted, tail
 
 LIMIT, START = 4.0, 2.0
-"""Logits beyond ± LIMIT are pushed no further (Nam et al. 2025); logits that the first fit starts from."""
+"""Logits stay within ± LIMIT, the clip of Nam et al. (2025); logits that the first fit starts from."""
+
+
+def least_effect(strength: float, heads: int) -> float:
+    """The smallest effect of a head, in nats of loss between closed and open, that holds its gate against a push.
+
+    A push adds strength / heads to the gradient of each logit. A loss that changes by ``effect`` along the gate adds at
+    most effect / 4, the slope of the sigmoid at 0. So a gate that starts at its own end stays on that side from
+    effect = 4 · strength / heads on, and goes where it is pushed below.
+    """
+    return 4 * strength / heads
 
 
 def fit_gates(
     loss: Callable[[Tensor, int], Tensor], start: Tensor, strength: float, updates: int, rate: float
 ) -> Tensor:
-    """Logits that minimise loss(σ(logits), update) − strength · mean(clip(logits, ± LIMIT)) from ``start`` on, by Adam.
+    """Logits within ± LIMIT that minimise loss(σ(logits), update) − strength · mean(logits) from ``start`` on, by Adam.
 
-    The source adds logits up; their mean makes one strength serve encoders of any size.
+    Each step ends with a projection to ± LIMIT, because a clip in the objective alone has no gradient beyond it: the
+    first fit drives logits there at any effect, however small, and no push would be felt any more. The source adds
+    logits up; `least_effect` says what their mean makes of a strength.
 
     Args:
         loss: gates (L, A) in (0, 1) and the number of the update → a scalar.
@@ -31,10 +43,12 @@ def fit_gates(
     logits = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([logits], lr=rate)
     for update in range(updates):
-        total = loss(torch.sigmoid(logits), update) - strength * logits.clamp(-LIMIT, LIMIT).mean()
+        total = loss(torch.sigmoid(logits), update) - strength * logits.mean()
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+        with torch.no_grad():
+            logits.clamp_(-LIMIT, LIMIT)
     return logits.detach()
 
 

@@ -167,5 +167,5 @@ def _caveats(runs: Sequence[DescribedRun]) -> Iterator[str]:
         values = _values(runs, name)
         if len(values) > 1:
             yield f"Runs differ in {name.rpartition('.')[2]}: {', '.join(values)}."
-    if runs and not _values(runs, "git"):
-        yield "No run names the commit of the code that made it; the version number is all that is known."
+    if runs and not (_values(runs, "git") or _values(runs, "code")):
+        yield "No run names the commit or the hash of the code that made it; the version number is all that is known."
