@@ -29,7 +29,8 @@ SCALES = {"points": lambda score: score, "logits": lambda score: special.logit(s
 CAPTION = (
     "Change: the gap (joint minus single tasks) with 18 heads minus that with 72; below 0 it is wider with 18. A "
     "seed's is the mean over 252 updates, 1,008 updates and the full set, of which seeds 4 and 5 have the first only. "
-    "fp32, and bf16 after 1,008 updates and on the full set, where 72 heads are from a CPU and 18 from a GPU (two cells CPU). "
+    "fp32, and bf16 after 1,008 updates and on the full set, where 72 heads are from a CPU and 18 from a GPU (two "
+    "cells CPU). "
     f"Intervals and p over seeds and sentences, Holm over tasks. p (wider by {MARGIN:g}): below 0.05 a widening by "
     f"{MARGIN:g} point or more is excluded (one-sided). Afterwards, not planned."
 )
