@@ -22,7 +22,8 @@ def about(result: Result) -> str:
         f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it {settings['draws']} draws of as many "
         "random heads of the same layers. "
         "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds, "
-        f"sentences and draws ({settings['resamples']:,}), Holm over the cells of other tasks, margin ±{settings['margin']:g}."
+        f"sentences ({settings['resamples']:,}) and draws, Holm over the cells of other tasks, margin "
+        f"±{settings['margin']:g}."
     )
 
 
