@@ -196,6 +196,7 @@ if [ -d results/fight ]; then
     if [ -d results/fight/roles-mpnet-singles ]; then
         python results/fight/singles.py results/fight roles-mpnet > "$out/fight/singles-mpnet.md"
     fi
+    test -d results/fight/records/longer-18 && python results/fight/pooled.py > "$out/fight/pooled.md"
     python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"
     if [ -d results/fight/alone ]; then
         python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"

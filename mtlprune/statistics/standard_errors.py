@@ -51,7 +51,7 @@ def detectable(error: ArrayLike, free: ArrayLike = math.inf) -> Floats:
 
     The error is estimated with ``free`` degrees of freedom, of the same shape, those of the seeds; infinite where only
     sentences vary, so that it is known. Bloom (1995) takes t(0.975, df) + t(0.8, df) standard errors, as if the error
-    were known; of three seeds, 61 of 100 studies then show the effect.
+    were known; of three seeds, 60 of 100 studies then show the effect.
     """
     multiple = np.vectorize(lambda one: math.nan if math.isnan(one) else seen_at(one, one), otypes=[float])
     return np.asarray(error) * multiple(free)

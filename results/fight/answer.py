@@ -4,8 +4,9 @@
 
 E4 is made of the packed studies of corpora.py beside this file, all others of the Results in that folder.
 
-Verdicts: *for* and *against* a fight by each experiment's rule (of E4: *replicated* or not), else *not shown*; *says
-nothing* where random heads meet the rule, too; *not run* without a Result. p of primaries are corrected by Holm over
+Verdicts: *for* and *against* a fight by each experiment's rule (of E4: *replicated* or not), else *not shown*, as
+planned; doubts stand behind them, dated; *not run* without a Result. p of the verdict: of E1 that the gap widens by a
+point or more, of E4 that there is no difference. p of primaries are corrected by Holm over
 all five; E5, which is not run, counts as 1, and so does E2 as long as its Result says that it is withdrawn.
 """
 
@@ -51,7 +52,7 @@ MPNET = ("results/fight/records/mpnet:stable-ewt5", "results/fight/records/mpnet
 
 
 class Row(NamedTuple):
-    """One row of the table; ``p`` of its primary."""
+    """One row of the table; ``p`` of its primary against no effect, ``decides`` that on which its verdict rests."""
 
     name: str
     predicts: str
@@ -59,6 +60,7 @@ class Row(NamedTuple):
     verdict: str
     p: float = math.nan
     least: str = "–"
+    decides: float = math.nan
 
 
 def interval(low: float, high: float) -> str:
@@ -95,14 +97,20 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
     beside = gaps([sides(CONTROL[0]), sides(CONTROL[1])], slice(None))
     seen = (
         f"MTL-5 − STL is {number(levels['18 heads'])} with 18 heads, {number(levels['72 heads'])} with 72: a change of "
-        f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds; 18 heads minus all "
-        f"heads with a quarter of the feed-forward width (control, {beside['n']} seeds): {number(beside['delta'])} "
-        f"{interval(beside['low'], beside['high'])}"
+        f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds (over "
+        f"{row['draws']:.0f} draws of heads instead of seeds {number(row['draws_delta'])} "
+        f"{interval(row['draws_low'], row['draws_high'])}); 18 heads (fp32) minus all heads with a quarter of the "
+        f"feed-forward width (bf16; control, {beside['n']} seeds): {number(beside['delta'])} "
+        f"{interval(beside['low'], beside['high'])} (over draws {number(beside['draws_delta'])} "
+        f"{interval(beside['draws_low'], beside['draws_high'])})"
     )
     if beside["low"] > WIDENS:
-        verdict += ", also beside the control"
+        verdict += ", also compared with the control"
     elif verdict == "against":
-        verdict += "; beside the control not decided"
+        verdict += "; compared with the control not decided"
+    for name, of in {"that": row, "the control's": beside}.items():
+        if not of["draws_low"] > WIDENS:
+            verdict += f" (doubt of 28 November 2026: {name} is undecided over draws)"
     by_verdict: dict[str, list[str]] = {}
     for place, (few, all_) in FURTHER.items():
         change = gaps([sides(few), sides(all_)], slice(None))
@@ -113,7 +121,8 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
             found = "for" if change["high"] < 0 and change["delta"] <= WIDENS else "not decided"
         by_verdict.setdefault(found, []).append(place)
     verdict += "".join(f"; {found} {' and '.join(places)}" for found, places in by_verdict.items())
-    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], f"{number(least(row))} points")
+    points = f"{number(least(row))} points"
+    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], points, row["widens"])
 
 
 def roles(result: Result, second: Result | None = None, *singles: Result) -> Row:
@@ -179,21 +188,24 @@ def carriers(result: Result) -> tuple[str, str]:
 def exchange(result: Result, second: Result | None = None) -> Row:
     """``second``: the same of MPNet."""
     terms = result.frames["contrasts"].set_index("term")
-    own, others, apart = (terms.loc[name] for name in ("own", "others", "own minus others"))
+    own, others, apart, stem = (terms.loc[name] for name in ("own", "others", "own minus others", "stem"))
     random = result.frames["cells"].query("other == 'three or more'")["random"]
     verdict, carried = carriers(result)
-    if verdict == "for" and (random >= CARRIED).sum() >= CARRIERS:
-        verdict = "says nothing: random heads meet the rule, too"
+    verdict += " (precondition), as planned"
+    if (random >= CARRIED).sum() >= CARRIERS:
+        verdict += "; doubt of 26 November 2026: random heads of their layers meet the rule, too"
     seen = (
         f"beyond random heads, {number(own['delta'])} of a task's change passes through its own claims, "
         f"{number(others['delta'])} through other tasks': {number(apart['delta'])} "
         f"{interval(apart['low'], apart['high'])} more; stem heads carry {carried}, random heads of "
-        f"{int((random >= CARRIED).sum())} tasks in the mean"
+        f"{int((random >= CARRIED).sum())} tasks in the mean; stem minus random heads, mean of tasks (not planned): "
+        f"{with_interval(stem)}, p {probability(stem['p'])}"
     )
     if second is not None:
         there, (for_or_against, carried) = second.frames["contrasts"].set_index("term"), carriers(second)
         both = " and ".join(number(there.loc[term, "delta"]) for term in ("own", "others"))
-        seen += f"; on MPNet {both}: {with_interval(there.loc['own minus others'])} more, {carried}"
+        seen += f"; on MPNet {both}: {with_interval(there.loc['own minus others'])} more, {carried}, stem minus random "
+        seen += with_interval(there.loc["stem"])
         verdict += f"; on MPNet {for_or_against} (precondition)"
     predicts = (
         "(precondition) stem heads carry a tenth of three tasks in most runs; heads of their own would carry "
@@ -225,7 +237,7 @@ def replication(mpnet: Path) -> Row:
         one, two, apart_there = measure(*MPNET)[0][0][-1]
         seen += f"; across corpora on MPNet {one.shown} and {two.shown}: {apart_there.shown} more"
         verdict += " and across corpora" + ("" if apart_there.low > 0 else " not shown")
-    return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}")
+    return Row("E4 replication", REPEATS, seen, verdict, apart.p, f"Φ {number(apart.detectable)}", apart.p)
 
 
 OF_RESULTS: dict[str, tuple[str, Callable[..., Row]]] = {
@@ -247,11 +259,21 @@ def main(folder: Path) -> None:
         results += [read(place, name) for place in sorted(folder.glob(f"{name}-singles/*"))]
         rows.append(make(*results) if there else Row(title, "–", "–", "not run"))
     rows.append(replication(folder / "mpnet") if MASC.is_dir() else Row("E4 replication", REPEATS, "–", "not run"))
-    corrected = holm(np.array([*(row.p for row in rows), 1.0]))[:-1]  # over five, as planned: one not run shows nothing
-    lines = ["| experiment | a fight predicts | seen | p (Holm) | detectable | verdict |", "|:--|:--|:--|--:|:--|:--|"]
-    for row, p in zip((*rows, HUB), (*corrected, math.nan), strict=True):
-        shown = "–" if math.isnan(p) else probability(p)
-        lines.append(f"| {row.name} | {row.predicts} | {row.seen} | {shown} | {row.least} | **{row.verdict}** |")
+    # over five, as planned: one not run shows nothing, nor does a verdict by a count
+    corrected, decides = (
+        holm(np.array([*(1.0 if math.isnan(p) else p for p in column), 1.0]))
+        for column in ([row.p for row in rows], [row.decides for row in rows])
+    )
+    columns = "experiment | a fight predicts | seen | p of no effect (Holm) | detectable | p of the verdict (Holm)"
+    lines = [f"| {columns} | verdict |", "|:--|:--|:--|--:|:--|--:|:--|"]
+    for row, p, verdict in zip((*rows, HUB), corrected, decides, strict=True):
+        both = [
+            "–" if math.isnan(one) else f"{probability(one)} ({probability(many)})"
+            for one, many in ((row.p, p), (row.decides, verdict))
+        ]
+        lines.append(
+            f"| {row.name} | {row.predicts} | {row.seen} | {both[0]} | {row.least} | {both[1]} | **{row.verdict}** |"
+        )
     page = folder / "README.md"
     before, _, rest = page.read_text(encoding="utf-8").partition("<!-- answer -->\n")
     _, _, after = rest.partition("<!-- /answer -->")

@@ -21,8 +21,9 @@ def about(result: Result) -> str:
         "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
         f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it {settings['draws']} draws of as many "
         "random heads of the same layers. "
-        "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds and "
-        f"sentences ({settings['resamples']:,}), Holm over the cells of other tasks, margin ±{settings['margin']:g}."
+        "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds, "
+        f"sentences ({settings['resamples']:,}) and draws, Holm over the cells of other tasks, margin "
+        f"±{settings['margin']:g}."
     )
 
 

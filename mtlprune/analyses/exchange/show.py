@@ -23,7 +23,8 @@ def about(result: Result) -> str:
         f"Up to {settings['pairs']} pairs {of} for each layer, which differ in its gold only; seed "
         f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
         "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
-        f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers."
+        f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers. "
+        "Intervals and p are over seeds, pairs and draws."
     )
 
 
@@ -42,7 +43,13 @@ def findings(result: Result) -> list[str]:
             f"claims ({of_mine} through random ones of the same layers), {theirs} through those that another task "
             f"claims ({of_theirs})."
         )
-    for row in result.frame("contrasts", "term").query("term == 'own minus others'").itertuples():
+    contrasts = result.frame("contrasts", "term")
+    for row in contrasts.query("term == 'stem'").itertuples():
+        sentences.append(
+            f"{row.encoder}: beyond random heads those that three tasks or more claim carry {with_interval(row)} of a "
+            f"change, mean of tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
+        )
+    for row in contrasts.query("term == 'own minus others'").itertuples():
         sentences.append(
             f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
             f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
