@@ -51,6 +51,7 @@ def values(frame: pd.DataFrame, measure: str, band: str | None, name: str) -> pd
 def main(folder: str, *names: str) -> None:
     """Print means with their range, and differences from the first."""
     result = read_result(Path(folder) / "degeneration.json")
+    print("# CosReg on tied embeddings, seed by seed\n")
     print("| |" + "".join(f" {name} |" for name in names) + "".join(f" {one} − {names[0]} |" for one in names[1:]))
     print("|:--|" + "--:|" * (2 * len(names) - 1))
     for title, (frame, measure, band, digits) in ROWS.items():
