@@ -61,6 +61,11 @@ if [ -d results/probes/seeds ]; then
         > "$out/seeds/tables.md"
 fi
 
+if [ -d results/degeneration/lm ]; then # language models with and without CosReg
+    mkdir -p "$out/degeneration/lm"
+    python results/degeneration/seeds.py results/degeneration/lm base cosreg-0.1 cosreg-1 > "$out/degeneration/lm/seeds.md"
+fi
+
 # Five tasks against each four
 if [ -d results/claims/records/leave-one-out ]; then
     mkdir -p "$out/claims"
