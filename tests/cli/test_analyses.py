@@ -53,6 +53,7 @@ STORED = [
         "dissection", "dissection/tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow
     ),
     ("dissection", "dissection/gates", "15 of 36 open heads"),
+    pytest.param("dissection", "dissection/ner", "5 seeds of decoders", marks=pytest.mark.slow),
     ("dissection", "dissection/words-train-1", "f 13.86 % by the own head"),
     ("syntax", "syntax/runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
     ("syntax", "syntax/gates", "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |"),
