@@ -393,7 +393,8 @@ def _both(result: Result, task: str) -> pd.DataFrame:
 
     One without the other where the Result has no such pair.
     """
-    within, between = (frame[frame["task"] == task] for frame in map(result.named, ("agreement", "tuned_agreement")))
+    within, between = result.named("agreement"), result.named("tuned_agreement")
+    within, between = within[within["task"] == task], between[between["task"] == task] if len(between) else between
     singles = {
         name for name, one in zip(result.names, result.about["encoders"], strict=True) if [*one["tasks"]] == [task]
     }

@@ -1,0 +1,76 @@
+"""Verdicts of PLAN.md as Markdown, from the Results beside it: python results/dissection/summary.py FOLDER."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from mtlprune.analyses.analysis import read
+from mtlprune.analyses.dissection import LEARNT, MASKED, SUBSETS
+
+
+def interval(values: np.ndarray) -> str:
+    """Mean over models or runs in points, with Student's 95 % interval."""
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return f"{values.mean():+.1f} [{values.mean() - half:+.1f}, {values.mean() + half:+.1f}]"
+
+
+def words(folder: Path, split: str) -> list[str]:
+    """Accuracy of masked words by subset and reader over the models that are there, and the primary comparison."""
+    parts = [read(path, "dissection").wide("scores") for path in sorted(folder.glob(f"words-{split}-*"))]
+    if len(parts) < 2:
+        return []
+    frame = pd.concat(parts, keys=range(len(parts)), names=["model", None]).reset_index("model")
+    by_reader = {
+        task: rows.pivot(index="model", columns="term", values="score") for task, rows in frame.groupby("task")
+    }
+    own, learnt = 100 * by_reader[MASKED], 100 * by_reader[LEARNT]
+    lines = [f"## Masked words, {split} ({len(parts)} models)", "", "| terms | own head | learnt |", "|:--|--:|--:|"]
+    for subset in SUBSETS:
+        cells = [f"{side[subset].mean():.1f} ± {side[subset].std():.1f}" for side in (own, learnt)]
+        lines.append(f"| {subset or '∅'} | {' | '.join(cells)} |")
+    for subset in ("f", "ihfc"):
+        lines += ["", f"{subset}, learnt minus own head: {interval((learnt - own)[subset].to_numpy())} points."]
+    return lines
+
+
+def tuned(folder: Path) -> list[str]:
+    """Macro F1 of NER, tuned minus pretrained."""
+    if not (folder / "ner").is_dir():
+        return []
+    frame = read(folder / "ner", "dissection").wide("scores").query("task == 'ner'")
+    scores = 100 * frame.pivot(index="name", columns="term", values="macro_f1")
+    first = scores.loc["pretrained"]
+    lines = ["## NER, macro F1 over tags", "", "| terms | pretrained | tuned − pretrained | joint − pretrained |"]
+    lines.append("|:--|--:|--:|--:|")
+    for subset in SUBSETS[1:]:
+        sides = [scores[[name.startswith(label) for name in scores.index]][subset] for label in ("NER", "MTL-5")]
+        cells = [interval((side - first[subset]).to_numpy()) for side in sides]
+        lines.append(f"| {subset} | {first[subset]:.1f} | {' | '.join(cells)} |")
+    return lines
+
+
+def lost(folder: Path) -> list[str]:
+    """Scores of a task's own encoder minus those of the joint one, over seeds."""
+    frames = [
+        read(folder / name, "dissection").named("losses") for name in ("seeds", "ner") if (folder / name).is_dir()
+    ]
+    frame = pd.concat([frame for frame in frames if "task" in frame]) if frames else pd.DataFrame()
+    if frame.empty:
+        return []
+    tasks = list(dict.fromkeys(frame["task"]))
+    lines = ["## Single-task minus joint", "", f"| terms | {' | '.join(task.upper() for task in tasks)} |"]
+    lines.append(f"|:--|{'--:|' * len(tasks)}")
+    for subset in ("h", "f", "ihfc"):
+        rows = frame[frame["term"] == subset]
+        cells = [interval(100 * rows.loc[rows["task"] == task, "value"].to_numpy()) for task in tasks]
+        lines.append(f"| {subset} | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    parts = [words(root, "train"), words(root, "dev"), tuned(root), lost(root)]
+    sys.stdout.write("\n\n".join("\n".join(part) for part in parts if part) + "\n")
