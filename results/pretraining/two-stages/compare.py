@@ -17,6 +17,7 @@ from mtlprune.statistics.resamples import Floats, percentiles
 
 ARMS = ("base", "sas-plus", "sas-minus", "released-early", "released-during", "released-end", "released-late")
 MEASURE = {measure.key: measure for measure in MEASURES}
+COMPARED = [arm for arm in ARMS if not arm.startswith("sas")]
 ENDS = {"pairs": 1, "case": 1, "others": 1, "loss": 2, "uas_best": 1, "arc_weight": 2, "twonn_mean": 1}
 MARGINS = {"pairs": 2.0, "loss": 0.05, "uas_best": 3.0}
 
@@ -41,7 +42,7 @@ def shown(values: Sequence[float], margin: float, digits: int = 1) -> str:
 
 
 class Arms:
-    """The runs by arm and seed; the seeds that have all arms."""
+    """The runs by arm and seed; ``seeds``: those that have all arms whose claims are compared."""
 
     def __init__(self, folder: Path, seeds: Sequence[str]) -> None:
         runs = {(arm, seed): folder / f"{arm}-{seed}" for arm in ARMS for seed in seeds}
@@ -62,27 +63,31 @@ class Arms:
         return float(phenomena[key] if key in phenomena else line[key])
 
     def less(self, first: str, second: str, key: str) -> list[float]:
-        return [self.last(first, seed, key) - self.last(second, seed, key) for seed in self.seeds]
+        seeds = [seed for seed in self.of(first) if seed in self.of(second)]
+        return [self.last(first, seed, key) - self.last(second, seed, key) for seed in seeds]
+
+    def of(self, arm: str) -> list[str]:
+        return [seed for name, seed in self.logs if name == arm]
 
     def even_breaks(self, arm: str, key: str) -> Floats:
-        return np.array([self.logs[arm, seed].even_break_of(MEASURE[key]) or np.nan for seed in self.seeds])
+        return np.array([self.logs[arm, seed].even_break_of(MEASURE[key]) or np.nan for seed in self.of(arm)])
 
 
 def table_of_ends(arms: Arms) -> None:
-    print("\n| arm | accuracy | case | others | loss | UAS, a head a relation | attention on arcs | TwoNN |")
+    print("\n| arm (seeds) | accuracy | case | others | loss | UAS, a head a relation | attention on arcs | TwoNN |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for arm in ARMS:
         cells = []
         for key, digits in ENDS.items():
-            values = [arms.last(arm, seed, key) for seed in arms.seeds]
+            values = [arms.last(arm, seed, key) for seed in arms.of(arm)]
             cells.append(f"{np.mean(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})")
-        print(f"| {arm} | " + " | ".join(cells) + " |")
+        print(f"| {arm} ({', '.join(arms.of(arm))}) | " + " | ".join(cells) + " |")
 
 
 def table_of_breaks(arms: Arms) -> None:
     print("\n| arm, seed | UAS | accuracy | TwoNN | loss |\n|---|---:|---:|---:|---:|")
     for arm in ARMS:
-        for seed in arms.seeds:
+        for seed in arms.of(arm):
             log, cells = arms.logs[arm, seed], []
             for key in ("uas_best", "pairs", "twonn_mean", "loss"):
                 steps = log.even_break_of(MEASURE[key]), log.break_of(MEASURE[key])
