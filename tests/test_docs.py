@@ -101,7 +101,7 @@ def test_every_training_command_is_a_run_that_can_be_asked_for(monkeypatch: pyte
             made |= set(re.findall(r"--out (\S+)", line))
             named |= set(re.findall(r"(?:start|importance_of|layers_like)=(runs/\S+)", line))
             if (PRESETS / f"{config}.yaml").is_file() or Path(config).is_file():
-                load: Any = load_pretraining if "syntax/" in config else load_config
+                load: Any = load_pretraining if re.search("syntax/|two-stages/", config) else load_config
                 runs.append(load(config, [word for word in words[: words.index("--out")] if "[" not in word]))
             else:
                 own.add(config)
