@@ -137,8 +137,15 @@ def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance()
     seen = {text.lower() for paradigm in paradigms for text in paradigm.pairs[0]}
     fresh = draw_minimal_pairs(96, seed=2, leave_out=seen)
     assert not seen & {text.lower() for paradigm in fresh for pair in paradigm.pairs for text in pair}
-    with pytest.raises(CorpusError, match="asked for 100000 minimal pairs of agreement"):
-        draw_minimal_pairs(100_000)
+
+
+def test_too_many_minimal_pairs_are_refused():
+    class Everything(list[str]):
+        def __contains__(self, text: object) -> bool:
+            return True
+
+    with pytest.raises(CorpusError, match="asked for 1 minimal pairs of agreement, found 0"):
+        draw_minimal_pairs(1, leave_out=Everything())
 
 
 def test_reflexives_agree_with_their_subject():
