@@ -17,7 +17,6 @@ from mtlprune.statistics.resamples import Floats, percentiles
 
 ARMS = ("base", "sas-plus", "sas-minus", "released-early", "released-during", "released-end", "released-late")
 MEASURE = {measure.key: measure for measure in MEASURES}
-COMPARED = [arm for arm in ARMS if not arm.startswith("sas")]
 ENDS = {"pairs": 1, "case": 1, "others": 1, "loss": 2, "uas_best": 1, "arc_weight": 2, "twonn_mean": 1}
 MARGINS = {"pairs": 2.0, "loss": 0.05, "uas_best": 3.0}
 
@@ -42,7 +41,7 @@ def shown(values: Sequence[float], margin: float, digits: int = 1) -> str:
 
 
 class Arms:
-    """The runs by arm and seed; ``seeds``: those that have all arms whose claims are compared."""
+    """The finished runs by arm and seed."""
 
     def __init__(self, folder: Path, seeds: Sequence[str]) -> None:
         runs = {(arm, seed): folder / f"{arm}-{seed}" for arm in ARMS for seed in seeds}
@@ -50,8 +49,7 @@ class Arms:
         logs = dict(zip(here, read_pretrainings([*here.values()]), strict=True))
         self.logs = {key: log for key, log in logs.items() if log.lines[-1]["step"] == log.total}
         missing = ["-".join(key) for key in runs if key not in self.logs]
-        self.seeds = [seed for seed in seeds if all((arm, seed) in self.logs for arm in ARMS)]
-        print("seeds compared:", ", ".join(self.seeds) + (f"; not finished: {', '.join(missing)}" if missing else ""))
+        print("runs:", len(self.logs), "; not finished:", ", ".join(missing) or "none")
 
     def last(self, arm: str, seed: str, key: str) -> float:
         line = self.logs[arm, seed].lines[-1]
