@@ -101,7 +101,7 @@ def test_every_training_command_is_a_run_that_can_be_asked_for(monkeypatch: pyte
             made |= set(re.findall(r"--out (\S+)", line))
             named |= set(re.findall(r"(?:start|importance_of|layers_like)=(runs/\S+)", line))
             if (PRESETS / f"{config}.yaml").is_file() or Path(config).is_file():
-                pretrains = {"syntax", "degeneration"} & {*Path(config).parts}
+                pretrains = {"syntax", "two-stages", "degeneration"} & {*Path(config).parts}
                 load: Any = load_pretraining if pretrains else load_config
                 runs.append(load(config, [word for word in words[: words.index("--out")] if "[" not in word]))
             else:

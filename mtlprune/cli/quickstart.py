@@ -53,4 +53,4 @@ def make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
             raise CorpusError(f"{path}: expected the corpus of this quickstart, found another one; name another --out")
         return
     terminal.print(f"generating {path}: {settings}")
-    save_corpus(build_grammar(**sizes), path, name="grammar", licence="Apache-2.0", sources=sources)
+    save_corpus(build_grammar(**sizes, reflexives=False), path, name="grammar", licence="Apache-2.0", sources=sources)

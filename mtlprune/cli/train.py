@@ -175,6 +175,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     """
     from mtlprune.cli.display import PretrainingWatch
     from mtlprune.config.config import default_folder
+    from mtlprune.corpora.blimp import read_blimp
     from mtlprune.pretraining.config import load_pretraining
 
     settings = load_pretraining(config, overrides)
@@ -182,6 +183,8 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
         return say("\n".join(settings.commented()))
     for path in settings.data.corpora:
         read_info(Path(path))
+    if settings.watch.pairs not in (None, "grammar"):
+        read_blimp(Path(settings.watch.pairs), 1)
 
     from mtlprune.pretraining.loop import CHECKPOINTS, finished
     from mtlprune.pretraining.loop import pretrain as run

@@ -4,8 +4,8 @@
     find_break(steps, loss, falling=True)   # a curve that drops
     find_break(even_steps, uas, axis="linear")   # as published
 
-break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)]: published with an even Δ, here also with Δ to the neighbours in
-the log.
+break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)]: published with an even Δ, here also with Δ to the neighbours
+in the log.
 """
 
 from typing import Literal

@@ -209,7 +209,7 @@ def pretrained(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) 
     return runs
 
 
-def test_a_figure_of_all_runs_with_their_breaks(mtlprune, pretrained, tmp_path):
+def test_a_figure_of_all_runs_with_their_breaks(mtlprune, pretraining, pretrained, tmp_path):
     mtlprune("report", *pretrained, "--out", tmp_path / "p").done()
     words = (tmp_path / "p" / "pretraining.svg").read_text()
     assert "Loss on dev" in words and "minus: λ 2 until update 4" in words and "Minimal pairs" not in words
@@ -221,5 +221,7 @@ def test_a_figure_of_all_runs_with_their_breaks(mtlprune, pretrained, tmp_path):
     assert summary["runs"][0]["loss"] == {"last": lines[-1]["loss"], "break": expected}
     assert [entry["name"] for entry in summary["runs"]] == ["small", "minus"]
     assert "| minus | 2 until 4 |       8 |" in (tmp_path / "p" / "pretraining.md").read_text()
+    answer = mtlprune("train", pretraining, f"watch.pairs={tmp_path / 'nowhere'}", "--dry-run")
+    answer.refuses("expected the files of BLiMP")
     mtlprune("report", pretrained[0], pretrained[0], "--out", tmp_path / "twice").refuses("named twice")
     assert not (tmp_path / "twice").exists()

@@ -117,7 +117,7 @@ def test_too_many_pairs_are_refused():
         draw_pairs(1, layers=["lemmas"])
 
 
-def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance(sentences):
+def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance():
     paradigms = draw_minimal_pairs(96, seed=2)
     assert len(paradigms) >= 5
     known = {word.lower() for s in build_grammar(4000, 0, 0, reflexives=True)["train"] for word in s.words}
@@ -130,14 +130,22 @@ def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance(s
         swaps = Counter(words[0] for words in broken)
         if paradigm.name == "argument_structure":  # the verbs are drawn, so the balance is that of their two lists
             assert {good for good, _ in swaps} == {bad for _, bad in swaps}
-        else:
-            assert all(swaps[good, bad] == swaps[bad, good] for good, bad in swaps)
+        else:  # a sentence that was drawn before is skipped, so the balance is not exact
+            more = [abs(number - swaps[bad, good]) for (good, bad), number in swaps.items()]
+            assert sum(more) / 2 <= 0.08 * 96  # without context at most 54 % are right
     assert paradigms == draw_minimal_pairs(96, seed=2) != draw_minimal_pairs(96, seed=3)
     seen = {text.lower() for paradigm in paradigms for text in paradigm.pairs[0]}
-    fresh = draw_minimal_pairs(24, seed=2, leave_out=seen)
+    fresh = draw_minimal_pairs(96, seed=2, leave_out=seen)
     assert not seen & {text.lower() for paradigm in fresh for pair in paradigm.pairs for text in pair}
-    with pytest.raises(CorpusError, match="asked for 100000 minimal pairs of agreement"):
-        draw_minimal_pairs(100_000)
+
+
+def test_too_many_minimal_pairs_are_refused():
+    class Everything(list[str]):
+        def __contains__(self, text: object) -> bool:
+            return True
+
+    with pytest.raises(CorpusError, match="asked for 1 minimal pairs of agreement, found 0"):
+        draw_minimal_pairs(1, leave_out=Everything())
 
 
 def test_reflexives_agree_with_their_subject():
@@ -158,7 +166,7 @@ def test_reflexives_agree_with_their_subject():
                 assert word == "themselves", s.words
             elif tag == "PRP":
                 assert word == of_pronouns[subject], s.words
-            else:
+            elif tag in ("NN", "NNP"):
                 assert word in ("himself", "herself"), s.words
             checked["joined" if joined else tag] += 1
     assert len(checked) >= 4 and checked["PRP"] > 5

@@ -6,6 +6,7 @@ That it resumes exactly is tested as power cuts are (tests/training/test_power_c
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -235,8 +236,10 @@ def test_what_is_watched_does_not_change_what_is_learnt(done, small_pretraining,
 def test_no_pair_is_among_the_training_sentences_and_long_ones_are_refused_in_time(small_pretraining, tmp_path):
     good = draw_minimal_pairs(4)[0].pairs[0].good.split()
     one = Sentence("x", tuple(good), dep=Dependencies((0,) + (1,) * (len(good) - 1), ("dep",) * len(good)))
-    save_corpus({"train": [one] * 8, "dev": [one] * 8}, tmp_path / "c", name="c", licence="none", sources={})
-    config = make(small_pretraining(data={"corpora": [str(tmp_path / "c")]}, watch={"pairs": "grammar", "pairs_each": 4}))
+    eight = {split: [replace(one, id=f"{split}-{n}") for n in range(8)] for split in ("train", "dev")}
+    save_corpus(eight, tmp_path / "c", name="c", licence="none", sources={})
+    watch = {"pairs": "grammar", "pairs_each": 4}
+    config = make(small_pretraining(data={"corpora": [str(tmp_path / "c")]}, watch=watch))
     data = prepare(config, RunFolder(tmp_path / "a"), {"c": load_corpus(tmp_path / "c")})
     texts = [text for paradigm in data.pairs for pair in paradigm.pairs for text in pair]
     assert len(texts) == 8 * len(data.pairs) and " ".join(good) not in texts
