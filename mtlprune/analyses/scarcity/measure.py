@@ -83,7 +83,7 @@ def measure(request: Request) -> Result:
             keys = {"term": one.label, "other": bases[one].label, "task": name, "n": len(draws)}
             changes.append(keys | change(figure, draws, options.margin, pooled))
     order = {one.label: place for place, one in enumerate(levels)}
-    changes.sort(key=lambda row: order[row["term"]])
+    changes.sort(key=lambda row: order[str(row["term"])])
     paired = {place for one in levels for place in (one.single.place, one.joint.place)}
     notes = [
         f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
