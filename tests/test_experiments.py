@@ -28,6 +28,7 @@ README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
 NAMED = [f"fight/{name}.yaml" for name in ("gum", "longer", "masc", "mpnet", "mpnet-heads", "multiberts")] + [
     "treatments/full.yaml",
+    "baselines/word-dropout.yaml",
     "five-papers/gates.yaml",
     "five-papers/mpnet.yaml",
 ]

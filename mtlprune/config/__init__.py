@@ -11,7 +11,7 @@ from mtlprune.io.files import read_yaml, reading
 from mtlprune.io.strict import in_words, parse_yaml
 
 TEXTS = re.compile(
-    r"data\.(path|train|dev)|(.+\.)?(name|revision|start|device|claims|importance_of|layers_like|selector)"
+    r"data\.(path|train|dev)|watch\.pairs|(.+\.)?(name|revision|start|device|claims|importance_of|layers_like|selector)"
     r"|.+\.(teachers|sources)\.\w+"
 )
 """Settings that are text: on a command line they stand as they are, because YAML reads 007 as 7 and # as a comment."""

@@ -50,7 +50,7 @@ class Effort:
 
 
 EFFORT = Effort("minilm-ewt5", selection=2000, cross=300, draws=2, probes=2000, probe_alone=True)
-QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=1, probes=300, probe_alone=False)
+QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=2, probes=300, probe_alone=False)
 """On corpora of users, and on a few generated sentences."""
 
 

@@ -63,7 +63,13 @@ def main() -> None:
     frame = pd.DataFrame(rows)
     frame["holm"] = frame.groupby("in")["p"].transform(lambda p: holm(p.to_numpy()))
     frame["shown"] = [with_interval(row) for row in frame.itertuples()]
-    columns: dict[str, Any] = {"in": "in", "task": "task", "seeds": ("n", 0), "change, 95 %": "shown", "by seed": "each"}
+    columns: dict[str, Any] = {
+        "in": "in",
+        "task": "task",
+        "seeds": ("n", 0),
+        "change, 95 %": "shown",
+        "by seed": "each",
+    }
     columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability)}
     columns |= {f"p (wider by {MARGIN:g})": ("widens", probability)}
     print("# The change of the gap with 18 heads, by task, pooled by seed\n")

@@ -148,7 +148,7 @@ MISTAKES: list[tuple[str, str]] = [
     (f"{HEAD} probes=tuned", "holds no results of pretrained, seed 0 (there: DEP (seed 3))"),
     (HEAD.replace("encoder", "own"), "expected gates_of=pos or ner, found none"),
     ("analyze probes none --corpus corpus --out new", "none is no run either"),
-    ("analyze probes encoder roberta --corpus corpus --out new", "could not be told apart"),
+    ("analyze probes encoder roberta --corpus corpus --out new", "heads of different encoders do not correspond"),
     ("analyze probes roberta pos --corpus corpus --out new", "heads of different encoders do not correspond"),
     ("analyze show run --out new", "run holds no Result"),
     ("train small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),

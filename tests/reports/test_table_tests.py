@@ -156,7 +156,8 @@ def test_detectable_effects_stand_where_nothing_is_shown(seeds, tmp_path):
     error, place = con.difference.wide_error, details(comparison).header.index("detectable")
     least = con.difference.detectable
     if seeds > 1:
-        assert least == pytest.approx(error.quantile(0.025) + error.quantile(0.2))
+        known = error.quantile(0.025) + error.quantile(0.2)  # Bloom's (1995), as if the error were known
+        assert known < least < 1.64 * known  # 1.64: of three seeds, where nothing but seeds varies
     else:  # a normal, as wide as the bootstrap's interval
         assert least == pytest.approx((con.difference.high - con.difference.low) / 3.92 * 2.80, rel=0.05)
     assert [row[place] for row in details(comparison).rows] == ["–", f"{least:.2f}"]
