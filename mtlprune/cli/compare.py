@@ -114,8 +114,8 @@ def run(
         remove(wanted.out / PAGE, wanted.out / TABLE)
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(wanted.out / folder, ignore_errors=True)
-    for folder in (wanted.out, whole.root):
-        remove_halves(folder)
+    for place in (wanted.out, whole.root):
+        remove_halves(place)
     whole.write_index()  # the first file of all, because a comparison that was stopped is recognised by it
     write_text(wanted.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
     if slurm is not None:
