@@ -72,7 +72,9 @@ def row(label: str, words: str, first: Resampled, second: Resampled) -> str:
     """Scores of both and their difference, second minus first."""
     told = over_seeds(*(second - first))
     seeds = ", ".join(f"{value:+.1f}" for value in (second - first).observed)
-    between = f"{told['delta']:+.2f} [{told['low']:+.2f}, {told['high']:+.2f}]"
+    between = f"{told['delta']:+.2f}"
+    if np.isfinite(told["low"]):  # it is not where the score is 0 in every run
+        between += f" [{told['low']:+.2f}, {told['high']:+.2f}]"
     return f"| {label} | {words} | {first.observed.mean():.2f} | {second.observed.mean():.2f} | {between} | {seeds} |"
 
 
