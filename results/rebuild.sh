@@ -13,6 +13,11 @@ mtlprune table "$records:none-*,sampled-*" --split dev --out "$out/ewt5-minilm/s
 mtlprune table "$records:none-???-?,none-mtl5-?" --split test --margin 1.0 --out "$out/ewt5-minilm/records.md"
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,static-*,importance-*,random-*" --out "$out/ewt5-minilm/pruning.md"
 
+# Task runs without word dropout, which the analyses of the source papers read
+if [ -d results/five-papers/records ]; then
+    mtlprune table "results/five-papers/records:none-*" --split test --out "$out/five-papers/scores.md"
+fi
+
 # Which heads do tasks claim
 mtlprune claims "$records:gates-*" --palette rgb --format png --bare --out "$out/gates/overlap" > /dev/null
 for kind in frozen stable; do # studies of their own, under results/claims/records
