@@ -1,4 +1,4 @@
-"""Every committed Result can be shown by the package as it is now: a format that changes takes the stored ones along."""
+"""Every committed Result can be shown by the package as it is now; where a format changes, stored Results change too."""
 
 import json
 from pathlib import Path
