@@ -1,4 +1,4 @@
-"""Every committed Result can be shown by the package as it is now; where a format changes, stored Results change too."""
+"""Every committed Result can be shown by the package as it is now."""
 
 import json
 from pathlib import Path
