@@ -1,11 +1,12 @@
 """Are heads found that are planted to cost a task a known number of points? (PLAN.md, 2026-11-28, 01:18 and 02:13)
 
-    python results/fight/planted.py measure OUT.json CORPUS RUN      # plant six heads in a finished run, one at a time
+    python results/fight/planted.py measure OUT.json CORPUS RUN [fresh]      # plant six heads in a finished run, one at a time
     python results/fight/planted.py show OUT.json...                 # Markdown of such files
 
 A random head of each layer is planted: its output is scaled so far that closing it alone gains POS so many points
-(SIZES) on a quarter of dev; what it gains on all of dev is taken for known. Weights are changed in memory only. Then
-test is asked as `analyze roles closing=single` does: one half chooses, the other confirms.
+(SIZES) on a quarter of dev. Weights are changed in memory only. Then test is asked as `analyze roles closing=single`
+does (one half chooses, the other confirms), and what closing gains on dev is taken for known; with `fresh` the training
+sentences that the run did not train on are asked, and known is what it gains on dev and test.
 """
 
 import json
@@ -27,6 +28,7 @@ from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.export import fold_gates
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.figures.grid import Grid, probability
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import System
 from mtlprune.statistics.standard_errors import LEVEL
@@ -106,8 +108,10 @@ def plant(scorer: Scorer, head: Mask, size: float) -> float:
     return scale
 
 
-def measure(out: str, corpus: str, name: str) -> None:
+def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
     """Plant one head after another in a run, each with the others as they were, and write what closing it gains."""
+    if sentences not in ("test", "fresh"):
+        raise SystemExit(f"{sentences}: expected test or fresh")
     request = Request([name], Path(corpus), RoleOptions(), "test", seed=SEED)
     [subject] = [one for source in find_sources([name]) for one in source.open()]
     whole = whole_run(subject, "cpu")
@@ -116,8 +120,12 @@ def measure(out: str, corpus: str, name: str) -> None:
     run = whole._replace(model=with_task(whole.model, TASK))
     run.model.eval().requires_grad_(False)
     close_with(run.model, "zero", [], [])
-    dev, test = list(load_corpus(Path(corpus))["dev"]), read_request(request).sentences
-    few, scorers = Scorer(run, dev[:: len(dev) // CALIBRATED]), [Scorer(run, dev), Scorer(run, test)]
+    splits = load_corpus(Path(corpus))
+    dev, test = list(splits["dev"]), read_request(request).sentences
+    few = Scorer(run, dev[:: len(dev) // CALIBRATED])
+    if sentences == "fresh":
+        dev, test = dev + test, list(splits["train"])[RunFolder(Path(name)).read_config()["data"]["train_sentences"] :]
+    scorers = [Scorer(run, dev), Scorer(run, test)]
     nothing = np.zeros(run.size, bool)
     for scorer in (few, *scorers):
         scorer(nothing, remember=True)  # layers below a plant are those of the run
