@@ -1,6 +1,6 @@
 """Puts the error of random draws into intervals of Results whose weights are gone, and says what that changes.
 
-    python results/fight/draws.py FOLDER... > results/fight/draws.md     # Results of exchange, cross and alone
+    python results/fight/draws.py FOLDER... > results/fight/draws.md     # Results of exchange, cross, alone and roles
 
 Until 2026-11-28 these intervals held the draws fixed. The weights of the runs are gone, so the errors are put together
 from what a Result has: its interval and p (or its former minimum detectable effect) give the parts of seeds and of
@@ -39,6 +39,10 @@ from mtlprune.statistics.standard_errors import POWER, StandardError, upper_tail
 NOTE = (
     "Intervals, p and detectable effects were computed anew from the tables of this Result on 2026-11-28, with the "
     "error of the random draws (results/fight/draws.py); before, they held the draws fixed."
+)
+LEAST = (
+    "Detectable gains were computed anew from the intervals of this Result on 2026-11-28 (results/fight/draws.py); "
+    "before, they took the error estimated from the seeds for known."
 )
 STABLE = Path("results/claims/records/stable")
 MIXES = np.geomspace(1e-3, 1e3, 241)
@@ -223,7 +227,20 @@ def alone(result: Result) -> Result:
     return result.with_frames(contrasts=frame.assign(holm=each.transform(lambda p: holm(p.to_numpy()))))
 
 
-MEND = {"exchange": (exchange, "contrasts"), "cross": (cross, "own"), "alone": (alone, "contrasts")}
+def roles(result: Result) -> Result:
+    """Minimum detectable gains that count how little three seeds tell of the error; intervals stay, without draws."""
+    gains = result.frames["gains"]
+    seen = [row["detectable"] if row["n"] < 2 else solved(row).detectable() for _, row in gains.iterrows()]
+    return result.with_frames(gains=gains.assign(detectable=seen))
+
+
+MEND = {
+    "exchange": (exchange, "contrasts", NOTE),
+    "cross": (cross, "own", NOTE),
+    "alone": (alone, "contrasts", NOTE),
+    "roles": (roles, "gains", LEAST),
+}
+KEYS = dict.fromkeys(MEND, ("encoder", "mode", "term")) | {"roles": ("encoder", "task")}
 
 
 def main(*folders: str) -> None:
@@ -235,16 +252,22 @@ def main(*folders: str) -> None:
     for folder in map(Path, folders):
         [path] = [folder / f"{name}.json" for name in MEND if (folder / f"{name}.json").is_file()]
         result = read_result(path)
-        if NOTE in result.about["notes"]:
+        mend, frame, note = MEND[path.stem]
+        if note in result.about["notes"]:
             print(f"| {folder} | changed before | – | – | – | – | – | – |")
             continue
-        mend, frame = MEND[path.stem]
         new = mend(result)
-        keys = [name for name in ("encoder", "mode", "term") if name in new.frames[frame]]
+        keys = [
+            name
+            for name in ("encoder", *["task"] * (path.stem == "roles"), "mode", "term")
+            if name in new.frames[frame]
+        ]
         old = result.frames[frame].set_index(keys)
         for row in new.frames[frame].to_dict("records"):
             key = tuple(row[name] for name in keys)
-            if path.stem != "exchange" and row["encoder"] not in (ALL_TASKS, MEAN):
+            if path.stem in ("cross", "alone") and row["encoder"] not in (ALL_TASKS, MEAN):
+                continue
+            if path.stem == "roles" and row["task"] != "mean":
                 continue
             before = old.loc[key] if key in old.index else None
             shown = "–" if before is None else f"[{number(before['low'])}, {number(before['high'])}]"
@@ -254,7 +277,7 @@ def main(*folders: str) -> None:
                 f"| {folder} | {name} | {number(row['delta'])} | {shown} | {p} | [{number(row['low'])}, "
                 f"{number(row['high'])}] | {probability(row['p'])} | {number(row['detectable'])} |"
             )
-        new.about["notes"].append(NOTE)
+        new.about["notes"].append(note)
         write_result(folder, new)
 
 

@@ -1,7 +1,7 @@
 """Are heads found that are planted to cost a task a known number of points? (PLAN.md, 2026-11-28, 01:18 and 02:13)
 
-    python results/fight/planted.py measure OUT.json CORPUS RUN [fresh]      # plant six heads in a finished run, one at a time
-    python results/fight/planted.py show OUT.json...                 # Markdown of such files
+    python results/fight/planted.py measure OUT.json CORPUS RUN [fresh]    # plant six heads in a run, one at a time
+    python results/fight/planted.py show OUT.json...                       # Markdown of such files
 
 A random head of each layer is planted: its output is scaled so far that closing it alone gains POS so many points
 (SIZES) on a quarter of dev. Weights are changed in memory only. Then test is asked as `analyze roles closing=single`
@@ -39,6 +39,11 @@ TASK, SIZES, STEPS, WIDEST, SEED = "pos", (0.77, 0.44, 0.31, 0.21, 0.08, 0.03), 
 RESAMPLES, CALIBRATED, CHOSEN = 4000, 500, 5
 """Resamples of sentences; sentences of dev, about, that scales are fitted to; heads, about, that one half chooses of 72
 with one plant, four of them by chance: so often is a plant's p counted (Bonferroni)."""
+ASKED = {
+    "test": ("Test (2,077 sentences)", "dev"),
+    "fresh": ("Training sentences that the runs never saw (10,544)", "dev and test"),
+}
+"""Sentences that are asked: a title, and the sentences that say what a plant costs."""
 FOUND, NOTHING, HALVES = 0.3, 0.05, ("first", "second")
 """Gains that must be found, and that must not; halves of test."""
 
@@ -146,33 +151,49 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
             row |= {f"detectable {part}": float(gained["detectable"][0])}
         planted.append(row)
         weight.data.copy_(before)
-    content = {"run": name, "tasks": len(whole.model.tasks), "seed": subject.seed, "planted": planted}
+    content = {
+        "run": name,
+        "asked": sentences,
+        "tasks": len(whole.model.tasks),
+        "seed": subject.seed,
+        "planted": planted,
+    }
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def show(*files: str) -> None:
-    """Print a table of the plants of all runs: which ones both halves find."""
+    """Print for each kind of sentences a table of the plants of all runs: which ones both halves find."""
+    print("# Planted heads")
+    every = [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]
+    for asked, (title, sure) in ASKED.items():
+        runs = [run for run in every if run.get("asked", "test") == asked]
+        if runs:
+            print(f"\n## {title}\n")
+            show_runs(runs, sure)
+
+
+def show_runs(runs: list[dict[str, Any]], sure: str) -> None:
+    """``sure``: the sentences that say what a plant costs."""
     rows = []
-    for one in (json.loads(Path(file).read_text(encoding="utf-8")) for file in files):
+    for one in runs:
         for row in (row for row in one["planted"] if row["p first"] < LEVEL):
             row["corrected"] = min(1.0, CHOSEN * row["p second"])
         for row in one["planted"]:
             named = {"run": f"MTL-{one['tasks']}, seed {one['seed']}", "where": f"{row['layer']}-{row['head']}"}
             found = "found" if row.get("corrected", 1.0) < LEVEL else "chosen" if "corrected" in row else "–"
             rows.append({**row, **named, "found": found})
-    print("# Planted heads\n")
     for words, least, most in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
         of = [row["found"] for row in rows if least <= row["dev"] < most]
-        print(f"- Of {len(of)} plants that cost POS {words} on dev, {of.count('found')} are found.")
+        print(f"- Of {len(of)} plants that cost POS {words} on {sure}, {of.count('found')} are found.")
     caption = (
         "Points of POS by closing the head alone, one plant at a time; planted: on a quarter of dev, to which the "
-        "scale is fitted. Chosen on the first half of test (one-sided p < 0.05), found on the second (p counted "
-        f"{CHOSEN} times, as four heads of 72 are chosen by chance). Detectable: seen by the second half in four of "
-        "five cases."
+        f"scale is fitted; known: on {sure}. Chosen on the first half (one-sided p < 0.05), found on the second (p "
+        f"counted {CHOSEN} times, as four heads of 72 are chosen by chance). Detectable: seen by the second half in four "
+        "of five cases."
     )
     columns: dict[str, Any] = {"run": "run", "head": "where", "planted": ("size", 2), "scale": ("scale", 1)}
-    columns |= {part: (part, 2) for part in ("dev", "test")} | {f"{half} half": (half, 2) for half in HALVES}
+    columns |= {"known": ("dev", 2), "both halves": ("test", 2)} | {f"{half} half": (half, 2) for half in HALVES}
     columns |= {"p": ("corrected", probability), "detectable": ("detectable second", 2), "closed alone": "found"}
     print()
     print(Grid.of("All plants", pd.DataFrame(rows), columns, caption, texts=2).part())
