@@ -169,11 +169,10 @@ def show(*files: str) -> None:
     for asked, (title, sure) in ASKED.items():
         runs = [run for run in every if run.get("asked", "test") == asked]
         if runs:
-            print(f"\n## {title}\n")
-            show_runs(runs, sure)
+            show_runs(runs, title, sure)
 
 
-def show_runs(runs: list[dict[str, Any]], sure: str) -> None:
+def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
     """``sure``: the sentences that say what a plant costs."""
     rows = []
     for one in runs:
@@ -183,20 +182,21 @@ def show_runs(runs: list[dict[str, Any]], sure: str) -> None:
             named = {"run": f"MTL-{one['tasks']}, seed {one['seed']}", "where": f"{row['layer']}-{row['head']}"}
             found = "found" if row.get("corrected", 1.0) < LEVEL else "chosen" if "corrected" in row else "–"
             rows.append({**row, **named, "found": found})
-    for words, least, most in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
-        of = [row["found"] for row in rows if least <= row["dev"] < most]
-        print(f"- Of {len(of)} plants that cost POS {words} on {sure}, {of.count('found')} are found.")
     caption = (
         "Points of POS by closing the head alone, one plant at a time; planted: on a quarter of dev, to which the "
         f"scale is fitted; known: on {sure}. Chosen on the first half (one-sided p < 0.05), found on the second (p "
-        f"counted {CHOSEN} times, as four heads of 72 are chosen by chance). Detectable: seen by the second half in four "
-        "of five cases."
+        f"counted {CHOSEN} times, as four heads of 72 are chosen by chance). Detectable: seen by the second half in "
+        "four of five cases."
     )
     columns: dict[str, Any] = {"run": "run", "head": "where", "planted": ("size", 2), "scale": ("scale", 1)}
     columns |= {"known": ("dev", 2), "both halves": ("test", 2)} | {f"{half} half": (half, 2) for half in HALVES}
     columns |= {"p": ("corrected", probability), "detectable": ("detectable second", 2), "closed alone": "found"}
     print()
-    print(Grid.of("All plants", pd.DataFrame(rows), columns, caption, texts=2).part())
+    print(Grid.of(title, pd.DataFrame(rows), columns, caption, texts=2).part())
+    print()
+    for words, least, most in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
+        of = [row["found"] for row in rows if least <= row["dev"] < most]
+        print(f"- Of {len(of)} plants that cost POS {words} on {sure}, {of.count('found')} are found.")
 
 
 if __name__ == "__main__":
