@@ -1,4 +1,4 @@
-"""mtlprune bench: what training and evaluation cost beside the bare encoder."""
+"""mtlprune bench: what training and evaluation cost, compared with plain fine-tuning of the encoder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def bench(
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
-    """Measure STL, MTL and evaluation as multiples of the bare encoder, interleaved in one run.
+    """Measure STL, MTL and evaluation as multiples of plain fine-tuning, interleaved in one run.
+
+    A step of plain fine-tuning trains the whole encoder, all embedding rows included, with hardly a head on top.
+    Evaluation is compared with a forward pass of the encoder.
 
     Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
     evaluation give a finished run.

@@ -132,6 +132,9 @@ class TrainConfig(Block):
     """Peak learning rate of the decoders."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
+    embedding_rows: Literal["used", "all"] = "used"
+    """used: embeddings of sub-words that no training sentence contains take no part in the updates, in which their
+    gradient is 0; they only decay (weight_decay). all: as every other weight, with the same result and more time."""
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1); 0: none."""
     warmup: float = Field(default=0.1, ge=0, lt=1)

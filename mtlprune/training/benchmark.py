@@ -1,9 +1,10 @@
-"""Costs of training and evaluation, as multiples of the bare encoder on the same batches.
+"""Costs of training and evaluation, as multiples of plain fine-tuning and of a bare forward pass on the same batches.
 
 Everything is interleaved in one run: batch by batch, each kind of step once, round after round; of the rounds the
 fastest time of each (kind, batch) counts, so that a busy machine disturbs less. Ratios are of sums over batches.
 """
 
+import copy
 import itertools
 import logging
 import multiprocessing
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from mtlprune.config.blocks import PruningConfig
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.embedding_rows import train_used_rows
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.training import hardware, mixing
@@ -34,7 +36,7 @@ from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
 
-GATED = ", gated"
+PLAIN, GATED = "plain fine-tuning", ", gated"
 STEPS = 1000  # of the run that a gated step pretends to belong to
 
 
@@ -52,9 +54,9 @@ class Measured:
     """Peak resident bytes of a fresh process that trains MTL for the batches measured (0: not measured)."""
 
     def ratios(self) -> dict[str, float]:
-        """Each kind of step over the bare encoder's, and evaluation over the bare forward pass."""
-        bare = self.steps["bare encoder"]
-        steps = {kind: seconds / bare for kind, seconds in self.steps.items()}
+        """Each kind of step over that of plain fine-tuning, and evaluation over the bare forward pass."""
+        plain_step = self.steps[PLAIN]
+        steps = {kind: seconds / plain_step for kind, seconds in self.steps.items()}
         gated = [(kind, kind.removesuffix(GATED)) for kind in steps if kind.endswith(GATED)]
         return {
             **steps,
@@ -85,7 +87,10 @@ def measure(
     run, precision = make_run(config, trained)
     settings = run.config.train
     chosen = joint_batches(run, batches)
-    steppers = {"bare encoder": Stepper(run, (), precision)}
+    # as others fine-tune: all embedding rows are trained, so the encoder is a copy
+    steppers = {PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
+    if run.config.train.embedding_rows == "used":
+        train_used_rows(run.model.encoder, run.pieces)
     for task in config.tasks:
         steppers[f"STL {task}"] = Stepper(run, (task,), precision)
     joint = f"MTL-{len(config.tasks)} joint" if len(config.tasks) > 1 else f"STL {config.tasks[0]}"
@@ -94,7 +99,7 @@ def measure(
     if gated is not None:
         steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
     for stepper in steppers.values():  # Adam's moments are held once, however many kinds there are
-        stepper.optimizer.state = steppers["bare encoder"].optimizer.state
+        stepper.optimizer.state = steppers[PLAIN].optimizer.state
     result = Measured(
         {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
         sum(len(batch.rows) for batch in chosen),
@@ -152,7 +157,7 @@ def gated_run(run: Run) -> Run | None:
 class Stepper:
     """One kind of update: forward, backward, clip, fused AdamW, over the encoder and the decoders of ``tasks``.
 
-    Without tasks the loss is the mean square of the word vectors: the bare encoder.
+    Without tasks the loss is the mean square of the word vectors: plain fine-tuning, but for a head on top.
     """
 
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
@@ -232,6 +237,8 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
     run, precision = make_run(Config.model_validate(tree))
     plan = first_epoch(run)
     longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
+    if run.config.train.embedding_rows == "used":
+        train_used_rows(run.model.encoder, run.pieces)
     stepper = Stepper(run, run.config.tasks, precision)
     for batch in [longest, *evenly(plan, batches, run.lengths)]:
         stepper.step(batch.rows)

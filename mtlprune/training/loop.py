@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
+from mtlprune.encoder.embedding_rows import train_used_rows
 from mtlprune.io.files import one_writer, remove, remove_halves
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.forms import GateLine
@@ -90,15 +91,19 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
     if folder.config_path.exists():
         check_whole(config, folder)
     run = prepare(config, folder, corpus)
-    optimizer = make_optimizer(run.model, config)
-    progress = Progress()
-    if folder.checkpoint_path.exists():
-        progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
-        log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
-    else:
+    continues = folder.checkpoint_path.exists()
+    if not continues:
         precision = hardware.dtype(config.train.precision)
         begin_treatments(run, folder, precision)
         fix_heads(run, folder, precision)
+    rows = train_used_rows(run.model.encoder, run.pieces) if config.train.embedding_rows == "used" else None
+    optimizer = make_optimizer(run.model, config)
+    if rows is not None:
+        rows.decay(optimizer)
+    progress = Progress()
+    if continues:
+        progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
+        log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
     take_up(folder, progress)
     return Trainer(run, folder, optimizer, progress)
 

@@ -13,9 +13,9 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
     ticks: list[int] = []
     config = build_config(small_settings("pos,srl", batch_sentences=12))
     result = measure(config, 2, 2, memory=False, on_batch=lambda: ticks.append(1))
-    assert set(result.steps) == {"bare encoder", "STL pos", "STL srl", "MTL-2 joint", "MTL-2 joint, gated"}
+    assert set(result.steps) == {"plain fine-tuning", "STL pos", "STL srl", "MTL-2 joint", "MTL-2 joint, gated"}
     assert min(result.steps.values()) > 0 and result.memory == 0
-    bare, ratios = result.steps["bare encoder"], result.ratios()
+    bare, ratios = result.steps["plain fine-tuning"], result.ratios()
     assert all(ratios[name] == seconds / bare for name, seconds in result.steps.items())
     assert 0 < result.sentences <= 24 and len(ticks) == 2 * (2 + 1)
     assert result.dev_sentences == 12
