@@ -27,6 +27,7 @@ OWN = {"depth.yaml", "DIR/config.yaml"}
 CARD_OF = {
     "encoder.pooling": "training.md#settings",
     "encoder.fusion": "smoothing.md#the-remedy-fusion",
+    "train.embedding_rows": "training.md#settings",
     "train.freeze": "regimes.md#what-is-frozen",
     "train.mixing": "training.md",
     "train.balance": "training.md",
