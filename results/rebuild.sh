@@ -201,7 +201,7 @@ if [ -d results/fight ]; then
             "18 heads after 1008 updates (GPU),72 heads after 1008 updates (GPU)" \
             "18 heads on the full set (GPU; two cells CPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
     fi
-    python results/fight/planted.py show results/fight/planted/alone-*.json > "$out/fight/planted.md"
+    python results/fight/planted.py show results/fight/planted/*.json > "$out/fight/planted.md"
     test -d results/fight/roles-singles && python results/fight/singles.py results/fight > "$out/fight/singles.md"
     if [ -d results/fight/roles-mpnet-singles ]; then
         python results/fight/singles.py results/fight roles-mpnet > "$out/fight/singles-mpnet.md"

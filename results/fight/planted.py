@@ -192,7 +192,7 @@ def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
     columns |= {"known": ("dev", 2), "both halves": ("test", 2)} | {f"{half} half": (half, 2) for half in HALVES}
     columns |= {"p": ("corrected", probability), "detectable": ("detectable second", 2), "closed alone": "found"}
     print()
-    print(Grid.of(title, pd.DataFrame(rows), columns, caption, texts=2).part())
+    print(Grid.of(title, pd.DataFrame(rows), columns, caption, texts=2).part().rstrip())
     print()
     for words, least, most in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
         of = [row["found"] for row in rows if least <= row["dev"] < most]
