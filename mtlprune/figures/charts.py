@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +20,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import vl_convert
 from altair.utils import schemapi
-from PIL import Image
+from PIL import Image, ImageColor
 
 from mtlprune.errors import printable_lines
 from mtlprune.figures.grid import number
@@ -32,14 +34,14 @@ TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79
 """Colours of tasks wherever they are drawn, after Okabe and Ito (2008), told apart by colour-blind eyes."""
 OTHER_HUES = ("#1c1c1e", "#56b4e9", "#783c14", "#78787e", "#96143c", "#e69f00")
 """Colours of further tasks, and of what is no task, black first."""
-HUES = (OTHER_HUES[0], *TASK_HUES.values(), *OTHER_HUES[1:])
-"""Colours of names of which none is a task's."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+"""Points of names that share a colour, such as the seeds of a task."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
 """Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
 ABOVE = "#2166ac"
 """Colour of what stands out for good: blue, of DIVERGING."""
-SEQUENTIAL = ("#ffffff", "#000000")
+SEQUENTIAL = WHITE, BLACK = "#ffffff", "#000000"
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
@@ -47,6 +49,8 @@ WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
 DOZEN = 12
 """Rows of a forest plot at the most: tables have all."""
+PAGE, LEAST, AXIS = 900, 8, 72
+"""Pixels: of the narrowest page that figures are made for, of the smallest words there, and of a panel's axis."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
@@ -116,10 +120,16 @@ def data(frame: pd.DataFrame) -> alt.InlineData:
 
 
 def task_colours(names: Sequence[str]) -> dict[str, str]:
-    """Name → colour: a task's own where a name is a task's (of any case), else the next of those that no task has."""
-    of_tasks = any(name.lower() in TASK_HUES for name in names)
-    free = itertools.cycle(OTHER_HUES if of_tasks else HUES)
-    return {name: TASK_HUES.get(name.lower()) or next(free) for name in names}
+    """Name → colour: a task's own where a name begins with a task's (of any case), else the next of those that no task
+    has. Seeds of one label share its colour, because colours tell tasks apart."""
+    free, of_label = itertools.cycle(OTHER_HUES), dict[str, str]()
+    for label in (_SEED.sub("", name) for name in names):
+        task = re.split(r"[ ,:(]", label.lower(), maxsplit=1)[0]
+        of_label[label] = of_label.get(label) or TASK_HUES.get(task) or next(free)
+    return {name: of_label[_SEED.sub("", name)] for name in names}
+
+
+_SEED = re.compile(r", seed [^ ,(]+")
 
 
 def colours(
@@ -127,25 +137,30 @@ def colours(
 ) -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
-    Hues are those of ``task_colours``, dashed where one comes again. The legend has the names that are there, as lines
-    or as another ``symbol``.
+    Hues are those of ``task_colours``; names of one hue and dash have points of other shapes. The legend has the names
+    that are there, as lines or as another ``symbol``.
     ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
     shown = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
-    hues = list(task_colours(names).values()) if kinds is None else [HUES[kinds[name] % len(HUES)] for name in names]
-    repeated = [kinds[name] >= len(HUES) if kinds else hues[place] in hues[:place] for place, name in enumerate(names)]
-    dashes = [[5, 3] if name in marked or twice else [1, 0] for name, twice in zip(names, repeated, strict=True)]
+    free = OTHER_HUES if kinds else ()
+    hues = [free[kinds[name] % len(free)] for name in names] if kinds else list(task_colours(names).values())
+    looks = [(hue, name in marked) for name, hue in zip(names, hues, strict=True)]
+    shapes = [SHAPES[looks[:place].count(look) % len(SHAPES)] for place, look in enumerate(looks)]
     columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
+    strokes = symbol == "stroke" and len(set(shapes)) == 1
     legend = alt.Legend(
-        orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if symbol == "stroke" else 60
+        orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if strokes else 60
     )
     if shown != names:
         legend.values = shown
+    scales = {"color": hues, "strokeDash": [[5, 3] if dash else [1, 0] for _, dash in looks], "shape": shapes}
+    kept = [key for key in scales if key != "shape" or len(set(shapes)) > 1]
+    channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
     return {
-        "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
-        "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
+        key: channels[key]("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=scales[key]))
+        for key in kept
     }
 
 
@@ -197,12 +212,19 @@ def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.
 
 
 def dots(
-    frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    look: Mapping[str, Any],
+    *,
+    title: str = "",
+    x_title: str = "",
+    y_title: str = "",
 ) -> alt.Chart:
-    """One panel with a dot a row."""
+    """One panel with a dot a row. ``look``: its colour and, where there is need, its shape, as of ``colours``."""
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
-        .mark_circle(size=12 if len(frame) > 60 else 24, opacity=0.8)
+        .mark_point(size=12 if len(frame) > 60 else 24, opacity=0.8, filled=True, strokeWidth=0)
         .encode(
             alt.X(
                 f"{_field(x)}:Q",
@@ -211,7 +233,7 @@ def dots(
                 scale=alt.Scale(zero=False, nice=False, padding=ROOM),
             ),
             alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
-            colour,
+            **{key: of for key, of in look.items() if key != "strokeDash"},
         )
     )
 
@@ -376,20 +398,29 @@ def cells(
     above, beside = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
     upright = 6 * max(len(str(name)) for name in above) > size[0]
     top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
-    base = alt.Chart(data(frame[[x, y, "value", "words"]]), title=title).encode(
+    ends = [low, 0.0, high] if low < 0 else [low, high]
+    ramp = DIVERGING if low < 0 else BLUES
+    frame = frame.assign(ink=[_ink(value, ends, ramp) for value in frame["value"]])
+    base = alt.Chart(data(frame[[x, y, "value", "words", "ink"]]), title=title).encode(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
         alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=beside), axis=alt.Axis(title=None, domain=False)),
     )
-    stops: dict[str, Any] = (
-        {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
-    )
-    shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
-    colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
+    stops = alt.Scale(domain=ends, range=list(ramp), clamp=True, interpolate="rgb")
+    colour = alt.Color("value:Q", scale=stops, legend=None)
     filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(color=colour)
-    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
-    light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
+    unknown = f"!isValid({alt.datum['value']})"
+    empty = base.transform_filter(unknown).mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
+    light = alt.condition(alt.datum["ink"] == WHITE, alt.value(WHITE), alt.value(BLACK))
     written = base.mark_text().encode(text="words:N", color=light)
     return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
+
+
+def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
+    """Black or white, whichever stands out from the colour of a cell: one of them has a contrast of 4.5 or more."""
+    channels = np.array([ImageColor.getrgb(colour)[:3] for colour in ramp]) / 255
+    mixed = np.array([np.interp(value, ends, channel) for channel in channels.T])  # NaN is a pale cell: black
+    linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
+    return WHITE if linear @ (0.2126, 0.7152, 0.0722) < 0.179 else BLACK
 
 
 def matrix(frame: pd.DataFrame, x: str, y: str, starred: pd.Series, digits: int = 2) -> alt.LayerChart | alt.FacetChart:
@@ -401,8 +432,12 @@ def matrix(frame: pd.DataFrame, x: str, y: str, starred: pd.Series, digits: int 
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
-    """Panels with axes of their own, side by side and one below the other, with one legend."""
-    return alt.concat(*charts, columns=min(columns, len(charts)), spacing=spacing)
+    """Panels with axes of their own, side by side and one below the other, with one legend. At most ``columns`` stand
+    side by side: fewer where words would be smaller than LEAST on a PAGE."""
+    widths = [getattr(chart, "spec", chart)._get("width", alt.Undefined) for chart in charts]
+    widest = max((width for width in widths if isinstance(width, int)), default=0) + AXIS
+    fitting = max(1, int(PAGE * PLAIN.font_size / LEAST // widest))
+    return alt.concat(*charts, columns=min(columns, len(charts), fitting), spacing=spacing)
 
 
 def _field(name: str) -> str:
@@ -428,6 +463,53 @@ def _readable(part: Any) -> Any:
     if isinstance(part, list):
         return [_readable(value) for value in part]
     return printable_lines(part) if isinstance(part, str) else part
+
+
+def series_in_words(spec: Spec) -> str:
+    """Sentences on a figure for those who do not see it: its panels, series, rows and columns by name, and which of
+    its values it marks (a full dot, a star, the colour of what stands out, an interval that leaves out 0)."""
+    named: dict[str, dict[str, None]] = {"title": {}}
+    marks: dict[str, bool] = {}
+
+    def walk(part: Any) -> None:
+        for child in part if isinstance(part, list) else part.values() if isinstance(part, Mapping) else ():
+            walk(child)
+        if isinstance(part, Mapping) and part.keys() & {"mark", "layer", "facet"} and isinstance(part.get("title"), str):
+            named["title"][part["title"]] = None
+
+    walk(spec)
+    for row in itertools.chain(*spec.get("datasets", {}).values()):
+        words = {key: value for key, value in row.items() if isinstance(value, str) and key not in NAMELESS}
+        for key, value in words.items():
+            named.setdefault(key, {})[value] = None
+        if (sure := _marked(row)) is not None:
+            marks[" ".join([*words.values(), row.get("words") or number(row.get("value", math.nan))])] = sure
+    shown = "; ".join(_listed(list(filter(None, names))) for names in named.values() if any(names))
+    significant = _listed([words for words, sure in marks.items() if sure]) or "none"
+    return f" Shown: {shown}." * bool(shown) + f" Significant: {significant}." * bool(marks)
+
+
+NAMELESS = ("words", "ink", "colour", "mode")
+"""Columns of words that name nothing."""
+LISTED = 24
+"""Names that a text alternative lists."""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return "; ".join(names[:LISTED]) + more
+
+
+def _marked(row: Mapping[str, Any]) -> bool | None:
+    """Whether a figure marks a value as significant; None where nothing in it is tested."""
+    low, high = row.get("low"), row.get("high")
+    if "sure" in row:
+        return bool(row["sure"])
+    if "ink" in row and "start" in row:
+        return bool(row["ink"] == ABOVE)
+    if "value" in row and low is not None and high is not None:
+        return bool(low > 0 or high < 0)
+    return True if str(row.get("words", "")).endswith("*") else None
 
 
 def config(font_size: float) -> Spec:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
 from mtlprune.errors import plural
-from mtlprune.figures.charts import PLAIN, Spec, Style, notebook, render
+from mtlprune.figures.charts import PLAIN, Spec, Style, notebook, render, series_in_words
 from mtlprune.figures.grid import Grid, html, latex_document, markdown_document
 from mtlprune.io.files import write_bytes, write_text
 from mtlprune.runs.results import Result
@@ -37,7 +37,11 @@ def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
     named = analysis.show.FIGURES
     named = named(result) if callable(named) else named
     drawn = ((name, chart.make(result), chart) for name, chart in named.items())
-    return {name: Figure(spec, chart.alt, chart.caption) for name, spec, chart in drawn if spec is not None}
+    return {
+        name: Figure(spec, f"{chart.alt.removesuffix('.')}.{series_in_words(spec)}", chart.caption)
+        for name, spec, chart in drawn
+        if spec is not None
+    }
 
 
 @markdown_document

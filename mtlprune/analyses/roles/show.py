@@ -173,7 +173,8 @@ def _maps(result: Result) -> Spec:
         explained = [
             "+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."
         ]
-    chart = head_map(by_task(frame), value, diverging=True, across=3, axes=True, heading=value)
+    tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
+    chart = head_map(by_task(frame), value, diverging=True, across=tasks, axes=True, heading=value)
     return figure(chart, title, explained)
 
 

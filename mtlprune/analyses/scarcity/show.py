@@ -101,19 +101,25 @@ TABLES = (_levels, _changes)
 
 
 def _gaps(result: Result) -> Spec:
-    """A panel for the mean and each task: the gap of each level."""
-    rows = _named(result.frames["levels"])
+    """A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."""
+    levels, changes = (_named(result.frames[name]) for name in ("levels", "changes"))
     charts = []
-    for name, some in rows.groupby("name", sort=False):
-        intervals = [
-            Interval(row.term, row.delta, row.low, row.high, row.p < LEVEL, f"{name}: {with_interval(row)}")
-            for row in some.itertuples()
-        ]
-        charts.append(forest(intervals, title=str(name), x_title="joint minus single tasks, points"))
+    for name in levels["name"].unique():
+        for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):
+            rows = frame[frame["name"] == name]
+            names = rows["term"] if frame is levels else rows["term"] + " − " + rows["other"]
+            intervals = [
+                Interval(called, row.delta, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}")
+                for called, row in zip(names, rows.itertuples(), strict=True)
+            ]
+            charts.append(forest(intervals, title=str(name), x_title=f"{title}, points"))
     return figure(
         panels(charts, 2),
         "Does the gap widen where heads are scarce?",
-        ["95 % intervals over seeds and sentences; full: differs from 0. A fight over heads moves dots to the left."],
+        [
+            "95 % intervals over seeds and sentences; full: differs from 0 (p < 0.05, not corrected). A fight over heads "
+            "moves dots to the left, and a change below 0 widens the gap."
+        ],
     )
 
 
