@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
+from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console, show_document
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import RunError, halves, make_room, reading, remove, remove_halves, write_text
@@ -131,7 +131,8 @@ def run(
         raise typer.Exit(INTERRUPTED) from None
     for cell in () if keep_weights else whole.cells.values():
         cell.place.run.drop_weights()
-    terminal.print(f"\n{text}\n{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
+    show_document(f"\n{text}\n")
+    terminal.print(f"{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
     terminal.print(f"everything on one page: {(wanted.out / PAGE).resolve().as_uri()}")
 
 

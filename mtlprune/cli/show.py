@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, say, seen_from_here
+from mtlprune.cli.console import (
+    ADVANCED,
+    Data,
+    Resamples,
+    Runs,
+    console,
+    named_runs,
+    say,
+    seen_from_here,
+    show_document,
+)
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
@@ -64,10 +74,14 @@ def table(
         comparison = with_tests(comparison, resamples, margin=margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
-    if out is None:
+    if out is not None:
+        write_text(out, text)
+    elif format_ != "markdown":
         say(text, nl=False)
-        return
-    write_text(out, text)
+    else:
+        if console().is_terminal:
+            text = "\n".join([*(grid.part() for grid in tables.narrow(comparison)), text])
+        show_document(text)
 
 
 def speeds_in(folder: Path) -> dict[str, float]:
@@ -169,7 +183,7 @@ def _pretrainings(runs: Sequence[str], pretrainings: Sequence[Path], out: Path |
     make_room(out)
     for name, content in files.items():
         write_bytes(out / name, content)
-    say(text)
+    show_document(f"{text}\n")
     say(f"{', '.join(files)} in {out}")
 
 

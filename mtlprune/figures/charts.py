@@ -32,7 +32,7 @@ from mtlprune.io.files import RunError, plain
 
 TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
 """Colours of tasks wherever they are drawn, after Okabe and Ito (2008), told apart by colour-blind eyes."""
-OTHER_HUES = ("#1c1c1e", "#56b4e9", "#783c14", "#78787e", "#96143c", "#e69f00")
+OTHER_HUES = ("#1c1c1e", "#783c14", "#56b4e9", "#78787e", "#96143c", "#e69f00")
 """Colours of further tasks, and of what is no task, black first."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 """Points of names that share a colour, such as the seeds of a task."""
@@ -474,7 +474,11 @@ def series_in_words(spec: Spec) -> str:
     def walk(part: Any) -> None:
         for child in part if isinstance(part, list) else part.values() if isinstance(part, Mapping) else ():
             walk(child)
-        if isinstance(part, Mapping) and part.keys() & {"mark", "layer", "facet"} and isinstance(part.get("title"), str):
+        if (
+            isinstance(part, Mapping)
+            and part.keys() & {"mark", "layer", "facet"}
+            and isinstance(part.get("title"), str)
+        ):
             named["title"][part["title"]] = None
 
     walk(spec)
@@ -489,7 +493,7 @@ def series_in_words(spec: Spec) -> str:
     return f" Shown: {shown}." * bool(shown) + f" Significant: {significant}." * bool(marks)
 
 
-NAMELESS = ("words", "ink", "colour", "mode")
+NAMELESS = ("words", "ink", "fill", "colour", "mode", "place", "at")
 """Columns of words that name nothing."""
 LISTED = 24
 """Names that a text alternative lists."""
@@ -503,8 +507,8 @@ def _listed(names: Sequence[str]) -> str:
 def _marked(row: Mapping[str, Any]) -> bool | None:
     """Whether a figure marks a value as significant; None where nothing in it is tested."""
     low, high = row.get("low"), row.get("high")
-    if "sure" in row:
-        return bool(row["sure"])
+    if sure := {"sure", "beyond"} & row.keys():
+        return bool(row[sure.pop()])
     if "ink" in row and "start" in row:
         return bool(row["ink"] == ABOVE)
     if "value" in row and low is not None and high is not None:

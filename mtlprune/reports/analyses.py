@@ -45,10 +45,11 @@ def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
 
 
 @markdown_document
-def markdown(analysis: Analysis, result: Result) -> str:
-    """The whole of NAME.md."""
+def markdown(analysis: Analysis, result: Result, findings_last: bool = False) -> str:
+    """The whole of NAME.md; on request its findings at the end instead of the beginning."""
     show = analysis.show
-    lines = [f"# {analysis.title}\n", show.about(result) + "\n", *(f"- {line}" for line in show.findings(result)), ""]
+    findings = [*(f"- {line}" for line in show.findings(result)), ""]
+    lines = [f"# {analysis.title}\n", show.about(result) + "\n", *([] if findings_last else findings)]
     lines[1:1] = [f"**{note}**\n" for note in result.about["notes"] if note.startswith("Withdrawn")]
     parts = ["\n".join(lines), *(table.part() for table in tables(analysis, result))]
     if result.about["notes"]:
@@ -57,6 +58,7 @@ def markdown(analysis: Analysis, result: Result) -> str:
         f"- {name}: {one['run']}\n" for name, one in zip(result.names, result.about["encoders"], strict=True)
     )
     parts += [f"## Encoders\n\n{runs}"] if runs else []
+    parts += ["## Findings\n\n" + "\n".join(findings)] if findings_last else []
     return "\n".join(parts)
 
 

@@ -51,6 +51,7 @@ def faults(text: str) -> list[str]:
     """Words of an SVG that are too small on a page, or too like what is behind them."""
     width, _ = charts.drawn_size(text)
     zoom, boxes, found = min(1, charts.PAGE / width), list[tuple[float, float, float, float, str]](), []
+    halos = set()
     for node, x, y in drawn(ET.fromstring(text)):
         fill = node.get("fill") or "none"
         if (box := BOX.match(node.get("d", ""))) and fill not in ("none", "transparent") and node.get("opacity") != "0":
@@ -59,8 +60,11 @@ def faults(text: str) -> list[str]:
         if not node.tag.endswith("text") or not "".join(node.itertext()).strip():
             continue
         words, size = "".join(node.itertext()), float(node.get("font-size", "11").removesuffix("px"))
-        behind = [box for box in boxes if box[0] <= x <= box[2] and box[1] <= y <= box[3]]
-        seen = contrast(fill, behind[-1][4] if behind else "#ffffff")
+        if node.get("stroke") == "#ffffff":  # a white outline of words that are drawn on it next
+            halos.add((words, x, y))
+            continue
+        behind = [box[4] for box in boxes if box[0] <= x <= box[2] and box[1] <= y <= box[3]]
+        seen = contrast(fill, behind[-1] if behind and (words, x, y) not in halos else "#ffffff")
         if size * zoom < charts.LEAST:
             found.append(f"{words}: {size * zoom:.1f} px")
         if seen < 4.5:

@@ -344,8 +344,7 @@ def _against_pieces(result: Result) -> Spec | None:
     look = colours(sample, symbol="circle")
     words = {"x_title": "log10 of times in training", "y_title": "cosine to the mean row"}
     charts = [
-        dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", look, title=str(name), **words)
-        + mark(y=0)
+        dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", look, title=str(name), **words) + mark(y=0)
         for name, rows in sample.groupby("name", observed=True)
     ]
     explained = [

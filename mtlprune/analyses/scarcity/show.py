@@ -117,8 +117,8 @@ def _gaps(result: Result) -> Spec:
         panels(charts, 2),
         "Does the gap widen where heads are scarce?",
         [
-            "95 % intervals over seeds and sentences; full: differs from 0 (p < 0.05, not corrected). A fight over heads "
-            "moves dots to the left, and a change below 0 widens the gap."
+            "95 % intervals over seeds and sentences; full: differs from 0 (p < 0.05, not corrected). A fight over "
+            "heads moves dots to the left: a change below 0 widens the gap."
         ],
     )
 

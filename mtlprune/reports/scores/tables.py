@@ -213,6 +213,23 @@ def grids(comparison: Comparison) -> list[Grid]:
     ]
 
 
+def narrow(comparison: Comparison) -> list[Grid]:
+    """A small table for each compared column, for a terminal: both scores, the difference with its interval, and p."""
+    grids = []
+    for place, other in comparison.against.items():
+        mine, theirs, rows = comparison.columns[place], comparison.columns[other], []
+        for task in comparison.tasks():
+            if test := comparison.tests.get((place, task)):
+                p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
+                scores = [f"{statistics.mean(column.values(task)):.2f}" for column in (theirs, mine)]
+                change = _marked(comparison, place, task, interval=True)
+                rows.append([comparison.row_title(task), *scores, change, probability(p)])
+        title = f"{mine.title} − {theirs.title}" + f", {mine.encoder}" * (len(comparison.encoders()) > 1)
+        if rows:
+            grids.append(Grid(["task", theirs.title, mine.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
+    return grids
+
+
 def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
     several = len(comparison.encoders()) > 1
     header, shown = ["encoder"] * several + ["task"], []
