@@ -123,6 +123,7 @@ def say(text: object, nl: bool = True) -> None:
 
 
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+"""A table in Markdown."""
 
 
 def show_document(text: str) -> None:
@@ -130,8 +131,7 @@ def show_document(text: str) -> None:
     with words wider than the terminal are left out, because cut numbers mislead."""
     terminal = console()
     if not terminal.is_terminal:
-        say(text, nl=False)
-        return
+        return say(text, nl=False)
 
     from rich.markdown import Markdown
 
@@ -142,7 +142,7 @@ def show_document(text: str) -> None:
 
 
 def _least_width(table: str) -> int:
-    """Letters of the longest word of each column of a table in Markdown, with the room between columns."""
+    """Letters of the longest word of each column, with the room between columns."""
     header, _, *rows = ([cell.split() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines())
     return sum(2 + max(map(len, itertools.chain(*column)), default=0) for column in zip(header, *rows, strict=True))
 

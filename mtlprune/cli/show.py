@@ -76,12 +76,11 @@ def table(
     text = write[format_](comparison)
     if out is not None:
         write_text(out, text)
-    elif format_ != "markdown":
-        say(text, nl=False)
+    elif format_ == "markdown":
+        narrow = tables.narrow(comparison) if console().is_terminal else []
+        show_document("\n".join([*(grid.part() for grid in narrow), text]))
     else:
-        if console().is_terminal:
-            text = "\n".join([*(grid.part() for grid in tables.narrow(comparison)), text])
-        show_document(text)
+        say(text, nl=False)
 
 
 def speeds_in(folder: Path) -> dict[str, float]:

@@ -12,10 +12,9 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -155,12 +154,12 @@ def colours(
     )
     if shown != names:
         legend.values = shown
-    scales = {"color": hues, "strokeDash": [[5, 3] if dash else [1, 0] for _, dash in looks], "shape": shapes}
-    kept = [key for key in scales if key != "shape" or len(set(shapes)) > 1]
-    channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
+    dashes = [[5, 3] if dash else [1, 0] for _, dash in looks]
+    channels: dict[str, Any] = {"color": (alt.Color, hues), "strokeDash": (alt.StrokeDash, dashes)}
+    channels |= {"shape": (alt.Shape, shapes)} if len(set(shapes)) > 1 else {}
     return {
-        key: channels[key]("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=scales[key]))
-        for key in kept
+        key: channel("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=values))
+        for key, (channel, values) in channels.items()
     }
 
 
@@ -212,14 +211,7 @@ def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.
 
 
 def dots(
-    frame: pd.DataFrame,
-    x: str,
-    y: str,
-    look: Mapping[str, Any],
-    *,
-    title: str = "",
-    x_title: str = "",
-    y_title: str = "",
+    frame: pd.DataFrame, x: str, y: str, look: Spec, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:
     """One panel with a dot a row. ``look``: its colour and, where there is need, its shape, as of ``colours``."""
     return (
@@ -466,52 +458,36 @@ def _readable(part: Any) -> Any:
 
 
 def series_in_words(spec: Spec) -> str:
-    """Sentences on a figure for those who do not see it: its panels, series, rows and columns by name, and which of
-    its values it marks (a full dot, a star, the colour of what stands out, an interval that leaves out 0)."""
-    named: dict[str, dict[str, None]] = {"title": {}}
+    """Sentences on a figure for those who do not see it: its panels, axes, series, rows and columns by name, and which
+    of its values it marks (a full dot, a star, the colour of what stands out, an interval that leaves out 0)."""
+    titles = re.findall(r'"title": "([^"]+)"', json.dumps(spec, ensure_ascii=False))
+    named: dict[str, list[str]] = {"title": titles}
     marks: dict[str, bool] = {}
-
-    def walk(part: Any) -> None:
-        for child in part if isinstance(part, list) else part.values() if isinstance(part, Mapping) else ():
-            walk(child)
-        if (
-            isinstance(part, Mapping)
-            and part.keys() & {"mark", "layer", "facet"}
-            and isinstance(part.get("title"), str)
-        ):
-            named["title"][part["title"]] = None
-
-    walk(spec)
     for row in itertools.chain(*spec.get("datasets", {}).values()):
         words = {key: value for key, value in row.items() if isinstance(value, str) and key not in NAMELESS}
         for key, value in words.items():
-            named.setdefault(key, {})[value] = None
+            named.setdefault(key, []).append(value)
         if (sure := _marked(row)) is not None:
-            marks[" ".join([*words.values(), row.get("words") or number(row.get("value", math.nan))])] = sure
-    shown = "; ".join(_listed(list(filter(None, names))) for names in named.values() if any(names))
-    significant = _listed([words for words, sure in marks.items() if sure]) or "none"
-    return f" Shown: {shown}." * bool(shown) + f" Significant: {significant}." * bool(marks)
+            marks[" ".join([*words.values(), row.get("words") or number(row["value"])])] = sure
+    shown, significant = map(_listed, named.values()), _listed([words for words, sure in marks.items() if sure])
+    return f" Shown: {'; '.join(filter(None, shown))}." + f" Significant: {significant or 'none'}." * bool(marks)
 
 
-NAMELESS = ("words", "ink", "fill", "colour", "mode", "place", "at")
-"""Columns of words that name nothing."""
-LISTED = 24
-"""Names that a text alternative lists."""
+NAMELESS, LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
+"""Columns of words that name nothing; how many names a text alternative lists."""
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return "; ".join(names[:LISTED]) + more
+def _listed(names: Iterable[str]) -> str:
+    every = list(dict.fromkeys(filter(None, names)))
+    return "; ".join(every[:LISTED]) + f" and {len(every) - LISTED} more" * (len(every) > LISTED)
 
 
 def _marked(row: Mapping[str, Any]) -> bool | None:
     """Whether a figure marks a value as significant; None where nothing in it is tested."""
-    low, high = row.get("low"), row.get("high")
     if sure := {"sure", "beyond"} & row.keys():
         return bool(row[sure.pop()])
-    if "ink" in row and "start" in row:
-        return bool(row["ink"] == ABOVE)
-    if "value" in row and low is not None and high is not None:
+    low, high = row.get("low"), row.get("high")
+    if low is not None and high is not None and "value" in row:
         return bool(low > 0 or high < 0)
     return True if str(row.get("words", "")).endswith("*") else None
 

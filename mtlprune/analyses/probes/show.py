@@ -435,9 +435,9 @@ def _in_columns(
     across = alt.X("start:Q", scale=size, axis=axis, title=below or None)
     upright = alt.Y("value:Q", scale=alt.Scale(domain=list(ends), nice=False), title=y)
     kept = ["x", "end", "value", "label"]
-    ticks = alt.Chart(data(shown[[*kept, "start", "ink"]]), width=COLUMN * len(columns), height=TALL).mark_rule(
-        strokeWidth=2
-    )
+    ticks = alt.Chart(
+        data(shown[[*kept, "start", "ink", "beyond"]]), width=COLUMN * len(columns), height=TALL
+    ).mark_rule(strokeWidth=2)
     ticks = ticks.encode(across, upright, alt.X2("end:Q"), alt.Color("ink:N", scale=None))
     base = alt.Chart(data(tags.assign(beside=tags["x"] + LONGEST - 4)[[*kept, "at", "beside", "name"]]))
     leads = base.mark_rule(color=RULE, strokeWidth=0.6).encode(

@@ -102,15 +102,15 @@ TABLES = (_levels, _changes)
 
 def _gaps(result: Result) -> Spec:
     """A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."""
-    levels, changes = (_named(result.frames[name]) for name in ("levels", "changes"))
-    charts = []
+    levels, changes, charts = _named(result.frames["levels"]), _named(result.frames["changes"]), []
+    levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
     for name in levels["name"].unique():
         for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):
-            rows = frame[frame["name"] == name]
-            names = rows["term"] if frame is levels else rows["term"] + " − " + rows["other"]
             intervals = [
-                Interval(called, row.delta, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}")
-                for called, row in zip(names, rows.itertuples(), strict=True)
+                Interval(
+                    row.called, row.delta, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}"
+                )
+                for row in frame[frame["name"] == name].itertuples()
             ]
             charts.append(forest(intervals, title=str(name), x_title=f"{title}, points"))
     return figure(

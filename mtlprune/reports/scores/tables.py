@@ -218,16 +218,14 @@ def narrow(comparison: Comparison) -> list[Grid]:
     grids = []
     for place, other in comparison.against.items():
         mine, theirs, rows = comparison.columns[place], comparison.columns[other], []
-        for task in comparison.tasks():
-            if test := comparison.tests.get((place, task)):
-                p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
-                scores = [f"{statistics.mean(column.values(task)):.2f}" for column in (theirs, mine)]
-                change = _marked(comparison, place, task, interval=True)
-                rows.append([comparison.row_title(task), *scores, change, probability(p)])
+        for task in (task for task in comparison.tasks() if (place, task) in comparison.tests):
+            test, scores = comparison.tests[place, task], [statistics.mean(one.values(task)) for one in (theirs, mine)]
+            p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
+            row = [comparison.row_title(task), *map("{:.2f}".format, scores)]
+            rows.append([*row, _marked(comparison, place, task, interval=True), probability(p)])
         title = f"{mine.title} − {theirs.title}" + f", {mine.encoder}" * (len(comparison.encoders()) > 1)
-        if rows:
-            grids.append(Grid(["task", theirs.title, mine.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
-    return grids
+        grids.append(Grid(["task", theirs.title, mine.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
+    return [grid for grid in grids if grid.rows]
 
 
 def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
