@@ -101,7 +101,7 @@ def test_colours_mean_tasks_and_never_seeds() -> None:
 
 
 def test_the_words_of_a_figure_name_its_series_and_what_is_significant() -> None:
-    rows = [charts.Interval("POS", 1, 0.5, 1.5, True, "+1"), charts.Interval("NER", 1, -1, 3, False, "+1")]
+    rows = [charts.Interval("POS", 1, 0.5, 1.5, True, "+1"), charts.Interval("NER", 1, 0.5, 3, False, "+1")]
     words = charts.series_in_words(charts.figure(charts.forest(rows)))
     assert words == " Shown: POS; NER. Significant: POS +1."
     frame = pd.DataFrame({"x": ["DEP", "CON"], "y": "POS", "value": [1.0, -2.0]})
