@@ -57,12 +57,12 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert "1 of 13" in answer.out and "13 of 13: " in answer.out
     table = (out / "table.md").read_text()
     header, *rows = markdown_rows(table)[:3]
-    assert header[:5] == ["task", "majority", "no encoder", "STL", "MTL-2"] and table in answer.out
+    assert header[:5] == ["task", "majority", "no encoder", "STL", "POS+CON"] and table in answer.out
     assert not {"", "–"} & {cell for row in rows for cell in row[:5]}
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "report.html").resolve().as_uri() in answer.out and "What do heads know?" in page
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert "MTL-2 − STL" in first and "outlined: both tasks" in first and "--seeds 1,2,3" in first
+    assert "POS+CON − STL" in first and "outlined: both tasks" in first and "--seeds 1,2,3" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
     assert found_runs(out / "sweep.yaml") == [run.path for run in runs]  # the file knows where its runs lie

@@ -52,7 +52,7 @@ class Gap:
 
     Attributes:
         name: the task, and the setting where there are several.
-        significant: over seeds and sentences, after Holm's correction.
+        significant: over seeds and sentences, after Holm's correction, as its table says.
         seeds: whether it is tested over seeds, not over sentences alone.
         detectable: minimum detectable effect; NaN where it is not known.
     """

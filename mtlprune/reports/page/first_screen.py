@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, holm
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
 WIDTH, ROW, LEFT, RIGHT = 430, 46, 104, 16
@@ -144,17 +142,17 @@ def largest_joint(scored: Scored) -> Joint | None:
         if len(column.runs[0].tasks) == size:
             sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
     equal, more = sides[False], sides[True]
-    gaps, theirs = (_corrected(list(_gaps(scored, list(side.values())))) for side in (equal, more))
-    titles = {plain[place].title.partition(" (")[0] for side in (equal, more) for place in side.values()}
+    gaps, theirs = (list(_gaps(scored, list(side.values())))[:ROWS] for side in (equal, more))
+    titles, others = ({plain[place].title for place in side.values()} for side in (equal or more, more))
     single = comparison.columns[comparison.against[next(iter(plain))]].title
     fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
-    sampled = any(run.settings.get("train.mixing") == "sampled" for place in more.values() for run in plain[place].runs)
+    other = f" ({', '.join(others)})" if len(others) == 1 and others != titles else ""
     return Joint(
         f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
-        gaps[:ROWS],
+        gaps,
         "at fewer updates" if fewer else "at equal updates",
-        theirs[:ROWS],
-        "with batches of its own per task" if sampled else "with more updates",
+        theirs,
+        f"with more updates{other}",
     )
 
 
@@ -176,15 +174,8 @@ def _updates(scored: Scored, place: int) -> float:
     return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
 
 
-def _corrected(side: Sequence[tuple[Gap, float]]) -> list[Gap]:
-    """The gaps of a side, significant where p is below the level by Holm over them alone: the table that they come from
-    corrects for every setting that it happens to have."""
-    corrected = holm([p for _, p in side])
-    return [replace(gap, significant=bool(p < LEVEL)) for (gap, _), p in zip(side, corrected, strict=True)]
-
-
-def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[tuple[Gap, float]]:
-    """Each gap of these columns, with its p over seeds and sentences; NaN where it is not known."""
+def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
+    """Each gap of these columns, with the verdict of its table."""
     comparison = scored.comparison
     for place, task in comparison.compared():
         if place in places:
@@ -193,10 +184,10 @@ def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[tuple[Gap, float]]:
             if test := comparison.tests.get((place, task)):
                 difference = test.difference
                 seeds, least = difference.has_seeds, difference.detectable
-                yield Gap(name, difference.delta, *test.interval, False, seeds, least), difference.wide_p
+                yield Gap(name, difference.delta, *test.interval, test.significant, seeds, least)
             else:
                 delta = float(np.mean(column.values(task)) - np.mean(other.values(task)))
-                yield Gap(name, delta, np.nan, np.nan, False, False), np.nan
+                yield Gap(name, delta, np.nan, np.nan, False, False)
 
 
 def plot(joint: Joint) -> dict[str, Any] | None:
@@ -229,13 +220,12 @@ def plot(joint: Joint) -> dict[str, Any] | None:
     ticks = [(across(mark), f"{mark:+g}".replace("-", "−") if mark else "0") for mark in marks.tolist()]
     seeds = any(gap.seeds for gap in (*joint.gaps, *joint.more))
     keys = [("equal", joint.where.removeprefix("at "))] * bool(joint.gaps)
-    keys += [("more", "own batches a task" if "batches" in joint.own else joint.own.removeprefix("with "))] * bool(
-        joint.more
-    )
+    keys += [("more", joint.own.removeprefix("with "))] * bool(joint.more)
     return {
         "title": f"{joint.title}, points",
         "legend": keys,
-        "about": "95 % over " + ("seeds and sentences; filled: p < 0.05 (Holm by colour)" if seeds else "sentences"),
+        "about": "95 % over "
+        + ("seeds and sentences; filled: p < 0.05 (Holm by colour); hollow: no evidence" if seeds else "sentences"),
         "rows": list(zip(names, range(ROW // 2, len(names) * ROW, ROW), strict=True)),
         "dots": dots,
         "ticks": ticks,

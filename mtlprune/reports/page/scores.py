@@ -123,7 +123,8 @@ def _one(scored: Scored) -> dict[str, Any]:
     if comparison.tests:
         caption = (
             "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); "
-            "full dots are significant over both after Holm's correction, never with one run."
+            "full dots: significant over both after Holm's correction within a question, never with "
+            "one run."
         )
         differences = list(_differences(comparison))
         shown["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
