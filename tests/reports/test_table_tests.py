@@ -127,7 +127,7 @@ def test_a_difference_without_an_error_is_not_certain(seeds, tmp_path):
     comparison = with_tests(compare(folders, "test"), 300)
     test, shown, table = comparison.tests[MTL, "ner"], markdown(comparison), details(comparison)
     assert not test.significant and math.isnan(test.equivalence_p) and all(map(math.isnan, test.interval))
-    assert "- The difference of NER in POS+NER has no interval: no resample of the sentences changes it, so its" in shown
+    assert "- The difference of NER in POS+NER has no interval: no resample of the sentences changes it, so" in shown
     row = dict(zip(table.header, table.rows[0], strict=True))
     wide = ("95 %, seeds and sentences", "p", "p (Holm)", "p (within ±1)")
     assert [row.get(name) for name in wide] == [None if seeds == 1 else "–"] * 4 and "*" not in row["Δ"]

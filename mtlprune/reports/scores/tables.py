@@ -453,7 +453,7 @@ def tests_legend(comparison: Comparison) -> str:
     parts += [
         "sentences: these runs held fixed, interval by bootstrap, p by randomisation",
         "all p are two-sided but those within the margin",
-        f"p (Holm) is corrected over the differences of one question ({', '.join(questions)}), intervals are not",
+        f"p (Holm) is corrected over the differences of one question ({' · '.join(questions)}), intervals are not",
         "d: Δ over its standard deviation between sentences",
     ]
     return f"{'; '.join(parts)}. {DETECTABLE}"

@@ -1,0 +1,81 @@
+"""One difference has one verdict: on the first screen, in tables and in forests, whatever else these show."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from markup import Markup
+
+from mtlprune.reports.page import Choices, Sources, report
+from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
+from mtlprune.reports.scores.tables import tests_legend as legend_of_tests
+from mtlprune.runs.folder import RunFolder
+from mtlprune.sweeps.folder import expanded
+
+RESULTS = Path("results")
+RECORDS = RESULTS / "ewt5-minilm/records"
+JOINT, ALL = "none-???-?,none-mtl5-?", "none-*,sampled-*,random-*"
+RESAMPLES = 200
+
+
+def runs(pattern: str) -> list[RunFolder]:
+    return [RunFolder(path) for path in expanded([f"{RECORDS}:{pattern}"])]
+
+
+def verdicts(comparison: Comparison) -> dict[tuple[str, str], bool]:
+    """Task and difference → whether it is shown."""
+    columns = comparison.columns
+    return {
+        (task.upper(), f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.significant
+        for (place, task), test in comparison.tests.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def whole() -> Comparison:
+    return with_tests(compare(runs(ALL), "test"), RESAMPLES)
+
+
+def test_what_else_a_table_shows_changes_no_verdict(whole):
+    """DEP and CON of MTL-5 were shown in a table of five differences, and not in one of thirty."""
+    few = with_tests(compare(runs(JOINT), "test"), RESAMPLES)
+    assert len(few.tests) == 5 < len(whole.tests)
+    for cell, shown in verdicts(few).items():
+        assert verdicts(whole)[cell] == shown
+    p = {test.wide_p_holm for test in few.tests.values()}
+    assert p == {test.wide_p_holm for test in whole.tests.values() if test.question == "MTL-5 − STL"}
+    assert " 2 tasks together − STL: 20 · " in legend_of_tests(whole) and "MTL-5 − STL: 5" in legend_of_tests(whole)
+
+
+def test_no_difference_has_two_verdicts_on_one_page(whole):
+    text = report(Sources(runs(ALL)), Choices(resamples=RESAMPLES, permutations=20), lambda *_: [])
+    expected, seen = verdicts(whole), defaultdict(set)
+    full_name = {name.partition(" − ")[0]: name for _, name in expected}
+    names = {"equal": "MTL-5 − STL", "more": "MTL-5, sampled − STL"}
+    dots = r'<g class="(equal|more)"><title>(\w+): .*?<circle [^>]*?( class="full")?/></g>'
+    for kind, task, full in re.findall(dots, text):
+        seen[task, names[kind]].add(("first screen", bool(full)))
+    page = Markup(text)
+    header: list[str] = []
+    for row in ([" ".join(cell.split()) for cell in cells] for cells in page.rows):
+        if {"difference", "p (Holm)"} <= {*row} or {"setting", "n"} <= {*row}:
+            header = row
+        cells = dict(zip(header, row, strict=False))
+        if len(row) != len(header) or row == header:
+            continue
+        if "difference" in cells:
+            seen[cells["task"], cells["difference"]].add(("tests", "*" in cells["Δ"]))
+        for name, words in cells.items() if "setting" in cells else ():
+            if re.search(r" [+−]\d+\.\d+[*†‡]*$", words):
+                seen[name.split()[0], full_name[cells["setting"]]].add(("scores", "*" in words))
+    forest = next(
+        tag["aria-label"] for _, tag in page.tags if (tag.get("aria-label") or "").startswith("Differences. ")
+    )
+    for task, title, p in re.findall(r"(?:Differences\. |; )(\w+), ([^;]+): [^;]*?p \(Holm\) ([<\d.]+)", forest):
+        seen[task, title.replace("‡", "")].add(("forest", float(p.strip("<.")) < 0.05))
+    first = {cell for cell, found in seen.items() if "first screen" in dict(found)}
+    assert len(first) == 10 and first <= expected.keys() <= seen.keys()
+    for cell, found in seen.items():
+        assert {shown for _, shown in found} == {expected[cell]}, (cell, found)
+    assert {len(dict(found)) for cell, found in seen.items() if cell in first} == {4}
