@@ -216,7 +216,7 @@ fi
 
 # One page of everything, with the analyses that are there
 set --
-for folder in claims/stable claims/cross claims/gradients treatments/test smoothing dissection/tasks syntax/runs degeneration heads; do
+for folder in claims/stable claims/cross claims/gradients treatments/test fight/scarcity fight/roles fight/exchange smoothing dissection/tasks syntax/runs degeneration heads; do
     if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
 done
 if [ -f "$out/probes/probes.json" ]; then set -- "$@" --analyses "$out/probes"; fi

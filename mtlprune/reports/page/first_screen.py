@@ -43,11 +43,11 @@ def first_screen(
     """
     ask = repeat or asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
-    treatments, cross = (next((of[name] for _, of in found if name in of), None) for name in ("treatments", "cross"))
+    results = {name: result for _, of in reversed(found) for name, result in of.items()}
     verdicts = [
         answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
         answers.on_scores(joint),
-        answers.because_of_heads(treatments, cross, selections[0].result if selections else None),
+        answers.because_of_heads(results, selections[0].result if selections else None),
     ]
     splits = dict.fromkeys(scored.comparison.split for scored in tables)
     return {
