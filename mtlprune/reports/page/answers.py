@@ -188,8 +188,11 @@ def because_of_heads(results: Mapping[str, Result], claims: Result | None = None
 
 
 def _together(tests: Sequence[tuple[str, str]], other: Verdict | None) -> Verdict:
-    """One answer from tests of a fight and the verdict from copies or closed heads, if there is one: yes where one speaks
-    for a fight and none against it, no where two tests or more were made and all speak against it, else undecided."""
+    """One answer from tests of a fight and the verdict from copies or closed heads, if there is one.
+
+    Yes where one speaks for a fight and none against it, no where two tests or more were made and all speak against it,
+    else undecided.
+    """
     of_answer = {"Yes, in part": "for", "No": "against"}
     leanings = [leaning for leaning, _ in tests]
     answer = UNDECIDED

@@ -1,12 +1,15 @@
 """The first screen: three verdicts, one map for all tasks, and what joint training costs each task."""
 
-import shlex
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mtlprune.config import find_config, merged, read_tree
+from mtlprune.config.config import build_config
+from mtlprune.errors import command
 from mtlprune.figures.charts import task_colours
 from mtlprune.figures.grid import number
 from mtlprune.io.files import from_here
@@ -16,10 +19,13 @@ from mtlprune.reports.page.answers import Gap, Joint
 from mtlprune.reports.page.claims import Selection
 from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
-from mtlprune.runs.groups import DescribedRun
+from mtlprune.runs.groups import PRUNING, TRAINED_WITH, TREATMENT, DescribedRun
 from mtlprune.runs.results import Result
+from mtlprune.runs.settings import flat, is_aside
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
+PRESET, NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
+"""What `mtlprune compare` begins from, and prefixes of settings in which its runs differ."""
 WIDTH, ROW, LEFT, RIGHT = 430, 46, 104, 16
 """Of the plot of differences: its width, the height of a task's row, and what stands beside its axis."""
 TICKS, ROWS = 5, 12
@@ -32,16 +38,14 @@ def first_screen(
     tables: Sequence[Scored],
     selections: Sequence[Selection],
     found: Sequence[tuple[Path, Mapping[str, Result]]],
-    repeat: str = "",
 ) -> dict[str, Any]:
     """The values that the template of the first screen shows; ``map`` and ``plot`` are None where there is none.
 
     Args:
         selections: the one whose seeds agree most comes first.
         found: folders, each with its Results by the names of their analyses.
-        repeat: a command that repeats everything with three seeds, where whoever makes the page knows it.
     """
-    ask = repeat or asking(runs)
+    ask = asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
     results = {name: result for _, of in reversed(found) for name, result in of.items()}
     verdicts = [
@@ -239,14 +243,23 @@ def plot(joint: Joint) -> dict[str, Any] | None:
 
 
 def asking(runs: Sequence[DescribedRun]) -> str:
-    """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds."""
-    first = runs[0]
-    tasks = in_order({task for run in runs for task in run.tasks})
-    command = ["mtlprune", "compare", _seen(first.tree["data"]["path"])]
-    command += ["--tasks", ",".join(tasks)] if len(tasks) > 1 else []
-    encoder = str(first.tree["encoder"].get("name", ""))
-    command += [f"encoder.name={_seen(encoder)}"] if encoder else []
-    return shlex.join([*command, "--seeds", "1,2,3", "--out", "compared"])
+    """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds, with the
+    settings in which they differ from the preset of `mtlprune compare`."""
+    plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.tree["train"]["start"])]
+    tree, tasks = (plain or runs)[0].tree, in_order({task for run in runs for task in run.tasks})
+    types = {name: {"type": how["type"]} for name, how in tree.get("decoders", {}).items() if "type" in how}
+    preset = build_config(merged(read_tree(find_config(PRESET)), {"tasks": tasks, "decoders": types}))
+    base = dict(flat(preset.model_dump(mode="json")))
+    differing = {
+        path: value
+        for path, value in flat(tree)
+        if value != base.get(path, value) and not (is_aside(path) or path.startswith(NOT_SHARED))
+    }
+    differing["encoder.name"] = _seen(str(tree["encoder"].get("name", "")))
+    words = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in differing.items()]
+    pairs = ["--pairs"] * (len(tasks) > 2 and any(len(run.tasks) == 2 for run in plain))
+    options = ["--tasks", ",".join(tasks)] * (len(tasks) > 1) + pairs
+    return command("compare", _seen(tree["data"]["path"]), *words, *options, "--seeds", "1,2,3", "--out", "compared")
 
 
 def _seen(path: str) -> str:
