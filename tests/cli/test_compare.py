@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from markup import markdown_rows
 from power_cuts import PASSING, Recorder, images, lay_out
 from tiny import HEADS, LAYERS
 
+from mtlprune.cli.show import majority_of
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import load_corpus, read_info, save_corpus
 from mtlprune.runs.claims import load_claims
@@ -89,7 +89,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     }
 
 
-def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprune, tmp_path, monkeypatch):
+def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprune, tmp_path):
     """The page of the runs alone had no baseline, no analyses, and a command without the settings of the runs."""
     out, _ = compared
     mtlprune("report", out / "runs", "--out", tmp_path / "page.html", "--resamples", 50).done()
@@ -102,7 +102,8 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
     options = dict(itertools.pairwise(words))
     assert options["--tasks"] == "pos,first" and options["--seeds"] == "1,2,3"
     corpus, overrides = words[0], words[1 : words.index("--tasks")]
-    settings = settings_of(Path(corpus), read_info(own), ["pos", "first"], overrides)
+    assert corpus == own.name
+    settings = settings_of(own, read_info(own), ["pos", "first"], overrides)
     tree = sweep_tree(settings, ["pos", "first"], [1, 2], False, HEADS * LAYERS, EFFORT)
     again = resolve(parse_specification(tmp_path / "sweep.yaml", tree), tmp_path / "runs").cells
     before = {run.path.name.rpartition("-")[0]: run.read_config() for run in map(RunFolder, found_runs(out / "runs"))}
@@ -112,12 +113,12 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
         assert not changes(before[name], decide(cell.config).model_dump(mode="json"), path), name
 
 
-def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune, tmp_path):
-    out, _ = compared
-    [run, *_] = found_runs(out / "runs", "stl-*")
+def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune, tmp_path, monkeypatch):
+    """It is kept beside the runs of a comparison; of a run elsewhere, whose corpus is gone, nothing is known."""
+    monkeypatch.setattr(RunFolder, "corpus_path", lambda run: Path("gone"))
+    [run, *_] = found_runs(compared[0] / "runs", "stl-*")
+    assert majority_of(RunFolder(run), "test").keys() >= {"pos", "first"}
     shutil.copytree(run, tmp_path / "run")
-    tree = RunFolder(run).read_config()
-    (tmp_path / "run/config.yaml").write_text(yaml.safe_dump(tree | {"data": tree["data"] | {"path": "gone"}}))
     mtlprune("report", tmp_path / "run", "--out", tmp_path / "page.html", "--resamples", 0).done()
     assert "Majority baseline not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
 

@@ -100,11 +100,13 @@ def _matrix(result: Result) -> Spec:
             "changed",
             "other",
             (rows["holm"] < LEVEL) & (rows["delta"] > 0),
+            rows["task"].str.upper() == rows["other"].str.upper(),
+            "share of the change",
         ),
         "Through whose heads does a decision change?",
         [
             "Columns: the task whose decision changes; rows: whose claimed heads it passes through.",
-            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05).",
+            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05); pale: not shown.",
         ],
     )
 
