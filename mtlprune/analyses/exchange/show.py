@@ -23,8 +23,8 @@ def about(result: Result) -> str:
         f"Up to {settings['pairs']} pairs {of} for each layer, which differ in its gold only; seed "
         f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
         "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
-        f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers. "
-        "Intervals and p are over seeds, pairs and draws."
+        f"sentence decide as the second. Beside it {plural(settings['draws'], 'draw')} of as many random heads of "
+        "their layers. Intervals and p are over seeds, pairs and draws."
     )
 
 

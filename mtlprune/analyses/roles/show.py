@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.analyses.roles import GAIN, MEAN, ROLES, STL
+from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
@@ -27,8 +28,8 @@ def about(result: Result) -> str:
         f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, then pushed open and "
         f"closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
         "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
-        f"score is above 0.5 in each of {settings['selections']} selections. A conflict head facilitates one task and "
-        f"interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
+        f"score is above 0.5 in each of {plural(settings['selections'], 'selection')}. A conflict head "
+        f"facilitates one task and interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
     )
 
 

@@ -60,12 +60,12 @@ def verdict(row: Any, margin: float) -> str:
     if leaning(row, margin) == "undecided":
         return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
     words = f"it does not widen by {_points(margin)} (p {probability(row.widens)}){', and narrows' * (row.low > 0)}"
-    others = {"draws_": "over {:g} draws of heads in the place of seeds", "pooled_": "with the error of all changes"}
+    others = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
     for prefix, name in others.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
             holds = "the same" if low > -margin else "not decided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
-            words += f"; {name.format(getattr(row, 'draws', 0))} {holds} ({ends}"
+            words += f"; {name.format(plural(getattr(row, 'draws', 0), 'draw'))} {holds} ({ends}"
             words += f"{probability(getattr(row, f'{prefix}widens'))})"
     return words
 
