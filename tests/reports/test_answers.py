@@ -136,14 +136,14 @@ WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
         (
             {"scarcity": SAME_GAP},
             "Undecided",
-            "18 heads instead of 72 heads the gap changes by +1.0 [0.2, 1.9] points: a",
+            "18 heads instead of 72 heads the gap changes by +1.0 [0.2, 1.9]: a fight's −1",
         ),
         (
             {"scarcity": SAME_GAP, "roles": NO_GAIN},
             "No",
             "a fight's −1 is excluded. Closing heads that get in a task's",
         ),
-        ({"scarcity": SAME_GAP, "roles": WITHDRAWN}, "Undecided", "is not known (withdrawn or none found)."),
+        ({"scarcity": SAME_GAP, "roles": WITHDRAWN}, "Undecided", "Roles of heads say nothing (withdrawn, or none)."),
         ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "a fight's −1 is possible"),
         ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "a fight's −1 or less is seen"),
         ({"scarcity": WIDER, "roles": NO_GAIN}, "Undecided", "gains +0.0 [−0.2, 0.2] points (a fight: 0.3 or more)"),

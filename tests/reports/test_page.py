@@ -62,7 +62,7 @@ def data_of(text: str) -> dict[str, Any]:
     return json.loads(text[begin : text.index("</script>", begin)])
 
 
-SECTIONS = ["scores", "claims", "know", "runs", "caveats"]
+SECTIONS = ["scores", "claims", "know", "runs", "caveats", "terms"]
 
 
 def test_questions_stand_in_their_order_without_a_script(whole, study):
@@ -91,6 +91,13 @@ def test_the_first_screen_answers_and_names_what_is_not_asked(whole, study):
     assert len(cells) == np.any(claimed, axis=0).sum()
     outlined = sum("outlined" in (attributes.get("class") or "") for attributes in cells)
     assert outlined == (np.sum(claimed, axis=0) >= 3).sum()
+
+
+def test_terms_are_explained_on_the_page(whole):
+    page = Markup(whole)
+    for word in ("π ≥ 0.9", "Φ", "layer depth", "Holm", "sampled", "hollow"):
+        assert word in page.sections["terms"]
+    assert "joint is worse ← → better" in page.sections[""] and "hollow: no evidence" in page.sections[""]
 
 
 def gated(study: list[RunFolder]) -> list[RunFolder]:

@@ -112,6 +112,59 @@ def test_the_first_screen_fits_a_phone(browser, page_file):
     visit.context.close()
 
 
+def test_a_head_chosen_on_the_first_screen_is_described_there(visit):
+    """Its card stood thousands of pixels below."""
+    page = visit.page
+    assert "Choose a head" in page.locator("#here").inner_text()
+    cell = page.locator(".first [role=gridcell]").nth(6)
+    cell.click()
+    card, map_, plot = (page.locator(name).bounding_box() for name in ("#here .card", ".stripes", ".gaps"))
+    assert page.locator("#here h4").inner_text() == page.locator("#explorer h4").inner_text() == "Layer 2, head 3"
+    assert abs(card["y"] - map_["y"]) < 200 and card["x"] > map_["x"] + map_["width"]
+    assert card["x"] + card["width"] <= plot["x"]
+
+
+def test_commands_are_copied_and_break_at_blanks_only(browser, page_file):
+    visit = Visit(
+        browser, page_file, viewport={"width": 390, "height": 844}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page, box = visit.page, visit.page.locator("code.command").first
+    box.locator("xpath=following-sibling::button").click()
+    page.locator(".copy", has_text="copied").first.wait_for()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert command.startswith("mtlprune compare data/x ") and box.inner_text() == command
+    tops = [word.bounding_box()["y"] for word in box.locator("span").all()]
+    heights = {round(word.bounding_box()["height"]) for word in box.locator("span").all()}
+    assert len(set(tops)) > 1 and len(heights) == 1  # lines break between words, and no word is broken
+    visit.context.close()
+
+
+def test_what_scrolls_on_a_phone_says_so(browser, page_file):
+    """And nothing does where it fits."""
+    words = "e => getComputedStyle(e, '::before').content"
+    for width, wide in ((390, True), (1440, False)):
+        visit = Visit(browser, page_file, viewport={"width": width, "height": 844})
+        scores = visit.page.locator("#table .scroll").first
+        visit.page.wait_for_function("document.querySelector('nav ol') !== null")
+        visit.page.wait_for_timeout(200)
+        assert ("scroll sideways" in scores.evaluate(words)) == wide
+        visit.context.close()
+
+
+def test_print_has_no_heading_of_what_is_folded(visit):
+    page = visit.page
+    page.emulate_media(media="print")
+    for heading in page.locator("main h2, main h3, summary").all():
+        if heading.is_visible():
+            after = heading.evaluate(
+                "e => { const all = [...document.querySelectorAll('main *')].filter(one => one.offsetParent !== null"
+                " && one.getClientRects().length);"
+                " const next = all[all.indexOf(e) + 1 + e.querySelectorAll('*').length];"
+                " return next ? next.closest('h2, h3, summary')?.tagName ?? next.tagName : ''; }"
+            )
+            assert after not in ("", "H2", "SUMMARY"), heading.inner_text()
+
+
 def column_of(table: Locator, name: str) -> list[str]:
     place = [words.rstrip(" ↑↓") for words in table.locator("thead th").all_inner_texts()].index(name)
     return [row.locator("th, td").nth(place).inner_text() for row in table.locator("tbody tr").all()]

@@ -212,13 +212,13 @@ def _by_scarcity(result: Result) -> tuple[str, str]:
     fight = f"a fight's −{margin:g}"
     words = {"for": f"{fight} or less is seen", "against": f"{fight} is excluded", "undecided": f"{fight} is possible"}
     change = f"{signed(row.delta)}{between(row.low, row.high, 1)}"
-    return leaning, f"With {row.term} instead of {row.other} the gap changes by {change} points: {words[leaning]}."
+    return leaning, f"With {row.term} instead of {row.other} the gap changes by {change}: {words[leaning]}."
 
 
 def _by_roles(result: Result) -> tuple[str, str]:
     leaning, row = roles.leaning(result)
     if row is None:
-        return leaning, "Which heads get in a task's way is not known (withdrawn or none found)."
+        return leaning, "Roles of heads say nothing (withdrawn, or none)."
     gain = f"{signed(row.delta)}{between(row.low, row.high, 1)}"
     return leaning, f"Closing heads that get in a task's way gains {gain} points (a fight: {GAIN:g} or more)."
 

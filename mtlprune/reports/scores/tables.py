@@ -476,7 +476,8 @@ def _reach(comparison: Comparison) -> Iterator[str]:
     tests = comparison.tests
     if not tests:
         return
-    smallest, number = min(test.difference.floor for test in tests.values()), len(tests)
+    sizes = Counter(test.question for test in tests.values())
+    number, smallest = min(((sizes[t.question], t.difference.floor) for t in tests.values()), key=math.prod)
     if smallest * number >= LEVEL:
         few = all(test.difference.exact for test in tests.values())
         advice = "more sentences are needed" if few else "take more --resamples"
