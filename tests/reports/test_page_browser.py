@@ -20,6 +20,8 @@ except ImportError:
     pytest.skip("playwright is not installed (extra: test)", allow_module_level=True)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debian has it: apt-get install chromium")
 
+FOLDED = Path("results/speed/pruned")
+"""A Result of a section that holds nothing but folded parts."""
 PATIENCE = 60_000
 """Milliseconds: a busy machine is no defect."""
 
@@ -32,7 +34,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     probes = write_probes(root / "probes", encoders, labels, shape=(3, 4))
     choices = Choices(title=f"A study {EVIL}", resamples=100, permutations=20)
     text = report(
-        Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes]), choices, lambda *_: gold_sentences()
+        Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes], analyses=[FOLDED]),
+        choices,
+        lambda *_: gold_sentences(),
     )
     file = root / "report.html"
     file.write_text(text, encoding="utf-8")
@@ -158,7 +162,7 @@ def test_print_has_no_heading_of_what_is_folded(visit):
         if heading.is_visible():
             after = heading.evaluate(
                 "e => { const all = [...document.querySelectorAll('main *')].filter(one => one.offsetParent !== null"
-                " && one.getClientRects().length);"
+                " && one.getBoundingClientRect().height);"
                 " const next = all[all.indexOf(e) + 1 + e.querySelectorAll('*').length];"
                 " return next ? next.closest('h2, h3, summary')?.tagName ?? next.tagName : ''; }"
             )
