@@ -176,7 +176,8 @@ def _questions(comparison: Comparison) -> dict[str, set[int]]:
     for place in comparison.against:
         run = columns[place].runs[0]
         settings = {path: value for path, value in run.settings.items() if not path.startswith(TRAINED_WITH)}
-        families.setdefault(repr((columns[place].encoder, len(run.tasks), sorted(settings.items()))), []).append(place)
+        kind = columns[place].encoder, len(run.tasks), run.pruning, run.treatment, sorted(settings.items())
+        families.setdefault(repr(kind), []).append(place)
     questions: dict[str, set[int]] = {}
     for places in families.values():
         first, other = columns[places[0]], columns[comparison.against[places[0]]]
