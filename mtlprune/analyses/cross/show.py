@@ -19,7 +19,7 @@ def about(result: Result) -> str:
     info, settings = result.about, result.about["settings"]
     return (
         f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
-        "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
+        "Heads that a setting claims (open in more than half of its seeds) are closed in finished runs, whose weights "
         f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it "
         f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. "
         "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds, "
@@ -101,7 +101,7 @@ def _table(result: Result) -> Grid:
     columns: dict[str, Any] = {"heads of": "closed_for", "scored": "scored"}
     columns |= {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
     return Grid.of(
-        "Scores with the heads of one label closed",
+        "Scores with the heads of one setting closed",
         _cells(result),
         {**columns, **difference("difference", "Holm"), "below margin: p": ("equal", probability)},
         "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "

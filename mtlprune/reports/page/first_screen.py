@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from mtlprune.config import find_config, merged, read_tree
-from mtlprune.config.config import build_config
 from mtlprune.errors import command
 from mtlprune.figures.charts import task_colours
 from mtlprune.figures.grid import number
@@ -245,6 +244,8 @@ def plot(joint: Joint) -> dict[str, Any] | None:
 def asking(runs: Sequence[DescribedRun]) -> str:
     """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds, with the
     settings in which they differ from the preset of `mtlprune compare`."""
+    from mtlprune.config.config import build_config  # imports torch, which nothing else that shows needs
+
     plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.tree["train"]["start"])]
     tree, tasks = (plain or runs)[0].tree, in_order({task for run in runs for task in run.tasks})
     types = {name: {"type": how["type"]} for name, how in tree.get("decoders", {}).items() if "type" in how}
