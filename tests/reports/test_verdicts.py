@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from markup import Markup
+from markup import Markup, markdown_rows
 
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
@@ -95,3 +95,26 @@ def test_no_difference_has_two_verdicts_on_one_page(whole):
     for cell, found in seen.items():
         assert {shown for _, shown in found} == {expected[cell]}, (cell, found)
     assert {len(dict(found)) for cell, found in seen.items() if cell in first} == {4}
+
+
+def test_committed_tables_have_one_verdict_for_each_difference():
+    """The tables, README and page of the showcase gave one number three significances."""
+    seen = defaultdict(set)
+    for path in (*RESULTS.glob("ewt5-minilm/*.md"), *RESULTS.glob("gates/*.md")):
+        text, header = path.read_text(encoding="utf-8"), list[str]()
+        if "percent on dev" in text:
+            continue
+        for row in markdown_rows(text):
+            header = row if "difference" in row else header
+            cells = dict(zip(header, row, strict=False))
+            if row != header and len(row) == len(header) and "p (Holm)" in cells:
+                delta = float(re.sub("[*†‡]", "", cells["Δ"]))
+                seen[cells["task"], cells["difference"], delta].add((path.name, "*" in cells["Δ"], cells["p (Holm)"]))
+    several = {cell: of for cell, of in seen.items() if len({name for name, *_ in of}) > 1}
+    assert len(several) > 20
+    for cell, of in several.items():
+        assert len({(shown, p) for _, shown, p in of}) == 1, (cell, of)
+    page = (RESULTS / "ewt5-minilm/report.html").read_text(encoding="utf-8")
+    dots = re.findall(r'<g class="equal"><title>(\w+): .*?<circle [^>]*?( class="full")?/></g>', page)
+    of_records = {task: of for (task, name, _), of in seen.items() if "records.md" in {table for table, *_ in of}}
+    assert {task: bool(full) for task, full in dots} == {task: next(iter(of))[1] for task, of in of_records.items()}
