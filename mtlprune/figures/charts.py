@@ -415,12 +415,24 @@ def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
     return WHITE if linear @ (0.2126, 0.7152, 0.0722) < 0.179 else BLACK
 
 
-def matrix(frame: pd.DataFrame, x: str, y: str, starred: pd.Series, digits: int = 2) -> alt.LayerChart | alt.FacetChart:
-    """`cells` of differences from 0, with their numbers; a star where ``starred``."""
+def matrix(
+    frame: pd.DataFrame, x: str, y: str, starred: pd.Series, outlined: pd.Series, unit: str, bound: float = 0.0
+) -> alt.LayerChart:
+    """`cells` of differences from 0, with their numbers, a star where ``starred``, pale elsewhere, and a colour bar.
+
+    Args:
+        bound: the least value of the darkest colour, so that small differences do not look large.
+    """
+    digits, bound = (1 if bound > 1 else 2), max(bound, float(frame["value"].abs().max()))
     marks = zip(frame["value"], starred, strict=True)
     words = [number(value, digits) + "*" * bool(star) for value, star in marks]
-    bound = float(frame["value"].abs().max())
-    return cells(frame.assign(words=words), x, y, (-bound, bound), size=(60, 30))
+    faint = frame["value"].where(starred, 0.2 * frame["value"])
+    chart = cells(frame.assign(words=words, value=faint), x, y, (-bound, bound), size=(60, 30))
+    filled = chart.layer[0].encoding
+    filled.color.legend = alt.Legend(title=unit, orient="bottom", direction="horizontal", gradientLength=160)
+    frames = alt.Chart(data(frame.loc[outlined, [x, y]])).mark_rect(filled=False, stroke=INK, strokeWidth=2.5)
+    chart.layer.append(frames.encode(filled.x, filled.y))
+    return chart
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:

@@ -50,7 +50,7 @@ def markdown(analysis: Analysis, result: Result, findings_last: bool = False) ->
     show = analysis.show
     findings = [*(f"- {line}" for line in show.findings(result)), ""]
     lines = [f"# {analysis.title}\n", show.about(result) + "\n", *([] if findings_last else findings)]
-    lines[1:1] = [f"**{note}**\n" for note in result.about["notes"] if note.startswith("Withdrawn")]
+    lines[1:1] = [f"**{note}**\n" for note in result.withdrawn]
     parts = ["\n".join(lines), *(table.part() for table in tables(analysis, result))]
     if result.about["notes"]:
         parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in result.about["notes"]))
@@ -92,8 +92,8 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> list[str 
     """Its part of the report page: plain words (the page escapes them), figures and tables; notes are left out where
     they stand elsewhere on the page."""
     show = analysis.show
-    remarks = result.about["notes"] if notes else ()
-    words = [show.about(result), *show.findings(result), *remarks]
+    remarks = [note for note in result.about["notes"] if note not in result.withdrawn] if notes else ()
+    words = [*result.withdrawn, show.about(result), *show.findings(result), *remarks]
     return [*words, *figures(analysis, result).values(), *tables(analysis, result)]
 
 

@@ -105,8 +105,9 @@ def test_the_words_of_a_figure_name_its_series_and_what_is_significant() -> None
     words = charts.series_in_words(charts.figure(charts.forest(rows)))
     assert words == " Shown: POS; NER. Significant: POS +1."
     frame = pd.DataFrame({"x": ["DEP", "CON"], "y": "POS", "value": [1.0, -2.0]})
-    words = charts.series_in_words(charts.figure(charts.matrix(frame, "x", "y", pd.Series([False, True]))))
-    assert words == " Shown: DEP; CON; POS. Significant: CON POS −2.00*."
+    stars, outlined = pd.Series([False, True]), pd.Series([True, False])
+    words = charts.series_in_words(charts.figure(charts.matrix(frame, "x", "y", stars, outlined, "points")))
+    assert words == " Shown: points; DEP; CON; POS. Significant: CON POS −2.00*."
 
 
 @pytest.mark.slow

@@ -85,11 +85,11 @@ def setting(result: Result) -> str:
 def lacking(shown: Sequence[ProbePanel]) -> list[str]:
     """The parts that are missing for a comparison, in words."""
     wanted = (
-        (STL, "STL run", "no differences to STL"),
+        (STL, "single-task run", "no differences to STL"),
         (PRETRAINED, "pretrained encoder", "no scatter of best layers"),
     )
     without = [([panel.task.upper() for panel in shown if title not in panel.titles], *more) for title, *more in wanted]
-    return [f"No {who} is among the results of {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
+    return [f"No {who} was probed for {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
 
 
 TOLD = 3
