@@ -394,7 +394,7 @@ def cells(
 
 def matrix(
     frame: pd.DataFrame, x: str, y: str, starred: pd.Series, outlined: pd.Series, unit: str, bound: float = 0.0
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """`cells` of differences from 0, with their numbers, a star where ``starred``, pale elsewhere, and a colour bar.
 
     Args:

@@ -55,7 +55,7 @@ def compared(tmp_path: Path) -> list[Path]:
 def test_overlap_needs_no_torch(apart, tmp_path):
     run = write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
     _, text, _, loaded = apart("claims", run.path, "--permutations", 10)
-    assert "| POS only             | 1-1, 1-3, 2-2 |" in text and not HEAVY & loaded
+    assert "| POS only       | 1-1, 1-3, 2-2 |" in text and not HEAVY & loaded
 
 
 def test_differences_are_tested_without_torch(mtlprune, apart, compared):
