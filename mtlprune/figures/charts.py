@@ -417,7 +417,7 @@ def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
 
 def matrix(
     frame: pd.DataFrame, x: str, y: str, starred: pd.Series, outlined: pd.Series, unit: str, bound: float = 0.0
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """`cells` of differences from 0, with their numbers, a star where ``starred``, pale elsewhere, and a colour bar.
 
     Args:
