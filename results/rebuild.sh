@@ -128,7 +128,7 @@ test -d results/fusion/records && fused=results/fusion/records || fused=
 for kind in ${fused:+pos dep mtl5}; do
     label=$(test $kind = mtl5 && echo MTL-5 || echo STL)
     mkdir -p "$out/fusion"
-    mtlprune table "$fused:gate-$kind-?" "$records:none-$kind-?" --split dev --against "$label (none-$kind)" \
+    mtlprune table "$fused:gate-$kind-?" "$records:none-$kind-?" --split dev --against "$label" \
         --margin 1.0 --out "$out/fusion/$kind.md"
 done
 test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none-mtl5-?" --split dev --out "$out/fusion/scores.md"
@@ -216,7 +216,7 @@ fi
 
 # One page of everything, with the analyses that are there
 set --
-for folder in claims/stable claims/cross claims/gradients treatments/test smoothing dissection/tasks syntax/runs degeneration heads; do
+for folder in claims/stable claims/cross claims/gradients treatments/test fight/scarcity fight/roles fight/exchange smoothing dissection/tasks syntax/runs degeneration heads; do
     if ls "$out/$folder"/*.json > /dev/null 2>&1; then set -- "$@" --analyses "$out/$folder"; fi
 done
 if [ -f "$out/probes/probes.json" ]; then set -- "$@" --analyses "$out/probes"; fi

@@ -23,6 +23,7 @@ from mtlprune.cli.console import (
     paper_style,
     say,
     seen_from_here,
+    show_result,
     shown_log,
 )
 from mtlprune.corpora.store import read_info
@@ -191,7 +192,6 @@ def run(
     given |= {"corpus": corpora[0] if corpora else Path(), "further": corpora[1:]}
 
     from mtlprune.cli.display import counted
-    from mtlprune.reports.analyses import markdown
     from mtlprune.runs.results import write_result
     from mtlprune.sweeps.folder import expanded
 
@@ -207,7 +207,7 @@ def run(
         request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given)
         result = analysis.measure(request)
     if out is None:
-        say(markdown(analysis, result), nl=False)
+        show_result(analysis, result)
         return result
     write_result(out, result)
     if not gated:

@@ -20,6 +20,7 @@ from mtlprune.cli.console import (
     paper_style,
     say,
     seen_from_here,
+    show_result,
 )
 from mtlprune.io.files import RunError, make_room, one_writer, read_json, remove, write_bytes, write_json
 
@@ -59,7 +60,7 @@ def claims(
     """
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.figures.charts import FORMATS
-    from mtlprune.reports.analyses import markdown, write_shown
+    from mtlprune.reports.analyses import write_shown
     from mtlprune.runs.claims import load_claims
     from mtlprune.runs.results import write_result
 
@@ -73,16 +74,16 @@ def claims(
     paths = [folder.path for folder in named_runs(seen_from_here(runs), "gates.jsonl")]
     options = analysis.options(permutations=permutations)  # type: ignore[call-arg]
     result = analysis.measure(Request(list(map(str, paths)), Path(), options))
-    notes = []
-    if out is not None:
+    if out is None:
+        show_result(analysis, result)
+    else:
         write_result(out, result)
         write_shown(analysis, result, out, [*asked, "tex"], style)
         notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
-    say(markdown(analysis, result), nl=False)
-    for note in notes:
-        say(note)
-    if out is not None:
+        for note in notes:
+            say(note)
         say("whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
+        say("\n".join(analysis.show.findings(result)))
 
 
 def _draw(

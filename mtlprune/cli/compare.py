@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shlex
 import shutil
 import signal
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
+from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console, show_document
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import RunError, halves, make_room, reading, remove, remove_halves, write_text
@@ -125,13 +124,14 @@ def run(
     run_cells(whole.cells, jobs, terminal)
     try:
         notes = _measure(whole, wanted, jobs, terminal)
-        text = _show(whole, wanted, tasks, notes)
+        text = _show(whole, wanted, notes)
     except KeyboardInterrupt:
         terminal.print("stopped; the same command continues")
         raise typer.Exit(INTERRUPTED) from None
     for cell in () if keep_weights else whole.cells.values():
         cell.place.run.drop_weights()
-    terminal.print(f"\n{text}\n{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
+    show_document(f"\n{text}\n")
+    terminal.print(f"{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
     terminal.print(f"everything on one page: {(wanted.out / PAGE).resolve().as_uri()}")
 
 
@@ -295,19 +295,9 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
     return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {time.monotonic() - began:.0f} s"
 
 
-def _again(wanted: Wanted, tasks: Sequence[str]) -> str:
-    """The command that compares the same with three seeds, into a folder of its own; "" where there are three."""
-    if len(wanted.seeds) > 2:
-        return ""
-    options = ["--tasks", ",".join(tasks), "--seeds", "1,2,3", *(["--pairs"] if wanted.pairs else [])]
-    return shlex.join(
-        ["mtlprune", "compare", str(wanted.corpus), *wanted.overrides, *options, "--out", f"{wanted.out}-seeds"]
-    )
-
-
-def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[str]) -> str:
+def _show(whole: Sweep, wanted: Wanted, notes: Sequence[str]) -> str:
     """Write table and page, where they are not there; returns the table."""
-    from mtlprune.cli.show import gold_of, majority_scores
+    from mtlprune.cli.show import gold_of, keep_majority, majority_of
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.comparisons import compare as compare_runs
     from mtlprune.reports.scores.comparisons import with_tests
@@ -318,10 +308,10 @@ def _show(whole: Sweep, wanted: Wanted, tasks: Sequence[str], notes: Sequence[st
     if not (table.is_file() and page.is_file()):
         runs = {name: cell.place.run for name, cell in whole.cells.items()}
         trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
-        known = majority_scores(wanted.corpus, trained[0], "test")
-        baselines = {"majority": {task: known[task] for task in tasks}}
+        keep_majority(wanted.out / RUNS, trained[0], ["test"], wanted.corpus)
+        baselines = {"majority": majority_of(trained[0], "test")}
         write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
         probes, analyses = [wanted.out / PROBES], [wanted.out / ANALYSES]
-        sources = Sources(list(runs.values()), probes, analyses, notes, baselines, _again(wanted, tasks))
+        sources = Sources(list(runs.values()), probes, analyses, notes, baselines)
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
     return table.read_text(encoding="utf-8")

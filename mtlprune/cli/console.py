@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from mtlprune.analyses.analysis import Analysis
     from mtlprune.figures.charts import Style
     from mtlprune.runs.folder import RunFolder
+    from mtlprune.runs.results import Result
 
 PAPER_POINTS = 8
 """Size of words in figures of a paper."""
@@ -116,6 +120,38 @@ def new_table(title: str | None, *columns: str) -> Table:
 def say(text: object, nl: bool = True) -> None:
     """Print text as it is, but for signs that steer a terminal."""
     typer.echo(printable_lines(str(text)), nl=nl)
+
+
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+"""A table in Markdown."""
+
+
+def show_document(text: str) -> None:
+    """Print Markdown: on a terminal with its tables drawn, elsewhere as it is, so that it can be kept in a file. Tables
+    with words wider than the terminal are left out, because cut numbers mislead."""
+    terminal = console()
+    if not terminal.is_terminal:
+        return say(text, nl=False)
+
+    from rich.markdown import Markdown
+
+    left_out = f"(A table is wider than {terminal.width} letters; `--out` writes it.)\n"
+    terminal.print(
+        Markdown(TABLE.sub(lambda one: one[0] if _least_width(one[0]) <= terminal.width else left_out, text))
+    )
+
+
+def _least_width(table: str) -> int:
+    """Letters of the longest word of each column, with the room between columns."""
+    header, _, *rows = ([cell.split() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines())
+    return sum(2 + max(map(len, itertools.chain(*column)), default=0) for column in zip(header, *rows, strict=True))
+
+
+def show_result(analysis: Analysis, result: Result) -> None:
+    """Print all that an analysis found; on a terminal, whose last lines are what is read first, findings come last."""
+    from mtlprune.reports.analyses import markdown
+
+    show_document(markdown(analysis, result, findings_last=console().is_terminal))
 
 
 def warn_unfinished(run: RunFolder, terminal: Console) -> None:

@@ -10,12 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtlprune.cli.console import ADVANCED, Data, Resamples, Runs, named_runs, say, seen_from_here
+from mtlprune.cli.compare import ANALYSES, FILE, PROBES, RUNS
+from mtlprune.cli.console import (
+    ADVANCED,
+    Data,
+    Resamples,
+    Runs,
+    console,
+    named_runs,
+    say,
+    seen_from_here,
+    show_document,
+)
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
-from mtlprune.io.files import json_text, make_room, write_bytes, write_text
+from mtlprune.io.files import json_text, make_room, read_json, write_bytes, write_json, write_text
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
+
+MAJORITY = "majority.json"
+"""Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
 
 
 def table(
@@ -64,10 +78,13 @@ def table(
         comparison = with_tests(comparison, resamples, margin=margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
-    if out is None:
+    if out is not None:
+        write_text(out, text)
+    elif format_ == "markdown":
+        narrow = tables.narrow(comparison) if console().is_terminal else []
+        show_document("\n".join([*(grid.part() for grid in narrow), text]))
+    else:
         say(text, nl=False)
-        return
-    write_text(out, text)
 
 
 def speeds_in(folder: Path) -> dict[str, float]:
@@ -106,6 +123,33 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     return scores
 
 
+def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Path | None) -> None:
+    """Write the majority baseline of a run's corpus beside the runs of a folder, for when the corpus is not at hand.
+    Raises RunError, CorpusError: it is not at hand now."""
+    kept = read_json(folder / MAJORITY) if (folder / MAJORITY).is_file() else {}
+    scores = {split: majority_scores(data or run.corpus_path(), run, split) for split in splits}
+    write_json(folder / MAJORITY, kept | {run.read_manifest()["data"]["fingerprint"]: scores})
+
+
+def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:
+    """The majority baseline that was kept beside a run, else that of its corpus; nothing where neither is at hand."""
+    kept, fingerprint = run.path.parent / MAJORITY, run.read_manifest()["data"]["fingerprint"]
+    known = read_json(kept).get(fingerprint, {}) if kept.is_file() else {}
+    if split in known:
+        return dict(known[split])
+    try:
+        return majority_scores(data or run.corpus_path(), run, split)
+    except (CorpusError, RunError):  # the page says that the baseline is not known
+        return {}
+
+
+def beside(folders: Sequence[RunFolder]) -> list[Path]:
+    """Folders of Results that `mtlprune compare` left beside the runs."""
+    places = dict.fromkeys(run.path.parent.parent for run in folders if run.path.parent.name == RUNS)
+    named = [place / name for place in places if (place / FILE).is_file() for name in (PROBES, ANALYSES)]
+    return [folder for folder in named if any(folder.glob("*.json"))]
+
+
 # -- report ------------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
@@ -140,10 +184,13 @@ def report(
     from mtlprune.reports.page import report as page
 
     notes: list[str] = []
-    folders, given = named_runs(seen_from_here(runs), left_out=notes), analyses or []
+    folders = named_runs(seen_from_here(runs), left_out=notes)
+    given = list({one.resolve(): one for one in [*(analyses or []), *beside(folders)]}.values())
     probes = [folder for folder in given if (folder / "probes.json").is_file()]
     others = [folder for folder in given if folder not in probes or len(list(folder.glob("*.json"))) > 1]
-    sources = Sources(folders, probes, others, notes=notes)
+    scored = split or next((name for name in ("test", "dev") if any(name in run.splits() for run in folders)), "")
+    known = majority_of(folders[0], scored, data)
+    sources = Sources(folders, probes, others, notes, {"majority": known} if known else {})
     text, file = page(sources, Choices(title, split, resamples, resamples), gold_of(data)), out or Path("report.html")
     write_text(file, text)
     say(f"{file}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
@@ -169,7 +216,7 @@ def _pretrainings(runs: Sequence[str], pretrainings: Sequence[Path], out: Path |
     make_room(out)
     for name, content in files.items():
         write_bytes(out / name, content)
-    say(text)
+    show_document(f"{text}\n")
     say(f"{', '.join(files)} in {out}")
 
 
@@ -217,5 +264,8 @@ def pack(
     from mtlprune.sweeps.packing import pack as make
 
     make(runs, out, gold_of(data), labels)
+    if labels:  # else the corpus need not be at hand
+        first = named_runs(runs)[0]
+        keep_majority(out, first, [split for split in first.splits() if "." not in split], data)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     say(f"{out}: {plural(len(named_runs([str(out)])), 'run')} in {size / 1e6:.2f} MB")

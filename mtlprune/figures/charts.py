@@ -14,15 +14,16 @@ import itertools
 import json
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import vl_convert
 from altair.utils import schemapi
-from PIL import Image
+from PIL import Image, ImageColor
 
 from mtlprune.errors import printable_lines
 from mtlprune.figures.grid import number
@@ -30,16 +31,16 @@ from mtlprune.io.files import RunError, plain
 
 TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
 """Colours of tasks wherever they are drawn, after Okabe and Ito (2008), told apart by colour-blind eyes."""
-OTHER_HUES = ("#1c1c1e", "#56b4e9", "#783c14", "#78787e", "#96143c", "#e69f00")
+OTHER_HUES = ("#1c1c1e", "#783c14", "#56b4e9", "#78787e", "#96143c", "#e69f00")
 """Colours of further tasks, and of what is no task, black first."""
-HUES = (OTHER_HUES[0], *TASK_HUES.values(), *OTHER_HUES[1:])
-"""Colours of names of which none is a task's."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+"""Points of names that share a colour, such as the seeds of a task."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
 """Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
 ABOVE = "#2166ac"
 """Colour of what stands out for good: blue, of DIVERGING."""
-SEQUENTIAL = ("#ffffff", "#000000")
+SEQUENTIAL = WHITE, BLACK = "#ffffff", "#000000"
 BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
@@ -47,6 +48,8 @@ WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
 DOZEN = 12
 """Rows of a forest plot at the most: tables have all."""
+PAGE, LEAST, AXIS = 900, 8, 72
+"""Pixels: of the narrowest page that figures are made for, of the smallest words there, and of a panel's axis."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
@@ -116,10 +119,16 @@ def data(frame: pd.DataFrame) -> alt.InlineData:
 
 
 def task_colours(names: Sequence[str]) -> dict[str, str]:
-    """Name → colour: a task's own where a name is a task's (of any case), else the next of those that no task has."""
-    of_tasks = any(name.lower() in TASK_HUES for name in names)
-    free = itertools.cycle(OTHER_HUES if of_tasks else HUES)
-    return {name: TASK_HUES.get(name.lower()) or next(free) for name in names}
+    """Name → colour: a task's own where a name begins with a task's (of any case), else the next of those that no task
+    has. Seeds of one label share its colour, because colours tell tasks apart."""
+    free, of_label = itertools.cycle(OTHER_HUES), dict[str, str]()
+    for label in (_SEED.sub("", name) for name in names):
+        task = re.split(r"[ ,:(]", label.lower(), maxsplit=1)[0]
+        of_label[label] = of_label.get(label) or TASK_HUES.get(task) or next(free)
+    return {name: of_label[_SEED.sub("", name)] for name in names}
+
+
+_SEED = re.compile(r", seed [^ ,(]+")
 
 
 def colours(
@@ -127,25 +136,30 @@ def colours(
 ) -> dict[str, Any]:
     """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
 
-    Hues are those of ``task_colours``, dashed where one comes again. The legend has the names that are there, as lines
-    or as another ``symbol``.
+    Hues are those of ``task_colours``; names of one hue and dash have points of other shapes. The legend has the names
+    that are there, as lines or as another ``symbol``.
     ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
     shown = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
-    hues = list(task_colours(names).values()) if kinds is None else [HUES[kinds[name] % len(HUES)] for name in names]
-    repeated = [kinds[name] >= len(HUES) if kinds else hues[place] in hues[:place] for place, name in enumerate(names)]
-    dashes = [[5, 3] if name in marked or twice else [1, 0] for name, twice in zip(names, repeated, strict=True)]
+    free = OTHER_HUES if kinds else ()
+    hues = [free[kinds[name] % len(free)] for name in names] if kinds else list(task_colours(names).values())
+    looks = [(hue, name in marked) for name, hue in zip(names, hues, strict=True)]
+    shapes = [SHAPES[looks[:place].count(look) % len(SHAPES)] for place, look in enumerate(looks)]
     columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
+    strokes = symbol == "stroke" and len(set(shapes)) == 1
     legend = alt.Legend(
-        orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if symbol == "stroke" else 60
+        orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if strokes else 60
     )
     if shown != names:
         legend.values = shown
+    dashes = [[5, 3] if dash else [1, 0] for _, dash in looks]
+    channels: dict[str, Any] = {"color": (alt.Color, hues), "strokeDash": (alt.StrokeDash, dashes)}
+    channels |= {"shape": (alt.Shape, shapes)} if len(set(shapes)) > 1 else {}
     return {
-        "color": alt.Color("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=hues)),
-        "strokeDash": alt.StrokeDash("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=dashes)),
+        key: channel("name:N", sort=names, legend=legend, scale=alt.Scale(domain=names, range=values))
+        for key, (channel, values) in channels.items()
     }
 
 
@@ -197,12 +211,12 @@ def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.
 
 
 def dots(
-    frame: pd.DataFrame, x: str, y: str, colour: alt.Color, *, title: str = "", x_title: str = "", y_title: str = ""
+    frame: pd.DataFrame, x: str, y: str, look: Spec, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:
-    """One panel with a dot a row."""
+    """One panel with a dot a row. ``look``: its colour and, where there is need, its shape, as of ``colours``."""
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
-        .mark_circle(size=12 if len(frame) > 60 else 24, opacity=0.8)
+        .mark_point(size=12 if len(frame) > 60 else 24, opacity=0.8, filled=True, strokeWidth=0)
         .encode(
             alt.X(
                 f"{_field(x)}:Q",
@@ -211,7 +225,7 @@ def dots(
                 scale=alt.Scale(zero=False, nice=False, padding=ROOM),
             ),
             alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
-            colour,
+            **{key: of for key, of in look.items() if key != "strokeDash"},
         )
     )
 
@@ -376,33 +390,58 @@ def cells(
     above, beside = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
     upright = 6 * max(len(str(name)) for name in above) > size[0]
     top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
-    base = alt.Chart(data(frame[[x, y, "value", "words"]]), title=title).encode(
+    ends = [low, 0.0, high] if low < 0 else [low, high]
+    ramp = DIVERGING if low < 0 else BLUES
+    frame = frame.assign(ink=[_ink(value, ends, ramp) for value in frame["value"]])
+    base = alt.Chart(data(frame[[x, y, "value", "words", "ink"]]), title=title).encode(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
         alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=beside), axis=alt.Axis(title=None, domain=False)),
     )
-    stops: dict[str, Any] = (
-        {"domain": [low, 0, high], "range": list(DIVERGING)} if low < 0 else {"domain": [low, high], "range": BLUES}
-    )
-    shown, middle, half = alt.datum["value"], max(low, 0.0), (high - low) / (2 if low < 0 else 1)
-    colour = alt.Color("value:Q", scale=alt.Scale(clamp=True, interpolate="rgb", **stops), legend=None)
+    stops = alt.Scale(domain=ends, range=list(ramp), clamp=True, interpolate="rgb")
+    colour = alt.Color("value:Q", scale=stops, legend=None)
     filled = base.mark_rect(stroke=RULE, strokeWidth=1).encode(color=colour)
-    empty = base.transform_filter(f"!isValid({shown})").mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
-    light = alt.condition(f"abs({shown} - {middle}) > {0.55 * half}", alt.value("#ffffff"), alt.value(INK))
+    unknown = f"!isValid({alt.datum['value']})"
+    empty = base.transform_filter(unknown).mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
+    light = alt.condition(alt.datum["ink"] == WHITE, alt.value(WHITE), alt.value(BLACK))
     written = base.mark_text().encode(text="words:N", color=light)
     return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
 
 
-def matrix(frame: pd.DataFrame, x: str, y: str, starred: pd.Series, digits: int = 2) -> alt.LayerChart | alt.FacetChart:
-    """`cells` of differences from 0, with their numbers; a star where ``starred``."""
+def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
+    """Black or white, whichever stands out from the colour of a cell: one of them has a contrast of 4.5 or more."""
+    channels = np.array([ImageColor.getrgb(colour)[:3] for colour in ramp]) / 255
+    mixed = np.array([np.interp(value, ends, channel) for channel in channels.T])  # NaN is a pale cell: black
+    linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
+    return WHITE if linear @ (0.2126, 0.7152, 0.0722) < 0.179 else BLACK
+
+
+def matrix(
+    frame: pd.DataFrame, x: str, y: str, starred: pd.Series, outlined: pd.Series, unit: str, bound: float = 0.0
+) -> alt.LayerChart | alt.FacetChart:
+    """`cells` of differences from 0, with their numbers, a star where ``starred``, pale elsewhere, and a colour bar.
+
+    Args:
+        bound: the least value of the darkest colour, so that small differences do not look large.
+    """
+    digits, bound = (1 if bound > 1 else 2), max(bound, float(frame["value"].abs().max()))
     marks = zip(frame["value"], starred, strict=True)
     words = [number(value, digits) + "*" * bool(star) for value, star in marks]
-    bound = float(frame["value"].abs().max())
-    return cells(frame.assign(words=words), x, y, (-bound, bound), size=(60, 30))
+    faint = frame["value"].where(starred, 0.2 * frame["value"])
+    chart = cells(frame.assign(words=words, value=faint), x, y, (-bound, bound), size=(60, 30))
+    filled = chart.layer[0].encoding
+    filled.color.legend = alt.Legend(title=unit, orient="bottom", direction="horizontal", gradientLength=160)
+    frames = alt.Chart(data(frame.loc[outlined, [x, y]])).mark_rect(filled=False, stroke=INK, strokeWidth=2.5)
+    chart.layer.append(frames.encode(filled.x, filled.y))
+    return chart
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
-    """Panels with axes of their own, side by side and one below the other, with one legend."""
-    return alt.concat(*charts, columns=min(columns, len(charts)), spacing=spacing)
+    """Panels with axes of their own, side by side and one below the other, with one legend. At most ``columns`` stand
+    side by side: fewer where words would be smaller than LEAST on a PAGE."""
+    widths = [getattr(chart, "spec", chart)._get("width", alt.Undefined) for chart in charts]
+    widest = max((width for width in widths if isinstance(width, int)), default=0) + AXIS
+    fitting = max(1, int(PAGE * PLAIN.font_size / LEAST // widest))
+    return alt.concat(*charts, columns=min(columns, len(charts), fitting), spacing=spacing)
 
 
 def _field(name: str) -> str:
@@ -428,6 +467,41 @@ def _readable(part: Any) -> Any:
     if isinstance(part, list):
         return [_readable(value) for value in part]
     return printable_lines(part) if isinstance(part, str) else part
+
+
+def series_in_words(spec: Spec) -> str:
+    """Sentences on a figure for those who do not see it: its panels, axes, series, rows and columns by name, and which
+    of its values it marks (a full dot, a star, the colour of what stands out, an interval that leaves out 0)."""
+    titles = re.findall(r'"title": "([^"]+)"', json.dumps(spec, ensure_ascii=False))
+    named: dict[str, list[str]] = {"title": titles}
+    marks: dict[str, bool] = {}
+    for row in itertools.chain(*spec.get("datasets", {}).values()):
+        words = {key: value for key, value in row.items() if isinstance(value, str) and key not in NAMELESS}
+        for key, value in words.items():
+            named.setdefault(key, []).append(value)
+        if (sure := _marked(row)) is not None:
+            marks[" ".join([*words.values(), row.get("words") or number(row["value"])])] = sure
+    shown, significant = map(_listed, named.values()), _listed([words for words, sure in marks.items() if sure])
+    return f" Shown: {'; '.join(filter(None, shown))}." + f" Significant: {significant or 'none'}." * bool(marks)
+
+
+NAMELESS, LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
+"""Columns of words that name nothing; how many names a text alternative lists."""
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(dict.fromkeys(filter(None, names)))
+    return "; ".join(every[:LISTED]) + f" and {len(every) - LISTED} more" * (len(every) > LISTED)
+
+
+def _marked(row: Mapping[str, Any]) -> bool | None:
+    """Whether a figure marks a value as significant; None where nothing in it is tested."""
+    if sure := {"sure", "beyond"} & row.keys():
+        return bool(row[sure.pop()])
+    low, high = row.get("low"), row.get("high")
+    if low is not None and high is not None and "value" in row:
+        return bool(low > 0 or high < 0)
+    return True if str(row.get("words", "")).endswith("*") else None
 
 
 def config(font_size: float) -> Spec:

@@ -223,7 +223,9 @@ def mean_sd(values: Sequence[float]) -> str:
 
 def probability(value: float) -> str:
     """A p-value with four decimals; of smaller ones no number, because few runs cannot tell how far tails reach."""
-    return "–" if math.isnan(value) else f"{value:.4f}" if value >= 5e-5 else "<0.0001"
+    if math.isnan(value):
+        return "–"
+    return "<0.0001" if value < 5e-5 else f"{value:.4f}" if value < 0.99995 else "1"
 
 
 def percent(share: float) -> str:

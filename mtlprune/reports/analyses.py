@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
 from mtlprune.errors import plural
-from mtlprune.figures.charts import PLAIN, Spec, Style, notebook, render
+from mtlprune.figures.charts import PLAIN, Spec, Style, notebook, render, series_in_words
 from mtlprune.figures.grid import Grid, html, latex_document, markdown_document
 from mtlprune.io.files import write_bytes, write_text
 from mtlprune.runs.results import Result
@@ -37,15 +37,20 @@ def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
     named = analysis.show.FIGURES
     named = named(result) if callable(named) else named
     drawn = ((name, chart.make(result), chart) for name, chart in named.items())
-    return {name: Figure(spec, chart.alt, chart.caption) for name, spec, chart in drawn if spec is not None}
+    return {
+        name: Figure(spec, f"{chart.alt.removesuffix('.')}.{series_in_words(spec)}", chart.caption)
+        for name, spec, chart in drawn
+        if spec is not None
+    }
 
 
 @markdown_document
-def markdown(analysis: Analysis, result: Result) -> str:
-    """The whole of NAME.md."""
+def markdown(analysis: Analysis, result: Result, findings_last: bool = False) -> str:
+    """The whole of NAME.md; on request its findings at the end instead of the beginning."""
     show = analysis.show
-    lines = [f"# {analysis.title}\n", show.about(result) + "\n", *(f"- {line}" for line in show.findings(result)), ""]
-    lines[1:1] = [f"**{note}**\n" for note in result.about["notes"] if note.startswith("Withdrawn")]
+    findings = [*(f"- {line}" for line in show.findings(result)), ""]
+    lines = [f"# {analysis.title}\n", show.about(result) + "\n", *([] if findings_last else findings)]
+    lines[1:1] = [f"**{note}**\n" for note in result.withdrawn]
     parts = ["\n".join(lines), *(table.part() for table in tables(analysis, result))]
     if result.about["notes"]:
         parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in result.about["notes"]))
@@ -53,6 +58,7 @@ def markdown(analysis: Analysis, result: Result) -> str:
         f"- {name}: {one['run']}\n" for name, one in zip(result.names, result.about["encoders"], strict=True)
     )
     parts += [f"## Encoders\n\n{runs}"] if runs else []
+    parts += ["## Findings\n\n" + "\n".join(findings)] if findings_last else []
     return "\n".join(parts)
 
 
@@ -86,8 +92,8 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> list[str 
     """Its part of the report page: plain words (the page escapes them), figures and tables; notes are left out where
     they stand elsewhere on the page."""
     show = analysis.show
-    remarks = result.about["notes"] if notes else ()
-    words = [show.about(result), *show.findings(result), *remarks]
+    remarks = [note for note in result.about["notes"] if note not in result.withdrawn] if notes else ()
+    words = [*result.withdrawn, show.about(result), *show.findings(result), *remarks]
     return [*words, *figures(analysis, result).values(), *tables(analysis, result)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from mtlprune.figures.charts import HEIGHT, SOFT, WIDTH, Spec, data, figure, lines, panels
+from mtlprune.figures.charts import HEIGHT, SOFT, Spec, data, figure, lines, panels
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, read_json_lines
 from mtlprune.runs.folder import CURVES, RunFolder
@@ -185,18 +185,15 @@ def _panel(
         axis=alt.Axis(grid=False, format="~s", values=ticks),
         title="updates",
     )
-    curves = lines(frame, "update", "value", title=measure.name, y_title=measure.unit).encode(across)
+    base = [v for log in logs for _, v in log.points(str(measure.beside))]
+    base = [measure.beside] if isinstance(measure.beside, float) else base
+    title = measure.name + f" (dashed: {measure.called})" * bool(base)  # beside its line a curve would cross the words
+    curves = lines(frame, "update", "value", title=title, y_title=measure.unit).encode(across)
     broken = alt.Chart(data(frame[frame["break"]])).encode(across, alt.Color("name:N"))
     rings = broken.mark_point(size=100, filled=False, opacity=1).encode(alt.Y("value:Q"))
     down = broken.mark_rule(strokeDash=[3, 3]).encode(alt.Y("value:Q"), alt.Y2(value=HEIGHT))
     layers = [curves, down, rings]
-    base = [v for log in logs for _, v in log.points(str(measure.beside))]
-    base = [measure.beside] if isinstance(measure.beside, float) else base
     if base:
-        baseline = alt.Chart(alt.InlineData(values=[{"value": max(base), "words": measure.called}])).encode(
-            alt.Y("value:Q")
-        )
-        layers.append(baseline.mark_rule(strokeDash=[5, 3], color=SOFT))
-        words = baseline.mark_text(align="right", baseline="bottom", dx=-2, dy=-2, color=SOFT)
-        layers.append(words.encode(alt.X(value=WIDTH), alt.Text("words:N")))
+        across_all = alt.Chart(alt.InlineData(values=[{"value": max(base)}])).encode(alt.Y("value:Q"))
+        layers.append(across_all.mark_rule(strokeDash=[5, 3], color=SOFT))
     return alt.layer(*layers)

@@ -221,18 +221,26 @@ class DescribedRun:
         return treatment_title(self.tree)
 
     @property
-    def variant(self) -> str:
-        """Pruning, mixing and fusion in a word each, as far as they are not the plain ones: "gates, sampled"."""
-        train, pruning, fusion = self.tree["train"], self.tree["pruning"], self.tree["encoder"]["fusion"]
-        chosen = self.tree["encoder"]["fusion_layers"] or ()
+    def regime(self) -> str:
+        """Mixing and fusion in a word each, as far as they are not the plain ones: "sampled"."""
+        fusion, chosen = self.tree["encoder"]["fusion"], self.tree["encoder"]["fusion_layers"] or ()
         layers = f" of layers {','.join(map(str, chosen))}" if chosen else ""
+        words = [
+            "sampled" if self.tree["train"]["mixing"] == "sampled" and len(self.tasks) > 1 else "",
+            f"fusion {fusion}{layers}" if fusion != "none" else "",
+        ]
+        return ", ".join(filter(None, words))
+
+    @property
+    def variant(self) -> str:
+        """Pruning in a word, and the regime, as far as they are not the plain ones: "gates, sampled"."""
+        train, pruning = self.tree["train"], self.tree["pruning"]
         removed = "heads removed" in self.tree
         static = "static " if train["start"] and pruning["method"] in ("gates", "topk") else ""
         words = [
             static + pruning["method"] if pruning["method"] != "none" and not removed else "",
             "heads removed" if removed or (self.folder.encoder_path / "heads.json").is_file() else "",
-            "sampled" if train["mixing"] == "sampled" and len(self.tasks) > 1 else "",
-            f"fusion {fusion}{layers}" if fusion != "none" else "",
+            self.regime,
         ]
         return ", ".join(filter(None, words))
 
@@ -366,28 +374,38 @@ def _short_titles(groups: Sequence[Sequence[DescribedRun]]) -> list[str]:
     """Short titles; where several groups would share one, what tells them apart is added."""
     several = {run.kind for group in groups for run in group if len(run.tasks) > 1}
     alone = {run.kind for group in groups for run in group if len(run.tasks) == 1}
+    labels = task_labels([group[0].tasks for group in groups])
     plain = []
-    for group in groups:
+    for group, label in zip(groups, labels, strict=True):
         run = group[0]
-        regime = "STL" if len(run.tasks) == 1 else f"MTL-{len(run.tasks)}"
+        size = "STL" if len(run.tasks) == 1 else label
         both = run.kind in several and run.kind in alone
-        title = regime if not run.kind else f"{run.kind}, {regime}" if both else run.kind
+        title = size if not run.kind else f"{run.kind}, {size}" if both else run.kind
         plain.append(", ".join(part for part in (title, run.pruning, run.treatment) if part))
+    singles = [run.settings for group in groups for run in group if len(run.tasks) == 1]
     titles = []
     for title, group in zip(plain, groups, strict=True):
         rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
-        titles.append(title if len(rivals) == 1 else f"{title} ({_distinction(group, rivals)})")
+        titles.append(title + (_distinction(group, rivals, singles) if len(rivals) > 1 else ""))
     return titles
 
 
-def _distinction(group: Sequence[DescribedRun], groups: Sequence[Sequence[DescribedRun]]) -> str:
-    """The name, where each rival has one that tells it apart; else the tasks and settings in which they differ."""
+def _distinction(
+    group: Sequence[DescribedRun], groups: Sequence[Sequence[DescribedRun]], singles: Sequence[Mapping[str, Any]]
+) -> str:
+    """What is added to a title that rivals share: nothing for the one that is trained as single tasks are, a regime
+    that it alone has, its name, where each rival has one that tells it apart; else tasks and settings that differ."""
     run, rivals = group[0], [other[0] for other in groups]
+    alike = [other for other in rivals if len(run.tasks) > 1 and other.settings in singles]
+    if alike == [run]:
+        return ""
+    if [other.regime for other in rivals].count(run.regime) == 1 and (run.regime or len(alike) != 1):
+        return f", {run.regime}" * bool(run.regime)
     one_name = all(len({member.name for member in other}) == 1 for other in groups)
     if one_name and len({rival.name for rival in rivals}) == len(rivals):
-        return run.name
+        return f" ({run.name})"
     parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
-    return ", ".join(filter(None, [*parts, _values(run, differing_settings(rivals))]))
+    return f" ({', '.join(filter(None, [*parts, _values(run, differing_settings(rivals))]))})"
 
 
 def short_names(groups: Sequence[Sequence[DescribedRun]], titles: Sequence[str]) -> list[str]:

@@ -66,6 +66,11 @@ class Result:
         """A frame; where the Result has none of this name, one without rows, of these columns."""
         return self.frames.get(name, pd.DataFrame(columns=list(columns)))
 
+    @property
+    def withdrawn(self) -> list[str]:
+        """Notes that take back what the Result says; they stand first wherever it is shown."""
+        return [note for note in self.about["notes"] if note.startswith("Withdrawn")]
+
     @cached_property
     def names(self) -> list[str]:
         """The name of each encoder: its label; with its seed, or its number of open heads, where there is need."""

@@ -80,7 +80,7 @@ def roles(folder: Path, claimed: dict[str, Mask], stems: Mask) -> None:
     always = frame.groupby(keys, sort=False)["value"].min().unstack(["layer", "head"]) > 0.5  # in all selections
     seeds = sorted(frame["seed"].unique())
     print("## E2: claims and roles\n")
-    if withdrawn := [note for note in result.about["notes"] if note.startswith("Withdrawn")]:
+    if withdrawn := result.withdrawn:
         print(f"{withdrawn[0]}\n")
     print("| claims of | heads | facilitate the task | heads that do |\n|:--|--:|--:|--:|")
     for task, mine in claimed.items():

@@ -27,12 +27,14 @@ from scipy import stats
 
 from mtlprune.analyses.analysis import read
 from mtlprune.analyses.claims.stability import OVER_TASKS
+from mtlprune.analyses.roles import GAIN
+from mtlprune.analyses.scarcity.show import leaning
 from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
 
-WIDENS, SEEDS, HEADS, GAIN, TWICE, CARRIED, CARRIERS, ACROSS = -1.0, 5, 3.0, 0.3, 2.0, 0.1, 3, 0.2
+WIDENS, SEEDS, HEADS, TWICE, CARRIED, CARRIERS, ACROSS = -1.0, 5, 3.0, 2.0, 0.1, 3, 0.2
 MASC = Path("results/fight/records/masc")
 CONTROL = (
     "results/fight/records/scarcity:18-*",
@@ -86,11 +88,7 @@ def least(row: pd.Series) -> float:
 def scarcity(result: Result, _: Result | None = None) -> Row:
     changes = result.frames["changes"].query("task == 'mean'").set_index("term")
     row = changes.loc["18 heads"]
-    verdict = "not shown"
-    if row["high"] < 0 and row["delta"] <= WIDENS:
-        verdict = "for"
-    elif row["low"] > WIDENS:
-        verdict = "against"
+    verdict = {"undecided": "not shown"}.get(found := leaning(row, -WIDENS), found)
     if row["n"] < SEEDS:
         verdict = f"not finished, {int(row['n'])} of {SEEDS} seeds; by these: {verdict}"
     levels = result.frames["levels"].query("task == 'mean'").set_index("term")["delta"]
@@ -115,10 +113,7 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
     for place, (few, all_) in FURTHER.items():
         change = gaps([sides(few), sides(all_)], slice(None))
         seen += f"; {place} ({change['n']} seeds): {number(change['delta'])} {interval(change['low'], change['high'])}"
-        if change["low"] > WIDENS:
-            found = "against"
-        else:
-            found = "for" if change["high"] < 0 and change["delta"] <= WIDENS else "not decided"
+        found = {"undecided": "not decided"}.get(found := leaning(pd.Series(change), -WIDENS), found)
         by_verdict.setdefault(found, []).append(place)
     verdict += "".join(f"; {found} {' and '.join(places)}" for found, places in by_verdict.items())
     points = f"{number(least(row))} points"
@@ -133,7 +128,7 @@ def roles(result: Result, second: Result | None = None, *singles: Result) -> Row
     gains = result.frames["gains"]
     gain = gains[gains["task"] == "mean"].iloc[0]
     predicts = "3 conflict heads or more beyond chance, and 0.3 points or more gained by closing them"
-    if any(note.startswith("Withdrawn") for note in result.about["notes"]):
+    if result.withdrawn:
         closed = with_interval(gain)
         if second is not None:
             there = second.frames["gains"].query("task == 'mean'").iloc[0]

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.claims.stability import MODES, Runs, jackknife, phi
-from mtlprune.figures.charts import Spec, figure, matrix, render
+from mtlprune.figures.charts import Spec, cells, figure, render
 from mtlprune.figures.grid import number
 from mtlprune.runs.claims import RunGroup, load_claims
 from mtlprune.runs.study import read_study
@@ -93,8 +93,9 @@ def crossed(first: str, second: str) -> pd.DataFrame:
 
 
 def picture(frame: pd.DataFrame) -> Spec:
+    bound = float(frame["value"].abs().max())
     return figure(
-        matrix(frame, "second", "first", pd.Series(False, frame.index)),
+        cells(frame.assign(words=frame["value"].map(number)), "second", "first", (-bound, bound), size=(60, 30)),
         "Do tasks claim the same heads on another corpus?",
         ["Rows: runs on EWT5; columns: on MASC (DEP: GUM). Φ, mean over pairs of runs; 1: the same heads, 0: chance."],
     )

@@ -60,7 +60,7 @@ def main(folder: str, name: str = "roles") -> None:
     }
     apart = (counts["joint"]["conflict"] - counts[STL]["conflict"]).dropna()
     print("# Roles in single-task runs\n")
-    if withdrawn := [note for note in joint.about["notes"] if note.startswith("Withdrawn")]:
+    if withdrawn := joint.withdrawn:
         print(f"{withdrawn[0]}\n")
     print("## Conflict heads\n")
     print("| runs | by seed | by chance |\n|:--|--:|--:|")

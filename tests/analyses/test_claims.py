@@ -255,7 +255,7 @@ def test_joint_labels_are_compared_but_are_no_tasks():
     assert (tasks_of(both).shared, tasks_of(both).z) == (tasks_of(alone).shared, tasks_of(alone).z)
     only = overlap(joint, permutations=100)
     assert only.frames.keys().isdisjoint({"groups", "numbers"}) and math.isnan(tasks_of(only).shared)
-    assert "There is no single-task label, so tasks cannot be compared, and" in "\n".join(only.about["notes"])
+    assert "There is no single task, so tasks cannot be compared, and" in "\n".join(only.about["notes"])
 
 
 def test_a_label_that_is_alone():
@@ -263,7 +263,7 @@ def test_a_label_that_is_alone():
     assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
     assert math.isnan(row(found, "labels", encoder="POS").multiple_last) and math.isnan(tasks_of(found).p)
     text = "\n".join(found.about["notes"])
-    assert "POS: one seed" in text and "one single-task label" in text and "cannot be resampled" in text
+    assert "POS: one seed" in text and "one single task" in text and "cannot be resampled" in text
 
 
 def test_the_seed_decides():

@@ -1,6 +1,7 @@
 """mtlprune claims and analyze heads: what they print and write for run folders with gates."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,14 +27,19 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path):
+def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path, monkeypatch):
     out, words = tmp_path / "new" / "results", ("claims", *runs, "--permutations", 300)
     answer = mtlprune(*words, "--out", out).done()
     figures = [f"claims-{name}.{kind}" for name in ("correlation", "shared", "heads") for kind in ("png", "svg")]
     shown = {path.name for path in out.iterdir() if path.suffix != ".parquet"}
     assert shown == {"claims.json", "claims.md", "claims.tex", "maps", *figures}
     text = (out / "claims.md").read_text()
-    assert text == mtlprune(*words).out and answer.out.startswith(text)
+    assert text == mtlprune(*words).out
+    findings = [line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")]
+    assert answer.out.splitlines()[-1] in findings and "\n| " not in answer.out  # the last thing to be read
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", mtlprune(*words).out).splitlines()]
+    assert lines.index("Open heads") < lines.index("Stem heads") < lines.index("Findings")
     result = read_results(out)["claims"]
     assert result.about["settings"]["permutations"] == 300
     assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import itertools
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +17,19 @@ from markup import markdown_rows
 from power_cuts import PASSING, Recorder, images, lay_out
 from tiny import HEADS, LAYERS
 
+from mtlprune.cli.show import majority_of
 from mtlprune.corpora.grammar import build_grammar
-from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.corpora.store import load_corpus, read_info, save_corpus
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.settings import changes
 from mtlprune.sentence import Sentence
 from mtlprune.sweeps import found_runs
+from mtlprune.sweeps.cells import resolve
+from mtlprune.sweeps.compare import EFFORT, settings_of, sweep_tree
+from mtlprune.sweeps.specification import parse_specification
+from mtlprune.training.hardware import decide
+from mtlprune.training.setup import FREE
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 Call = Callable[..., Any]
@@ -57,12 +68,12 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert "1 of 13" in answer.out and "13 of 13: " in answer.out
     table = (out / "table.md").read_text()
     header, *rows = markdown_rows(table)[:3]
-    assert header[:5] == ["task", "majority", "no encoder", "STL", "MTL-2"] and table in answer.out
+    assert header[:5] == ["task", "majority", "no encoder", "STL", "POS+FIRST"] and table in answer.out
     assert not {"", "–"} & {cell for row in rows for cell in row[:5]}
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "report.html").resolve().as_uri() in answer.out and "What do heads know?" in page
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert "MTL-2 − STL" in first and "outlined: both tasks" in first and "--seeds 1,2,3" in first
+    assert "POS+FIRST − STL" in first and "outlined: both tasks" in first and "<span>1,2,3</span>" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
     assert found_runs(out / "sweep.yaml") == [run.path for run in runs]  # the file knows where its runs lie
@@ -77,6 +88,40 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
         "table.md",
         "report.html",
     }
+
+
+def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprune, tmp_path):
+    """The page of the runs alone had no baseline, no analyses, and a command without the settings of the runs."""
+    out, _ = compared
+    mtlprune("report", out / "runs", "--out", tmp_path / "page.html", "--resamples", 50).done()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    first = page.partition('class="first"')[2].partition("</header>")[0]
+    assert ">majority</th>" in page and "What closing one task" in page and "What do heads know?" in page
+    assert first.count("Not asked by these runs") == 0 and "Majority baseline not known" not in page
+    [printed] = set(re.findall(r'<code class="command">(.*?)</code>', first))
+    words = shlex.split(html.unescape(re.sub("<[^>]*>", "", printed)))[2:]
+    options = dict(itertools.pairwise(words))
+    assert options["--tasks"] == "pos,first" and options["--seeds"] == "1,2,3"
+    corpus, overrides = words[0], words[1 : words.index("--tasks")]
+    assert corpus == own.name
+    settings = settings_of(own, read_info(own), ["pos", "first"], overrides)
+    tree = sweep_tree(settings, ["pos", "first"], [1, 2], False, HEADS * LAYERS, EFFORT)
+    again = resolve(parse_specification(tmp_path / "sweep.yaml", tree), tmp_path / "runs").cells
+    before = {run.path.name.rpartition("-")[0]: run.read_config() for run in map(RunFolder, found_runs(out / "runs"))}
+    assert {name: cell.config.train.epochs for name, cell in again.items()}.keys() == before.keys()
+    for name, cell in again.items():
+        free = {*FREE, "train.threads", "train.start", "pruning.importance_of", "encoder.name"}
+        assert not changes(before[name], decide(cell.config).model_dump(mode="json"), free), name
+
+
+def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune, tmp_path, monkeypatch):
+    """It is kept beside the runs of a comparison; of a run elsewhere, whose corpus is gone, nothing is known."""
+    monkeypatch.setattr(RunFolder, "corpus_path", lambda run: Path("gone"))
+    [run, *_] = found_runs(compared[0] / "runs", "stl-*")
+    assert majority_of(RunFolder(run), "test").keys() >= {"pos", "first"}
+    shutil.copytree(run, tmp_path / "run")
+    mtlprune("report", tmp_path / "run", "--out", tmp_path / "page.html", "--resamples", 0).done()
+    assert "Majority baseline not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +53,27 @@ def compared(tmp_path: Path) -> list[Path]:
     return [run.path for run in write_runs(tmp_path, sets, (1, 2))]
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_terminal_shows_a_narrow_table_first_and_cuts_no_number(mtlprune, compared, monkeypatch, width):
+    command = ["table", *compared, "--resamples", 200]
+    document = mtlprune(*command).out
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", mtlprune(*command).done().out).splitlines()]
+    shown = "\n".join(lines)
+    header = next(line for line in lines if "task" in line)
+    joint = lines[0].partition(" − STL")[0]
+    assert header.split() == ["task", "STL", joint, "Δ", "[95", "%]", "p", "(Holm)"]
+    assert "|" not in shown and "…" not in shown and max(map(len, lines)) <= width
+    assert re.search(r"POS accuracy +90\.81 +69\.46 +-21\.35\* \[-25\.15, -17\.55\] +<0\.0001\n", shown)
+    assert (f"(A table is wider than {width} letters; --out writes it.)" in shown) == (width == 80)
+    assert document.startswith("| task ") and "p (Holm)" in document.splitlines()[7]
+
+
 def test_overlap_needs_no_torch(apart, tmp_path):
     run = write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
     _, text, _, loaded = apart("claims", run.path, "--permutations", 10)
-    assert "| POS only             | 1-1, 1-3, 2-2 |" in text and not HEAVY & loaded
+    assert "| POS only       | 1-1, 1-3, 2-2 |" in text and not HEAVY & loaded
 
 
 def test_differences_are_tested_without_torch(mtlprune, apart, compared):

@@ -1,6 +1,7 @@
 """Verdicts of the first screen, as a table of cases."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 from mtlprune.analyses.claims.measure import overlap
 from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, because_of_heads, on_claims, on_scores, phi_of
 from mtlprune.runs.claims import Claim
-from mtlprune.runs.results import Result
+from mtlprune.runs.results import Result, read_result
 
 NAN = math.nan
 
@@ -20,7 +21,7 @@ def gap(name: str, value: float, sure: bool = True, seeds: bool = True, low: flo
 
 WORSE, BETTER, OPEN = gap("NER", -3.0), gap("SRL", 2.0), gap("POS", -0.5, sure=False)
 SEEN = "a difference of 1.2 points or more would have been seen in four of five studies."
-EQUAL, OWN = "at equal updates", "with batches of its own per task"
+EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ EQUAL, OWN = "at equal updates", "with batches of its own per task"
     [
         ([], [], NOT_ASKED, "No task"),
         ([WORSE, gap("DEP", -5.0), OPEN], [], "Yes, on 2 of 3 tasks", "Most on DEP: −5.0 points [−9.0, 9.0] at equal"),
-        ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "with batches of its own per task, on none."),
+        ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "with more updates (MTL-2, sampled), on none."),
         ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "NER: −3.0 points [−9.0, 9.0] at equal updates; "),
         ([BETTER, OPEN], [], "No, better on 1 of 2", "SRL: +2.0 points"),
         (
@@ -39,7 +40,7 @@ EQUAL, OWN = "at equal updates", "with batches of its own per task"
         ),
         ([gap("NER", -3.0, False, False)], [], "One seed cannot say", "NER: −3.0 points"),
         ([gap("NER", -3.0, False, False, NAN)], [], "Not tested", "NER: −3.0 points at equal updates."),
-        ([], [WORSE], "Yes, on 1 of 1 tasks", "with batches of its own per task."),
+        ([], [WORSE], "Yes, on 1 of 1 tasks", "with more updates (MTL-2, sampled)."),
     ],
 )
 def test_does_joint_training_cost_points(gaps, more, answer, words):
@@ -69,8 +70,9 @@ SAME, APART = [0, 1, 2], ([3, 4, 5], [6, 7, 8])
         ({"POS": [SAME]}, False, NOT_ASKED, "choose no heads"),
         ({"POS": [SAME] * 2, "NER": [SAME] * 2}, False, "A few: 3 of 24", "by both tasks; layer depth alone gives 0."),
         ({"A": [SAME] * 2, "B": [SAME] * 2, "C": [SAME] * 2}, False, "A few: 3 of 24", "by all three tasks"),
-        ({"A": [SAME], "B": [APART[0]]}, False, "Not beyond layer depth", "0 of 24 by both tasks"),
-        ({"A": [[0]], "B": [[20]]}, False, "Too few claimed to tell", "0 of 24 by both tasks"),
+        ({"A": [SAME] * 2, "B": [APART[0]] * 2}, False, "Not beyond layer depth", "0 of 24 by both tasks"),
+        ({"A": [[0]] * 2, "B": [[20]] * 2}, False, "Too few claimed to tell", "0 of 24 by both tasks"),
+        ({"A": [SAME], "B": [SAME]}, False, "One seed cannot say", "3 of 24 by both tasks"),
         ({"A": [SAME], "B": [SAME]}, True, "Gates tell no heads apart", "With one seed, nothing is known of others."),
     ],
 )
@@ -108,6 +110,77 @@ def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
     return Result("cross", {}, {"cells": pd.DataFrame(rows)})
 
 
+def given(**results: Result | None) -> dict[str, Result]:
+    return {name: result for name, result in results.items() if result is not None}
+
+
+def scarce(delta: float, low: float, high: float, seeds: int = 3) -> Result:
+    row = {"term": "18 heads", "other": "72 heads", "task": "mean", "delta": delta, "low": low, "high": high}
+    frame = pd.DataFrame([row | {"n": seeds}, row | {"task": "pos", "delta": -9.0, "n": seeds}])
+    return Result("scarcity", {"settings": {"margin": 1.0}, "notes": []}, {"changes": frame})
+
+
+def roles(delta: float, low: float, high: float, *notes: str) -> Result:
+    row = {"encoder": "MTL-5", "task": "mean", "delta": delta, "low": low, "high": high, "n": 3}
+    return Result("roles", {"notes": list(notes)}, {"gains": pd.DataFrame([row])})
+
+
+WIDER, SAME_GAP, OPEN_GAP = scarce(-2.0, -3.0, -1.0), scarce(1.0, 0.2, 1.9), scarce(0.1, -1.4, 1.5)
+GAIN, NO_GAIN = roles(0.5, 0.1, 0.9), roles(0.0, -0.2, 0.2)
+WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
+
+
+@pytest.mark.parametrize(
+    ("results", "answer", "words"),
+    [
+        (
+            {"scarcity": SAME_GAP},
+            "Undecided",
+            "18 heads instead of 72 heads the gap changes by +1.0 [0.2, 1.9]: a fight's −1",
+        ),
+        (
+            {"scarcity": SAME_GAP, "roles": NO_GAIN},
+            "No",
+            "a fight's −1 is excluded. Closing heads that get in a task's",
+        ),
+        ({"scarcity": SAME_GAP, "roles": WITHDRAWN}, "Undecided", "Roles of heads say nothing (withdrawn, or none)."),
+        ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "a fight's −1 is possible"),
+        ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "a fight's −1 or less is seen"),
+        ({"scarcity": WIDER, "roles": NO_GAIN}, "Undecided", "gains +0.0 [−0.2, 0.2] points (a fight: 0.3 or more)"),
+        ({"roles": GAIN}, "Yes, in part", "gains +0.5 [0.1, 0.9] points"),
+        ({"scarcity": scarce(-2.0, -3.0, -1.0, 1)}, "Undecided", "is possible"),
+        (
+            {"scarcity": SAME_GAP, "treatments": treated(0.3, 0.5)},
+            "Undecided",
+            "excluded. Copies of shared heads close 33",
+        ),
+        ({"scarcity": OPEN_GAP, "treatments": treated(2.0, 0.01)}, "Yes, in part", "Copies of shared heads close 33 %"),
+        ({"scarcity": SAME_GAP, "treatments": treated(2.0, 0.01)}, "Undecided", "Copies of shared heads close 33 %"),
+    ],
+)
+def test_tests_of_a_fight_are_answered_together(results, answer, words):
+    verdict = because_of_heads(results)
+    assert verdict.answer == answer and words in verdict.number and verdict.link == "why"
+
+
+def test_the_committed_results_and_their_page_give_one_answer():
+    """The page said "not shown" where results/fight said "undecided"."""
+    folders = {
+        "treatments": "treatments/test",
+        "cross": "claims/cross",
+        "scarcity": "fight/scarcity",
+        "roles": "fight/roles",
+    }
+    results = {name: read_result(Path("results") / folder / f"{name}.json") for name, folder in folders.items()}
+    answer = because_of_heads(results).answer
+    assert (
+        Path("results/fight/README.md")
+        .read_text(encoding="utf-8")
+        .startswith(f"# Is there a fight over heads?\n\n**{answer}.**")
+    )
+    assert f'<p class="answer">{answer}</p>' in Path("results/ewt5-minilm/report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("treatments", "cross", "answer", "words"),
     [
@@ -130,11 +203,11 @@ def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
     ],
 )
 def test_because_they_share_heads(treatments, cross, answer, words):
-    verdict = because_of_heads(treatments, cross)
+    verdict = because_of_heads(given(treatments=treatments, cross=cross))
     assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
 
 
 def test_without_a_claimed_head_there_are_none_to_close():
     none, some = claims({"POS": [[0], [1], [2]], "NER": [[3], [4], [5]]}), claims({"POS": [SAME], "NER": [SAME]})
-    assert because_of_heads(None, None, none).answer == "No heads to close"
-    assert because_of_heads(None, None, some).answer == NOT_ASKED
+    assert because_of_heads({}, none).answer == "No heads to close"
+    assert because_of_heads({}, some).answer == NOT_ASKED

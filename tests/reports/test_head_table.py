@@ -86,7 +86,7 @@ def test_tables_hold_what_the_frames_hold():
     cells = {(row[0], name): cell for row in matrix.rows for name, cell in zip(matrix.header[1:], row[1:], strict=True)}
     for pair in pairs.itertuples():
         assert cells[pair.encoder, pair.other] == cells[pair.other, pair.encoder] == number(pair.pearson)
-    assert [(row[0], row[3], row[6], row[7]) for row in made["Heads shared by two labels"].rows] == [
+    assert [(row[0], row[3], row[6], row[7]) for row in made["Heads shared by two settings"].rows] == [
         (f"{p.encoder} – {p.other}", number(p.shared, 1), probability(p.p), probability(p.q))
         for p in pairs.itertuples()
     ]

@@ -62,7 +62,7 @@ def data_of(text: str) -> dict[str, Any]:
     return json.loads(text[begin : text.index("</script>", begin)])
 
 
-SECTIONS = ["scores", "claims", "know", "runs", "caveats"]
+SECTIONS = ["scores", "claims", "know", "runs", "caveats", "terms"]
 
 
 def test_questions_stand_in_their_order_without_a_script(whole, study):
@@ -83,12 +83,21 @@ def test_the_first_screen_answers_and_names_what_is_not_asked(whole, study):
     first = Markup(whole).sections[""]
     assert "36 runs · seeds 1, 2, 3 · test · 500 training sentences" in first and "MTL-5 − STL, points" in first
     assert first.count("Not asked by these runs") == 1  # why: no treatment, no closed heads
-    assert "mtlprune compare data/x --tasks pos,ner,dep,con,srl encoder.name=minilm --seeds 1,2,3" in first
+    [repeated] = [line for line in first.splitlines() if "mtlprune compare data/x" in line]
+    assert " data.train_sentences=500 " in repeated and " train.epochs=3 " in repeated and "pruning" not in repeated
+    assert " encoder.name=minilm --tasks pos,ner,dep,con,srl --seeds 1,2,3 --out compared" in repeated
     cells = [attributes for tag, attributes in Markup(whole).tags if tag == "td" and "title" in attributes]
     claimed = [one.claimed for one in group(load_claims([run.path for run in gated(study)])) if not one.joint]
     assert len(cells) == np.any(claimed, axis=0).sum()
     outlined = sum("outlined" in (attributes.get("class") or "") for attributes in cells)
     assert outlined == (np.sum(claimed, axis=0) >= 3).sum()
+
+
+def test_terms_are_explained_on_the_page(whole):
+    page = Markup(whole)
+    for word in ("π ≥ 0.9", "Φ", "layer depth", "Holm", "sampled", "hollow"):
+        assert word in page.sections["terms"]
+    assert "joint is worse ← → better" in page.sections[""] and "hollow: no evidence" in page.sections[""]
 
 
 def gated(study: list[RunFolder]) -> list[RunFolder]:
@@ -108,7 +117,7 @@ def two_tasks(root: Path, seeds: Sequence[int], tasks: Sequence[str] = ("ner", "
 
 def test_two_tasks_and_one_seed_have_a_first_screen(tmp_path):
     first = Markup(report(Sources(two_tasks(tmp_path, [1])), QUICK, gold)).sections[""]
-    for words in ("MTL-2 − STL, points", "by both tasks", "outlined: both tasks", "One seed cannot say"):
+    for words in ("NER+DEP − STL, points", "by both tasks", "outlined: both tasks", "One seed cannot say"):
         assert words in first
     assert "nother seed may choose other heads" in first and "one seed cannot" in first.lower()
 
@@ -116,7 +125,7 @@ def test_two_tasks_and_one_seed_have_a_first_screen(tmp_path):
 def test_tasks_that_are_no_better_than_the_baseline_are_named_first(tmp_path):
     runs = two_tasks(tmp_path, [1])
     joint = next(run.read_scores("test")["dep"] for run in runs if run.path.name == "ner-dep-1-False")["las"]
-    for dep, words in ((joint, "NER (STL, MTL-2), DEP (MTL-2); "), (joint - 0.1, "NER (STL, MTL-2); ")):
+    for dep, words in ((joint, "NER (STL, NER+DEP), DEP (NER+DEP); "), (joint - 0.1, "NER (STL, NER+DEP); ")):
         sources = Sources(runs, baselines={"majority": {"ner": 100.0, "dep": dep}})
         assert f"in train: {words}" in Markup(report(sources, QUICK, gold)).sections[""]
     assert "majority" not in Markup(report(Sources(runs), QUICK, gold)).sections[""]
@@ -142,7 +151,7 @@ def test_gates_that_tie_where_wanted_heads_end_are_no_finding(tmp_path):
             run.gates_path.write_text("".join(json.dumps(line) + "\n" for line in (before, *lines)))
     page = Markup(report(Sources(runs), QUICK, gold))
     assert "Gates tell no heads apart" in page.sections[""] and "Gates have not told heads apart" in page.sections[""]
-    assert "12 of 12 tie" in page.sections["caveats"] and "an order, no finding" in page.sections["claims"]
+    assert "NER, seed 1: 12 of 12 tie" in page.sections["caveats"] and "an order, no finding" in page.sections["claims"]
 
 
 def test_it_needs_nothing_from_elsewhere(whole):

@@ -1,6 +1,7 @@
 """The report page in headless Chromium: it loads in silence, answers pointer and keys, and stands without a script."""
 
 import csv
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ except ImportError:
     pytest.skip("playwright is not installed (extra: test)", allow_module_level=True)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; Debian has it: apt-get install chromium")
 
+FOLDED = Path("results/speed/pruned")
+"""A Result of a section that holds nothing but folded parts."""
 PATIENCE = 60_000
 """Milliseconds: a busy machine is no defect."""
 
@@ -32,7 +35,9 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     probes = write_probes(root / "probes", encoders, labels, shape=(3, 4))
     choices = Choices(title=f"A study {EVIL}", resamples=100, permutations=20)
     text = report(
-        Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes]), choices, lambda *_: gold_sentences()
+        Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes], analyses=[FOLDED]),
+        choices,
+        lambda *_: gold_sentences(),
     )
     file = root / "report.html"
     file.write_text(text, encoding="utf-8")
@@ -110,6 +115,58 @@ def test_the_first_screen_fits_a_phone(browser, page_file):
     assert [box["y"] for box in boxes] == sorted({box["y"] for box in boxes})  # stacked
     assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
     visit.context.close()
+
+
+def test_a_head_chosen_on_the_first_screen_is_described_there(visit):
+    """Its card stood thousands of pixels below."""
+    page = visit.page
+    assert "Choose a head" in page.locator("#here").inner_text()
+    cell = page.locator(".first [role=gridcell]").nth(6)
+    cell.click()
+    card, map_, plot = (page.locator(name).bounding_box() for name in ("#here .card", ".stripes", ".gaps"))
+    assert page.locator("#here h4").inner_text() == page.locator("#explorer h4").inner_text() == "Layer 2, head 3"
+    assert abs(card["y"] - map_["y"]) < 200 and card["x"] > map_["x"] + map_["width"]
+    assert card["x"] + card["width"] <= plot["x"]
+
+
+def test_commands_are_copied_and_break_at_blanks_only(browser, page_file):
+    visit = Visit(
+        browser, page_file, viewport={"width": 390, "height": 844}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page, box = visit.page, visit.page.locator("code.command").first
+    box.locator("xpath=following-sibling::button").click()
+    page.locator(".copy", has_text="copied").first.wait_for()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert command.startswith("mtlprune compare data/x ") and box.inner_text() == command
+    tops = [word.bounding_box()["y"] for word in box.locator("span").all()]
+    heights = {round(word.bounding_box()["height"]) for word in box.locator("span").all()}
+    assert len(set(tops)) > 1 and len(heights) == 1  # lines break between words, and no word is broken
+    visit.context.close()
+
+
+def test_what_scrolls_on_a_phone_says_so(browser, page_file):
+    """And nothing does where it fits."""
+    words = "e => getComputedStyle(e, '::before').content"
+    for width, wide in ((390, True), (1440, False)):
+        visit = Visit(browser, page_file, viewport={"width": width, "height": 844})
+        scores = visit.page.locator("#table .scroll").first
+        visit.page.wait_for_function("document.querySelector('nav ol') !== null")
+        visit.page.wait_for_timeout(200)
+        assert ("scroll sideways" in scores.evaluate(words)) == wide
+        visit.context.close()
+
+
+def test_print_has_no_heading_of_what_is_folded(visit):
+    page = visit.page
+    page.emulate_media(media="print")
+    headings = page.evaluate(
+        """() => [...document.querySelectorAll("main *")].filter((one) => one.checkVisibility()
+          && [...one.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim()))
+          .map((one) => one.closest("h2, h3, summary")?.tagName ?? "")"""
+    )
+    assert headings.count("H2") > 4 and headings[-1] == "" and "SUMMARY" in headings  # one fold is open
+    for one, after in itertools.pairwise(headings):
+        assert (one, after) not in {("H2", "H2"), ("H3", "H3"), ("H3", "H2"), ("SUMMARY", "SUMMARY")}
 
 
 def column_of(table: Locator, name: str) -> list[str]:

@@ -31,7 +31,7 @@ def test_a_table_of_tests(tmp_path):
     assert pos.significant and pos.difference.high < 0 and pos.p_holm == 2 * pos.difference.p
     assert not con.significant and con.p_holm == con.difference.p  # the larger of two is not corrected
     rows = details(comparison).rows
-    assert [(*row[:2], row[-1]) for row in rows] == [(task, "MTL-2 − STL", "4, 4") for task in ("POS", "CON")]
+    assert [(*row[:2], row[-1]) for row in rows] == [(task, "POS+CON − STL", "4, 4") for task in ("POS", "CON")]
 
 
 def changed(run: RunFolder, ids: list[str] | None = None, **edits: Any) -> None:
@@ -87,7 +87,7 @@ def test_counts_that_are_missing_or_damaged_are_told(tmp_path):
         damage()
         comparison = with_tests(compare(folders, "test"), 99)
         assert all(re.search(said, reason) for reason in reasons(comparison))
-    assert f"- Not tested, POS in MTL-2: {comparison.untested[MTL, 'pos']}.\n" in markdown(comparison)
+    assert f"- Not tested, POS in POS+CON: {comparison.untested[MTL, 'pos']}.\n" in markdown(comparison)
 
 
 def test_a_difference_within_the_variance_of_seeds_is_marked_so(tmp_path):
@@ -127,7 +127,7 @@ def test_a_difference_without_an_error_is_not_certain(seeds, tmp_path):
     comparison = with_tests(compare(folders, "test"), 300)
     test, shown, table = comparison.tests[MTL, "ner"], markdown(comparison), details(comparison)
     assert not test.significant and math.isnan(test.equivalence_p) and all(map(math.isnan, test.interval))
-    assert "- The difference of NER in MTL-2 has no interval: no resample of the sentences changes it, so its" in shown
+    assert "- The difference of NER in POS+NER has no interval: no resample of the sentences changes it, so" in shown
     row = dict(zip(table.header, table.rows[0], strict=True))
     wide = ("95 %, seeds and sentences", "p", "p (Holm)", "p (within ±1)")
     assert [row.get(name) for name in wide] == [None if seeds == 1 else "–"] * 4 and "*" not in row["Δ"]

@@ -50,7 +50,7 @@ def test_stl_beside_mtl(make):
     alone = make({"ner": 82.0}, name="n"), make({"pos": 96.25}, **{"train.threads": 8, "data.path": "elsewhere"})
     folders = [make({"pos": 97.0, "ner": 80.5}, name="together"), *alone]
     assert table(folders) == [
-        ["task", "STL", "MTL-2", "Δ"],
+        ["task", "STL", "POS+NER", "Δ"],
         ["POS accuracy", "96.25", "**97.00**", "+0.75"],
         ["NER strict span F1", "**82.00**", "80.50", "-1.50"],
     ]
@@ -77,10 +77,10 @@ def test_corpora_have_rows_of_their_own(make):
             folder.write_json("manifest.json", {**manifest, "data": {**manifest["data"], "name": corpus}})
     text = markdown(compare(folders, "test", by_corpus=True))
     assert [[row[0].rpartition(", ")[2], row[1].split()[0], *row[2:]] for row in markdown_rows(text)[1:]] == [
-        ["ewt5", "POS", "90.00", "90.00", "+0.00"],
-        ["ewt5", "NER", "50.00", "50.00", "+0.00"],
-        ["gum", "POS", "95.00", "95.00", "+0.00"],
-        ["gum", "DEP", "10.00", "10.00", "+0.00"],
+        ["ewt5", "POS", "90.00", "90.00", "+0.00", "–", "–"],
+        ["ewt5", "NER", "50.00", "50.00", "+0.00", "–", "–"],
+        ["gum", "POS", "95.00", "–", "–", "95.00", "+0.00"],
+        ["gum", "DEP", "10.00", "–", "–", "10.00", "+0.00"],
     ]
     with pytest.raises(RunError, match=r"different data .*--by corpus"):
         compare(folders, "test")
@@ -91,28 +91,31 @@ def test_baselines_have_columns_of_their_own(make):
     context, random = make(both, **{"encoder.context": False}), make(both, **{"encoder.random": True})
     folders = [make({"pos": 3.0}), make(both), context, random]
     header = table(folders, {"majority": both})[0]
-    assert header == ["task", "majority", "no encoder", "random encoder", "STL", "MTL-2", "Δ"]
+    assert header == ["task", "majority", "no encoder", "random encoder", "STL", "POS+NER", "Δ"]
     header = table([*folders, make({"pos": 1.0}, **{"encoder.context": False})])[0]
-    assert header == ["task", "no encoder, STL", "no encoder, MTL-2", "random encoder", "STL", "MTL-2", "Δ"]
+    assert header == ["task", "no encoder, STL", "no encoder, POS+NER", "random encoder", "STL", "POS+NER", "Δ"]
 
 
 def test_settings_are_told_apart(make):
     both = {"pos": 1.0, "ner": 2.0}
     stl = make({"pos": 3.0})
     by_name = [stl, make(both, name="joint"), make(both, name="sampled", **{"train.mixing": "sampled"})]
-    assert table(by_name)[0] == ["task", "STL", "MTL-2 (joint)", "Δ", "MTL-2 (sampled)", "Δ"]
-    assert "in MTL-2 (sampled) not only the tasks differ from STL" in markdown(compare(by_name, "test"))
-    by_setting = [stl, make(both), make(both, **{"train.mixing": "sampled"})]
-    assert {"MTL-2 (train.mixing=joint)", "MTL-2 (train.mixing=sampled)"} < set(table(by_setting)[0])
+    assert table(by_name)[0] == ["task", "STL", "POS+NER", "Δ", "POS+NER, sampled", "Δ"]
+    assert "in POS+NER, sampled not only the tasks differ from STL" in markdown(compare(by_name, "test"))
+    longer = [make(both, name=f"longer-{rate}", **{"train.encoder_rate": rate}) for rate in (0.1, 0.2)]
+    titles = {column.title for column in compare([*by_name, *longer], "test").columns}
+    assert titles == {"STL", "POS+NER", "POS+NER (longer-0.1)", "POS+NER (longer-0.2)", "POS+NER, sampled"}
+    by_setting = [stl, make(both), make(both, **{"train.epochs": 7}), make(both, **{"train.epochs": 9})]
+    assert {"POS+NER", "POS+NER (train.epochs=7)", "POS+NER (train.epochs=9)"} < set(table(by_setting)[0])
     alone = [  # a column holds runs of several names: none of them may stand for all
         make({task: 1.0}, name=f"{fusion}-{task}", **{"encoder.fusion": fusion})
         for fusion in ("none", "gate")
         for task in ("pos", "dep")
     ]
-    assert table(alone)[0] == ["task", "STL (encoder.fusion=gate)", "STL (encoder.fusion=none)"]
+    assert table(alone)[0] == ["task", "STL, fusion gate", "STL"]
     three = {"pos": 1.0, "ner": 2.0, "dep": 3.0}
     other_tasks = [make(three), make({**three, "srl": 1.0, "con": 1.0}), make({**both, "srl": 2.0})]
-    assert set(table(other_tasks)[0][1:]) == {"MTL-3 (pos+ner+dep)", "MTL-3 (pos+ner+srl)", "MTL-5"}
+    assert set(table(other_tasks)[0][1:]) == {"POS+NER+DEP", "POS+NER+SRL", "MTL-5"}
 
 
 def test_differences_are_taken_to_the_same_settings(make):
@@ -120,7 +123,7 @@ def test_differences_are_taken_to_the_same_settings(make):
     both = {"pos": 10.0, "ner": 10.0}
     folders = [make({"pos": 1.0}), make({"pos": 2.0}, **{"train.epochs": 9})]
     folders += [make(both), make(both, **{"train.epochs": 9}), make(both, **{"train.epochs": 5})]
-    pairs = {"MTL-2 (train.epochs=3)": "STL (train.epochs=3)", "MTL-2 (train.epochs=9)": "STL (train.epochs=9)"}
+    pairs = {f"POS+NER (train.epochs={number})": f"STL (train.epochs={number})" for number in (3, 9)}
     assert against(folders) == pairs
 
 
@@ -273,7 +276,7 @@ def test_what_has_seen_more_training_is_marked_and_never_in_bold(make):
     assert marked == {
         "STL, 4 heads by static gates": "starts from a finished run (252 updates) and trains on for 252 more",
         "STL, 4 heads by importance": "a finished run (252 updates) chose its heads",
-        "MTL-2 (sampled)": "1,260 updates of the encoder, others 252",
+        "POS+NER, sampled": "1,260 updates of the encoder, others 252",
     }
     scores, deltas = grids(comparison)
     cells = dict(zip(scores.header, scores.rows[0], strict=True))
@@ -297,7 +300,7 @@ def test_columns_are_compared_with_the_one_asked_for(tmp_path):
     comparison = with_tests(compare(folders, "test", reference=chance), 500)
     titles = [column.title for column in comparison.columns]
     pairs = {titles[k]: titles[other] for k, other in comparison.against.items()}
-    assert pairs == dict.fromkeys(["STL", "MTL-2", gates], chance)  # the joint run has POS too
+    assert pairs == dict.fromkeys(["STL", "POS+NER", gates], chance)  # the joint run has POS too
     row = {record["column"]: record for record in records(comparison) if record["task"] == "pos"}
     assert row[gates]["delta"] == row[gates]["mean"] - row[chance]["mean"] and row[gates]["against"] == chance
     with pytest.raises(RunError, match="--against: no column is called 'chance'; there are 'STL', 'STL, 4 heads by"):

@@ -162,11 +162,13 @@ def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
         "nothing and gives no p-value.": even,
         f"{', '.join(flat)}: all gates of a run are equal, so they correlate with nothing and have no variance.": flat,
         "No permutations were asked for, so there are no p-values from permutations.": permutations == 0,
-        "There is one label only, so there is nothing to compare it with.": len(run_groups) < 2,
-        f"There is {number} single-task label, so tasks cannot be compared, and their part of the variance is "
-        "unknown.": len(single) < 2,
-        f"With fewer than {STEM_TASKS} single-task labels there can be no stem head.": len(single) < STEM_TASKS,
-        "No single-task label has two seeds, so seeds cannot be resampled, and their part of the variance lies in that "
+        "There is one setting only, so there is nothing to compare it with.": len(run_groups) < 2,
+        f"There is {number} single task, so tasks cannot be compared, and their part of the variance is unknown.": len(
+            single
+        )
+        < 2,
+        f"With fewer than {STEM_TASKS} single tasks there can be no stem head.": len(single) < STEM_TASKS,
+        "No single task has two seeds, so seeds cannot be resampled, and their part of the variance lies in that "
         "of tasks by heads.": single and all(len(run_group.claims) < 2 for run_group in single),
     }
     return [sentence for sentence, holds in reasons.items() if holds]

@@ -71,7 +71,7 @@ def answer(result: Result) -> str:
     tests = result.frames["tests"].set_index("mode")
     every, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
     if math.isnan(every.shared):
-        return "Whether tasks claim the same heads is open: two single-task labels or more are needed."
+        return "Whether tasks claim the same heads is open: two single tasks or more are needed."
     first = (
         f"Two runs of different single tasks share {number(every.shared, 1)} open heads on average; layer depth alone "
         f"explains {number(every.expected, 1)}"
@@ -107,7 +107,7 @@ def _by_label(result: Result) -> str:
         more += f"; of unequal seeds only, p {probability(apart.p)}, {probability(apart.least)} at least"
     return (
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
-        f"(p {probability(plain.p)}, labels of runs permuted, {probability(plain.least)} at least; {more})."
+        f"(p {probability(plain.p)}, tasks of runs permuted, {probability(plain.least)} at least; {more})."
     )
 
 
@@ -230,7 +230,7 @@ def _runs(result: Result) -> Grid:
         "Open heads",
         frame.assign(total=frame["encoder"].map(total)),
         {**columns, "claimed, by layer": "claimed", "claimed": "total"},
-        "Claimed: open in more than half of a label's seeds.",
+        "Claimed: open in more than half of a setting's seeds.",
         texts=4,
     )
 
@@ -241,7 +241,7 @@ def _within(result: Result) -> Grid:
     columns: dict[str, Any] = {"label": "encoder", "multiple R": ("multiple_last", 2)}
     columns |= {"mean over last": ("multiple_mean", 2), "Pearson": "pearson", "Jaccard": "jaccard"}
     return Grid.of(
-        "Agreement of the seeds of a label",
+        "Agreement of the seeds of a setting",
         _spreads(labels[labels["encoder"].map(seeds) > 1], "pearson", "jaccard", "overlap_coefficient"),
         {**columns, "overlap coefficient": "overlap_coefficient", **SHARING},
         "Multiple R: square root of the adjusted R² of the last seed regressed on all others (the original's "
@@ -314,13 +314,13 @@ def _split(result: Result) -> Grid:
         ["label", "part", "share", "pairs"],
         rows,
         2,
-        "Variance of gates within a label",
-        "Between heads of a run: what all runs of the label have in common, and what goes with seeds and halves of the "
-        "data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
+        "Variance of gates within a setting",
+        "Between heads of a run: what all runs of the setting have in common, and what goes with seeds and halves of "
+        "the data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
     )
 
 
-CORRELATION = "Pearson over heads between labels' mean gates; on the diagonal the multiple R within the label."
+CORRELATION = "Pearson over heads between settings' mean gates; on the diagonal the multiple R within the setting."
 
 
 def _matrix(result: Result) -> pd.DataFrame:
@@ -342,12 +342,12 @@ def _correlation(result: Result) -> Grid:
 def _pairs(result: Result) -> Grid:
     columns: dict[str, Any] = {"pair": "pair", "Jaccard": "jaccard", "overlap coefficient": "overlap_coefficient"}
     return Grid.of(
-        "Heads shared by two labels",
+        "Heads shared by two settings",
         _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"),
         {**columns, **SHARING, "q": ("q", probability)},
-        "Open heads of a seed of one and a seed of the other label, mean ± sample standard deviation over such pairs. "
-        "Expected, z and p: heads permuted within layers, all seeds of a label together. q: p after Benjamini-Hochberg "
-        "over the pairs.",
+        "Open heads of a seed of one and a seed of the other setting, mean ± sample standard deviation over such "
+        "pairs. Expected, z and p: heads permuted within layers, all seeds of a setting together. q: p after "
+        "Benjamini-Hochberg over the pairs.",
     )
 
 
@@ -360,12 +360,12 @@ def _claimed_by_both(result: Result) -> Grid:
     columns: dict[str, Any] = {"pair": "pair", "claimed by both": ("claimed", 0), "in layers": ("claimed_layers", 1)}
     columns |= {"p": ("p_layers", probability), "anywhere": ("claimed_anywhere", 1)}
     return Grid.of(
-        "Heads claimed by two labels",
+        "Heads claimed by two settings",
         _named_pairs(result),
         {**columns, "hypergeometric p": ("p_anywhere", probability), "q": ("q_anywhere", probability)},
-        "Heads that the majority of seeds of both labels have open. In layers: expected if heads fell anywhere within "
-        "their layers, with exact p. Anywhere: expected if they fell anywhere, with the plain hypergeometric p and q "
-        "(Benjamini-Hochberg over the pairs); it takes a common preference for layers for overlap.",
+        "Heads that the majority of seeds of both settings have open. In layers: expected if heads fell anywhere "
+        "within their layers, with exact p. Anywhere: expected if they fell anywhere, with the plain hypergeometric p "
+        "and q (Benjamini-Hochberg over the pairs); it takes a common preference for layers for overlap.",
     )
 
 
@@ -378,7 +378,7 @@ def _claimed_by(result: Result) -> Grid:
         "Heads by the number of tasks that claim them",
         result.frame("numbers"),
         columns,
-        "Heads claimed by so many single-task labels or more, beside what is expected if every label's heads fell "
+        "Heads claimed by so many single tasks or more, beside what is expected if every task's heads fell "
         "anywhere within their layers, or anywhere; p: of so many or more, and of so many or fewer.",
     )
 
@@ -389,7 +389,7 @@ def _variance(result: Result) -> Grid:
         "Variance of gates",
         parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"]),
         {"part": "part", "component": ("component", 5), "%": ("share", 1)},
-        "Single-task labels only. Components by the method of moments (analysis of variance of unweighted task means); "
+        "Single tasks only. Components by the method of moments (analysis of variance of unweighted task means); "
         "estimates below 0 count as 0 in the shares.",
     )
 
@@ -400,7 +400,7 @@ def _stem(result: Result) -> Grid:
         "Stem heads",
         heads.assign(place=_places(heads)),
         {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
-        f"Claimed by {result.about['settings']['stem_tasks']} single-task labels or more. Confidence: share of "
+        f"Claimed by {result.about['settings']['stem_tasks']} single tasks or more. Confidence: share of "
         "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head; few seeds that agree "
         "give 1.00, which is no certainty.",
         texts=2,
@@ -414,7 +414,7 @@ def _exclusive(result: Result) -> Grid:
         mine = heads[heads["claimed_by"] == label] if len(heads) else heads
         sure = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in mine.itertuples()]
         names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
-        rows.append([f"{label} only" if label else "no single-task label", names, str(len(mine))])
+        rows.append([f"{label} only" if label else "no single task", names, str(len(mine))])
     caption = "With the confidence of each, as of stem heads."
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
 
@@ -426,7 +426,7 @@ TABLES = (
 
 
 def _correlations(result: Result) -> Spec | None:
-    """Matrix of labels by labels: correlations of gates."""
+    """Matrix of settings by settings: correlations of gates."""
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
         return None
@@ -436,7 +436,7 @@ def _correlations(result: Result) -> Spec | None:
 
 
 def _shared(result: Result) -> Spec | None:
-    """A row a pair of labels: heads shared, and heads expected from depth."""
+    """A row a pair of settings: heads shared, and heads expected from depth."""
     pairs = _named_pairs(result)
     if not len(pairs):
         return None
@@ -449,8 +449,8 @@ def _shared(result: Result) -> Spec | None:
     dots = base.mark_circle(size=60, stroke=INK, strokeWidth=1.2, opacity=1).encode(colour.legend(legend))
     lines = base.mark_line(color=SOFT, strokeWidth=1.2).encode(detail="pair:N")
     chart = (lines + dots).properties(width=420, height=alt.Step(18))
-    explained = ["Open heads that a run of one label shares with a run of the other, on average."]
-    return figure(chart, "Heads shared by two labels", explained)
+    explained = ["Open heads that a run of one setting shares with a run of the other, on average."]
+    return figure(chart, "Heads shared by two settings", explained)
 
 
 def _map(result: Result) -> Spec | None:
@@ -458,7 +458,7 @@ def _map(result: Result) -> Spec | None:
     heads = result.frame("groups")
     if not len(heads):
         return None
-    one = heads.assign(name=pd.Categorical([""] * len(heads)))
+    one = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
     chart = head_map(one, "tasks", limit=float(len(result.about["single"])), words=False)
     explained = ["Rows are layers (1 above), columns heads. White: claimed by none; black: by all."]
     return figure(chart, "Tasks that claim each head", explained)

@@ -481,6 +481,6 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     reasons += [f"{' and '.join(constant)} {'do' if constant[1:] else 'does'} not vary"] if constant else []
     if reasons and varying:
         yield (
-            f"In the runs of a label {', '.join(reasons)}, so the variance is not split further: runs of several "
+            f"In the runs of a setting {', '.join(reasons)}, so the variance is not split further: runs of several "
             "train.seed from each of several finished runs (train.start), on halves of the data, would tell."
         )

@@ -9,6 +9,7 @@ from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, figure, matrix
 from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
+from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, holm
 
@@ -18,9 +19,9 @@ def about(result: Result) -> str:
     info, settings = result.about, result.about["settings"]
     return (
         f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
-        "Heads that a label claims (open in more than half of its seeds) are closed in finished runs, whose weights "
-        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it {settings['draws']} draws of as many "
-        "random heads of the same layers. "
+        "Heads that a setting claims (open in more than half of its seeds) are closed in finished runs, whose weights "
+        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it "
+        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. "
         "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds, "
         f"sentences ({settings['resamples']:,}) and draws, Holm over the cells of other tasks, margin "
         f"±{settings['margin']:g}."
@@ -47,7 +48,7 @@ def findings(result: Result) -> list[str]:
             f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
             f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
         )
-    own = result.frame("own", "encoder", "mode", "term")
+    own = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
     for part, of in own.groupby("mode", sort=False):
         mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
@@ -60,6 +61,8 @@ def findings(result: Result) -> list[str]:
     return sentences
 
 
+BOUND = 5.0
+"""Points at which the colours of the matrix end at the least."""
 PARTS = {
     "claimed": "its own claimed heads",
     "exclusive": "those heads that it alone claims",
@@ -71,8 +74,16 @@ def _more(row: Any) -> str:
     return f"{number(abs(row.delta))} {'more' if row.delta < 0 else 'less'}"
 
 
+def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Rows in the order of tasks, which is one for runs and for heads that are closed; the mean of tasks first."""
+    by = list(columns)
+    return frame.sort_values(
+        by, key=lambda one: [(name != ALL_TASKS, label_order(name)) for name in one], kind="stable"
+    )
+
+
 def _cells(result: Result) -> pd.DataFrame:
-    frame = result.frames["cells"]
+    frame = _in_order(result.frames["cells"], "encoder", "other")
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
     return frame.assign(
         closed_for=[
@@ -90,7 +101,7 @@ def _table(result: Result) -> Grid:
     columns: dict[str, Any] = {"heads of": "closed_for", "scored": "scored"}
     columns |= {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
     return Grid.of(
-        "Scores with the heads of one label closed",
+        "Scores with the heads of one setting closed",
         _cells(result),
         {**columns, **difference("difference", "Holm"), "below margin: p": ("equal", probability)},
         "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
@@ -103,7 +114,7 @@ def _own(result: Result) -> Grid:
     columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term"}
     return Grid.of(
         "Own heads and those of others, by the task that is scored",
-        result.frame("own"),
+        _in_order(result.frame("own", "encoder"), "encoder"),
         {**columns, **difference("own minus others", "Holm")},
         "What a task's runs lose by its own heads minus the mean of what they lose by those of each other single task, "
         "both beside random heads; below 0: its own cost it more. Units: of the root mean square of all these "
@@ -119,12 +130,13 @@ def _matrix(result: Result) -> Spec:
     """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
     claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["delta"])
     own = claimed["encoder"] == claimed["other"]
+    shown = claimed["p"].where(own, claimed["holm"]) < LEVEL
     return figure(
-        matrix(claimed, "scored", "closed_for", claimed["p"].where(own, claimed["holm"]) < LEVEL, digits=1),
+        matrix(claimed, "scored", "closed_for", shown, own, "points", BOUND),
         "What closing one task's heads costs every task",
         [
             "Points, claimed heads (rows) minus as many random heads of the same layers. * p < 0.05 over seeds and "
-            "sentences, after Holm off the diagonal."
+            "sentences, after Holm off the diagonal, which is outlined; pale: not shown."
         ],
     )
 

@@ -21,8 +21,8 @@ def about(result: Result) -> str:
     return (
         f"{result.origin} Finished runs with only some heads open (a closed one contributes: {settings['closed']}), "
         f"ranked on {settings['train_sentences']:,} training sentences by each task's own loss; beside a ranking "
-        f"{settings['draws']} random orders within its layers. Area (CPR): the mean share of the gap between no head "
-        "and all heads that is closed, over all numbers of open heads. A set is "
+        f"{plural(settings['draws'], 'random order')} within its layers. Area (CPR): the mean share of the gap "
+        "between no head and all heads that is closed, over all numbers of open heads. A set is "
         f"sufficient if its score is at most {settings['margin']:g} below the whole."
     )
 

@@ -320,19 +320,19 @@ def _spectrum(result: Result) -> Spec:
 
 def _projection(result: Result) -> Spec:
     """Dots: rows on their two top directions, panels by encoder and by decoder."""
-    colour = colours(result.named("points"), symbol="circle")["color"]
+    look = colours(result.named("points"), symbol="circle")
     charts = []
     for title, points in _clouds_drawn(result, "points"):
         labels = title.startswith("labels")
         for name, rows in [("", points)] if labels else points.groupby("name", observed=True):
             called = f"{title} (length 1)" if labels else f"{title}, {name}"
             words = {"x_title": "top direction", "y_title": "second"}
-            charts.append(dots(rows[["name", "x", "y"]], "x", "y", colour, title=called, **words) + mark(0) + mark(y=0))
+            charts.append(dots(rows[["name", "x", "y"]], "x", "y", look, title=called, **words) + mark(0) + mark(y=0))
     explained = [
         "Samples of rows on the two top directions of their own matrix, not centred; lines cross at 0. "
         f"{result.source}. A degenerate cloud is a cone off to one side of 0."
     ]
-    return figure(panels(charts, 4), "Rows on their two top directions", explained)
+    return figure(panels(charts, 3), "Rows on their two top directions", explained)
 
 
 def _against_pieces(result: Result) -> Spec | None:
@@ -341,11 +341,10 @@ def _against_pieces(result: Result) -> Spec | None:
     if not len(sample):
         return None
     sample = sample.assign(times=np.log10(sample["frequency"].where(sample["frequency"] > 0, 0.3)))
-    colour = colours(sample, symbol="circle")["color"]
+    look = colours(sample, symbol="circle")
     words = {"x_title": "log10 of times in training", "y_title": "cosine to the mean row"}
     charts = [
-        dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", colour, title=str(name), **words)
-        + mark(y=0)
+        dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", look, title=str(name), **words) + mark(y=0)
         for name, rows in sample.groupby("name", observed=True)
     ]
     explained = [
@@ -385,21 +384,21 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _against_frequency(result: Result) -> Spec | None:
-    """Dots, one a label: norm and cosine to the mean row against frequency, panels by task."""
+    """Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task."""
     labels = _by_task(result, "labels")
     labels = labels[labels["frequency"] > 0] if len(labels) else labels
     if not len(labels):
         return None
     labels = labels.assign(items=np.log10(labels["frequency"]))
-    colour = colours(labels, symbol="circle")["color"]
+    look = colours(labels, symbol="circle")
     charts = []
-    for key, y in (("cosine", "cosine to the mean row"), ("norm", "norm")):
-        for task, rows in labels.groupby("title", sort=False):
+    for task, rows in labels.groupby("title", sort=False):
+        for key, y in (("cosine", "cosine to the mean row"), ("norm", "norm")):
             words = {"title": f"{task}: {y}", "x_title": "log10 of items in training", "y_title": y}
-            chart = dots(rows[["name", "label", "items", key]], "items", key, colour, **words)
+            chart = dots(rows[["name", "label", "items", key]], "items", key, look, **words)
             charts.append(chart + mark(y=0) if key == "cosine" else chart)
     explained = ["A dot a label. Rare labels on the left; a fall to the right: rare labels lie in the cone."]
-    return figure(panels(charts, len(charts) // 2), "Label weights against frequency", explained)
+    return figure(panels(charts, 2), "Label weights against frequency", explained)
 
 
 def _against_change(result: Result) -> Spec | None:
@@ -412,10 +411,10 @@ def _against_change(result: Result) -> Spec | None:
     both = both[(both["gold"] >= FEW) & both["lost"].notna()]
     if not len(both):
         return None
-    colour = colours(both, symbol="circle")["color"]
+    look = colours(both, symbol="circle")
     words = {"x_title": "change of cosine to the mean row", "y_title": "F1, joint minus single"}
     charts = [
-        dots(rows[["name", "label", "change", "lost"]], "change", "lost", colour, title=task, **words)
+        dots(rows[["name", "label", "change", "lost"]], "change", "lost", look, title=task, **words)
         + mark(0)
         + mark(y=0)
         for task, rows in both.groupby("title", sort=False)

@@ -16,8 +16,8 @@ from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
-HUES = ("#808086", "#0072b2", "#e69f00", "#cc79a7")
-"""Of the terms."""
+HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
+"""Colours of the terms, none of which is a task's."""
 SCORES = {
     "tags": "accuracy",
     "spans": "entity F1",

@@ -23,8 +23,8 @@ def about(result: Result) -> str:
         f"Up to {settings['pairs']} pairs {of} for each layer, which differ in its gold only; seed "
         f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
         "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
-        f"sentence decide as the second. Beside it {settings['draws']} draws of as many random heads of their layers. "
-        "Intervals and p are over seeds, pairs and draws."
+        f"sentence decide as the second. Beside it {plural(settings['draws'], 'draw')} of as many random heads of "
+        "their layers. Intervals and p are over seeds, pairs and draws."
     )
 
 
@@ -100,11 +100,13 @@ def _matrix(result: Result) -> Spec:
             "changed",
             "other",
             (rows["holm"] < LEVEL) & (rows["delta"] > 0),
+            rows["task"].str.upper() == rows["other"].str.upper(),
+            "share of the change",
         ),
         "Through whose heads does a decision change?",
         [
             "Columns: the task whose decision changes; rows: whose claimed heads it passes through.",
-            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05).",
+            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05); pale: not shown.",
         ],
     )
 

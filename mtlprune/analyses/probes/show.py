@@ -85,11 +85,11 @@ def setting(result: Result) -> str:
 def lacking(shown: Sequence[ProbePanel]) -> list[str]:
     """The parts that are missing for a comparison, in words."""
     wanted = (
-        (STL, "STL run", "no differences to STL"),
+        (STL, "single-task run", "no differences to STL"),
         (PRETRAINED, "pretrained encoder", "no scatter of best layers"),
     )
     without = [([panel.task.upper() for panel in shown if title not in panel.titles], *more) for title, *more in wanted]
-    return [f"No {who} is among the results of {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
+    return [f"No {who} was probed for {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
 
 
 TOLD = 3
@@ -435,9 +435,9 @@ def _in_columns(
     across = alt.X("start:Q", scale=size, axis=axis, title=below or None)
     upright = alt.Y("value:Q", scale=alt.Scale(domain=list(ends), nice=False), title=y)
     kept = ["x", "end", "value", "label"]
-    ticks = alt.Chart(data(shown[[*kept, "start", "ink"]]), width=COLUMN * len(columns), height=TALL).mark_rule(
-        strokeWidth=2
-    )
+    ticks = alt.Chart(
+        data(shown[[*kept, "start", "ink", "beyond"]]), width=COLUMN * len(columns), height=TALL
+    ).mark_rule(strokeWidth=2)
     ticks = ticks.encode(across, upright, alt.X2("end:Q"), alt.Color("ink:N", scale=None))
     base = alt.Chart(data(tags.assign(beside=tags["x"] + LONGEST - 4)[[*kept, "at", "beside", "name"]]))
     leads = base.mark_rule(color=RULE, strokeWidth=0.6).encode(

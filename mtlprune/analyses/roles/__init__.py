@@ -12,6 +12,9 @@ STL = "single tasks"
 """In the place of an encoder: the single-task runs of one seed together."""
 MEAN = "mean"
 """In the place of a task: the mean over tasks with conflict heads."""
+GAIN = 0.3
+"""Points that tasks gain at least, in the mean, where heads that interfere with them are closed, if tasks fight over
+heads (results/fight/PLAN.md)."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 

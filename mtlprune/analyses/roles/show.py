@@ -4,7 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.roles import MEAN, ROLES, STL
+from mtlprune.analyses.roles import GAIN, MEAN, ROLES, STL
+from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
@@ -27,8 +28,8 @@ def about(result: Result) -> str:
         f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, then pushed open and "
         f"closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
         "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
-        f"score is above 0.5 in each of {settings['selections']} selections. A conflict head facilitates one task and "
-        f"interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
+        f"score is above 0.5 in each of {plural(settings['selections'], 'selection')}. A conflict head "
+        f"facilitates one task and interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
     )
 
 
@@ -65,6 +66,18 @@ def findings(result: Result) -> list[str]:
             f"{probability(row.holm)}{seen})."
         )
     return sentences
+
+
+def leaning(result: Result) -> tuple[str, Any]:
+    """Say whether closing heads that interfere speaks for a fight over heads, against it or leaves it undecided, and
+    give the row of the mean gain that says so; None where the Result is withdrawn, or no head interferes."""
+    gains = result.frame("gains", "task")
+    mean = next(gains[gains["task"] == MEAN].itertuples(), None)
+    if mean is None or result.withdrawn:
+        return "undecided", None
+    if mean.n > 1 and mean.low > 0 and mean.delta >= GAIN:
+        return "for", mean
+    return "against" if mean.n > 1 and mean.high < GAIN else "undecided", mean
 
 
 def _known_gains(result: Result) -> pd.DataFrame:
@@ -173,7 +186,8 @@ def _maps(result: Result) -> Spec:
         explained = [
             "+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."
         ]
-    chart = head_map(by_task(frame), value, diverging=True, across=3, axes=True, heading=value)
+    tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
+    chart = head_map(by_task(frame), value, diverging=True, across=tasks, axes=True, heading=value)
     return figure(chart, title, explained)
 
 

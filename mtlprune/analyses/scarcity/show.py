@@ -41,22 +41,31 @@ def findings(result: Result) -> list[str]:
     return sentences + [note for note in result.about["notes"] if "other heads open" in note]
 
 
+def leaning(row: Any, margin: float) -> str:
+    """Say by the 95 % interval of a change whether it speaks for a fight over heads, which widens the gap by the margin
+    or more, against it, or leaves it undecided."""
+    if row.n > 1 and row.high < 0 and row.delta <= -margin:
+        return "for"
+    return "against" if row.n > 1 and row.low > -margin else "undecided"
+
+
 def verdict(row: Any, margin: float) -> str:
     """Say by its 95 % interval whether a change speaks for a fight, which widens the gap by the margin or more; then
     whether the same holds over draws, or with an error that is not below that of other changes."""
     if row.n < 2:
         return "one seed shows nothing, as its interval is of sentences alone"
     if row.high < 0:
-        return f"the gap widens{', as a fight over heads predicts' * (row.delta <= -margin)} (p {probability(row.p)})"
-    if not row.low > -margin:
+        predicted = ", as a fight over heads predicts" * (leaning(row, margin) == "for")
+        return f"the gap widens{predicted} (p {probability(row.p)})"
+    if leaning(row, margin) == "undecided":
         return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
     words = f"it does not widen by {_points(margin)} (p {probability(row.widens)}){', and narrows' * (row.low > 0)}"
-    others = {"draws_": "over {:g} draws of heads in the place of seeds", "pooled_": "with the error of all changes"}
+    others = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
     for prefix, name in others.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
             holds = "the same" if low > -margin else "not decided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
-            words += f"; {name.format(getattr(row, 'draws', 0))} {holds} ({ends}"
+            words += f"; {name.format(plural(getattr(row, 'draws', 0), 'draw'))} {holds} ({ends}"
             words += f"{probability(getattr(row, f'{prefix}widens'))})"
     return words
 
@@ -101,19 +110,25 @@ TABLES = (_levels, _changes)
 
 
 def _gaps(result: Result) -> Spec:
-    """A panel for the mean and each task: the gap of each level."""
-    rows = _named(result.frames["levels"])
-    charts = []
-    for name, some in rows.groupby("name", sort=False):
-        intervals = [
-            Interval(row.term, row.delta, row.low, row.high, row.p < LEVEL, f"{name}: {with_interval(row)}")
-            for row in some.itertuples()
-        ]
-        charts.append(forest(intervals, title=str(name), x_title="joint minus single tasks, points"))
+    """A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."""
+    levels, changes, charts = _named(result.frames["levels"]), _named(result.frames["changes"]), []
+    levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
+    for name in levels["name"].unique():
+        for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):
+            intervals = [
+                Interval(
+                    row.called, row.delta, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}"
+                )
+                for row in frame[frame["name"] == name].itertuples()
+            ]
+            charts.append(forest(intervals, title=str(name), x_title=f"{title}, points"))
     return figure(
         panels(charts, 2),
         "Does the gap widen where heads are scarce?",
-        ["95 % intervals over seeds and sentences; full: differs from 0. A fight over heads moves dots to the left."],
+        [
+            "95 % intervals over seeds and sentences; full: differs from 0 (p < 0.05, not corrected). A fight over "
+            "heads moves dots to the left: a change below 0 widens the gap."
+        ],
     )
 
 

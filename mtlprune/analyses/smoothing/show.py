@@ -266,12 +266,12 @@ def _curves(result: Result) -> Spec:
 def _deviations(result: Result) -> Spec:
     """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
     frame = result.named("points")
-    depth = alt.Color(
-        "layer:O", scale=alt.Scale(scheme="viridis"), legend=alt.Legend(orient="bottom", symbolSize=90, title="layer")
-    )
+    greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
+    legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
+    look = {"color": alt.Color("layer:O", scale=greys, legend=legend)}
     words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the layer"}
     charts = [
-        dots(rows[["layer", "product", "cosine"]], "product", "cosine", depth, title=str(name), **words) + mark(1)
+        dots(rows[["layer", "product", "cosine"]], "product", "cosine", look, title=str(name), **words) + mark(1)
         for name, rows in frame.groupby("name", observed=True)
     ]
     explained = [
@@ -289,14 +289,14 @@ def _across(result: Result) -> Spec | None:
     names = list(dict.fromkeys(rows["corpus"]))
     legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title=None)
     hues = alt.Scale(domain=names, range=list(task_colours(names).values()))
-    colour = alt.Color("corpus:N", sort=names, legend=legend, scale=hues)
+    look = {"color": alt.Color("corpus:N", sort=names, legend=legend, scale=hues)}
     points = points[points["layer"] == points["layer"].max()].merge(rows[["name", "corpus", "of"]], on="name")
     words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the last layer"}
     charts = []
     for encoder, means in rows.groupby("of", sort=False):
         drawn = points.loc[points["of"] == encoder, ["corpus", "product", "cosine"]]
-        panel = dots(drawn, "product", "cosine", colour, title=str(encoder), **words).mark_circle(size=10, opacity=0.35)
-        large = dots(means[["corpus", "product", "cosine"]], "product", "cosine", colour, **words)
+        panel = dots(drawn, "product", "cosine", look, title=str(encoder), **words).mark_circle(size=10, opacity=0.35)
+        large = dots(means[["corpus", "product", "cosine"]], "product", "cosine", look, **words)
         charts.append(panel + large.mark_point(size=140, filled=True, shape="diamond", opacity=1, stroke="white"))
     explained = [
         f"One dot for each sentence, the diamonds are means of corpora; a sample of {result.source}.",

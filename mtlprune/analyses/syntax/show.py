@@ -145,7 +145,8 @@ def _phenomena(result: Result) -> Grid | None:
 TABLES = (_overview, _relations, _gates, _phenomena)
 
 
-ROW, PANEL = 18, 118
+ROW, PANEL, ACROSS = 18, 118, 7
+"""Pixels from one relation to the next, and of a panel; how many panels stand side by side at most."""
 
 
 def _best_heads(result: Result) -> Spec:
@@ -166,7 +167,8 @@ def _best_heads(result: Result) -> Spec:
     ways = base.mark_rule(color=RULE).encode(alt.X("held:Q", scale=across), alt.X2("value:Q"))
     ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12, opacity=1).encode(alt.X("held:Q", scale=across))
     header = alt.Header(title=None, labelOrient="top", labelAnchor="middle")
-    chart = (ways + ticks + dots).facet(column=alt.Column("name:N", sort=result.names, header=header), spacing=28)
+    facet = alt.Facet("name:N", sort=result.names, header=header)
+    chart = (ways + ticks + dots).facet(facet=facet, columns=min(ACROSS, len(result.names)), spacing=28)
     explained = [
         f"{result.source}; UAS in %, chosen on one half of the sentences and scored on the other. Dot: best head, blue "
         "where beyond the offset. Red tick: best offset. In brackets: words."

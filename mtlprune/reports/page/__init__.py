@@ -34,8 +34,6 @@ class Sources:
     """Sentences on what is known to be missing, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Title → task → score of columns that come from no run; they stand in the first table."""
-    repeat: str = ""
-    """A command that repeats everything with three seeds and makes this page; else one is made of the runs."""
 
 
 @dataclass(frozen=True)
@@ -80,5 +78,5 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder_title.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.corpus for run in runs))}"
-    first = first_screen(title, runs, tables, every, results, sources.repeat)
+    first = first_screen(title, runs, tables, every, results)
     return rendered(title, first, [part for part in parts if part is not None], [run.folder.path for run in runs])

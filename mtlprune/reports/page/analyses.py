@@ -22,7 +22,7 @@ from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
-WHY = ("cross", "curve", "roles", "exchange", "gradients", "treatments")
+WHY = ("scarcity", "roles", "cross", "curve", "exchange", "gradients", "treatments")
 QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 

@@ -7,11 +7,15 @@ treatments and of closed heads; `mtlprune.reports.page.first_screen` collects th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.analyses.claims.stability import MODES, OVER_TASKS
+from mtlprune.analyses.roles import GAIN
+from mtlprune.analyses.roles import show as roles
+from mtlprune.analyses.scarcity import MEAN
+from mtlprune.analyses.scarcity import show as scarcity
 from mtlprune.analyses.treatments.show import pairs_not_shown
 from mtlprune.figures.grid import number, probability, seen_from
 from mtlprune.runs.groups import is_joint
@@ -20,7 +24,7 @@ from mtlprune.statistics.significance import LEVEL, only_not_shown
 if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
-NOT_ASKED, NOT_SHOWN = "Not asked by these runs", "Not shown"
+NOT_ASKED, NOT_SHOWN, UNDECIDED, ONE_SEED = "Not asked by these runs", "Not shown", "Undecided", "One seed cannot say"
 CLAIMS, SCORES, WHY = "Do tasks claim the same heads?", "Does joint training cost points?", "Because they share heads?"
 FEW, SOME = 1 / 6, 1 / 2
 """Up to which share of an encoder's heads the heads that several tasks claim are a few, and some."""
@@ -52,7 +56,7 @@ class Gap:
 
     Attributes:
         name: the task, and the setting where there are several.
-        significant: over seeds and sentences, after Holm's correction.
+        significant: over seeds and sentences, after Holm's correction, as its table says.
         seeds: whether it is tested over seeds, not over sentences alone.
         detectable: minimum detectable effect; NaN where it is not known.
     """
@@ -116,8 +120,12 @@ def on_claims(result: Result | None, tied: bool = False) -> Verdict:
     numbers = result.frames["numbers"].set_index("tasks").loc[least]
     count, total, p = int(numbers["heads"]), result.about["layers"] * result.about["heads"], numbers["layers_more"]
     of = f"{count} of {total}"
+    labels = [one["encoder"] for one in result.about["encoders"]]
+    alone = len(set(labels)) == len(labels)
     if tied:
         answer = "Gates tell no heads apart"
+    elif alone:
+        answer = ONE_SEED
     elif math.isnan(p):
         answer = f"{of}, not tested"
     elif not count and numbers["layers_expected"] < CHANCE:
@@ -129,8 +137,6 @@ def on_claims(result: Result | None, tied: bool = False) -> Verdict:
     chance = f"layer depth alone gives {number(numbers['layers_expected'], 1)}"
     chance += "" if math.isnan(p) else f" (p {probability(p)})"
     phi = phi_words(result)
-    labels = [one["encoder"] for one in result.about["encoders"]]
-    alone = len(set(labels)) == len(labels)
     unknown = "With one seed, nothing is known of others." if alone else "How far seeds agree is not defined."
     seeds = f"Seeds of a task agree: {phi}." if phi else unknown
     return Verdict(CLAIMS, answer, f"{'' if of in answer else f'{of} '}by {who}; {chance}. {seeds}", "claims")
@@ -145,7 +151,7 @@ def on_scores(joint: Joint) -> Verdict:
     worse, better = _sure(shown, -1), _sure(shown, 1)
     if not any(gap.seeds for gap in shown):
         untested = all(math.isnan(gap.low) for gap in shown)
-        answer = "Not tested" if untested else "One seed cannot say"
+        answer = "Not tested" if untested else ONE_SEED
     elif worse:
         answer = f"Yes, on {len(worse)} of {len(shown)} tasks"
     else:
@@ -163,15 +169,62 @@ def _sure(gaps: Sequence[Gap], sign: int) -> list[Gap]:
     return [gap for gap in gaps if gap.significant and sign * gap.value > 0]
 
 
-def because_of_heads(treatments: Result | None, cross: Result | None, claims: Result | None = None) -> Verdict:
-    """Because they share heads? From copies of shared heads, else from closing what other tasks claim."""
-    verdict = _by_copies(treatments) if treatments is not None else None
-    if verdict is None and cross is not None:
-        verdict = _by_closing(cross)
+def because_of_heads(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
+    """Because they share heads? From copies of shared heads, else from closing what other tasks claim; from these and
+    tests of a fight together where scarce heads or roles were measured.
+
+    Args:
+        results: by the names of their analyses.
+    """
+    verdict = _by_copies(results["treatments"]) if "treatments" in results else None
+    if verdict is None and "cross" in results:
+        verdict = _by_closing(results["cross"])
+    if tests := [by(results[name]) for name, by in _DIRECT.items() if name in results]:
+        return _together(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
     if verdict is None and len(numbers) and not numbers["heads"].any():
         return Verdict(WHY, "No heads to close", "In most seeds no task claims a head.", "claims")
     return verdict or Verdict(WHY, NOT_ASKED, "No run gives a task heads of its own, or closes another's.")
+
+
+def _together(tests: Sequence[tuple[str, str]], other: Verdict | None) -> Verdict:
+    """One answer from tests of a fight and the verdict from copies or closed heads, if there is one.
+
+    Yes where one speaks for a fight and none against it, no where two tests or more were made and all speak against it,
+    else undecided.
+    """
+    of_answer = {"Yes, in part": "for", "No": "against"}
+    leanings = [leaning for leaning, _ in tests]
+    answer = UNDECIDED
+    if len(tests) > 1 and {*leanings} == {"against"}:
+        answer = "No"
+    also = [of_answer[other.answer]] if other is not None and other.answer in of_answer else []
+    if "for" in (every := [*leanings, *also]):
+        answer = UNDECIDED if "against" in every else "Yes, in part"
+    return Verdict(WHY, answer, " ".join([*(words for _, words in tests), *([other.number] if other else [])]), "why")
+
+
+def _by_scarcity(result: Result) -> tuple[str, str]:
+    """The largest change of the mean gap where heads are scarce, and what it speaks for."""
+    changes, margin = result.frames["changes"], result.about["settings"]["margin"]
+    row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda one: one.delta)
+    leaning = scarcity.leaning(row, margin)
+    fight = f"a fight's −{margin:g}"
+    words = {"for": f"{fight} or less is seen", "against": f"{fight} is excluded", "undecided": f"{fight} is possible"}
+    change = f"{signed(row.delta)}{between(row.low, row.high, 1)}"
+    return leaning, f"With {row.term} instead of {row.other} the gap changes by {change}: {words[leaning]}."
+
+
+def _by_roles(result: Result) -> tuple[str, str]:
+    leaning, row = roles.leaning(result)
+    if row is None:
+        return leaning, "Roles of heads say nothing (withdrawn, or none)."
+    gain = f"{signed(row.delta)}{between(row.low, row.high, 1)}"
+    return leaning, f"Closing heads that get in a task's way gains {gain} points (a fight: {GAIN:g} or more)."
+
+
+_DIRECT = {"scarcity": _by_scarcity, "roles": _by_roles}
+"""Analyses that test for a fight over heads → what their Result speaks for, and in words."""
 
 
 def _by_copies(result: Result) -> Verdict | None:
@@ -219,7 +272,7 @@ def _by_closing(result: Result) -> Verdict | None:
     shown = lower if len(lower) else cells
     most = shown.loc[shown["delta"].idxmin()]
     answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
-    answer = answer if cells["n"].max() > 1 else "One seed cannot say"
+    answer = answer if cells["n"].max() > 1 else ONE_SEED
     text = (
         f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
         f"{len(lower)} of {len(cells)} cases, most {most['encoder']} without {most['other']}'s: "

@@ -50,7 +50,8 @@ class Selection:
     @cached_property
     def tied(self) -> dict[str, int]:
         """Run → heads that tie where wanted heads end; only runs that have not told heads apart."""
-        return {f"{one.label}, seed {one.name}": many for one in self.claims if (many := undecided(one))}
+        claims = [one for each in self.run_groups for one in each.claims]  # which have names
+        return {f"{one.label}, seed {one.name}": many for one in claims if (many := undecided(one))}
 
     @property
     def rank(self) -> tuple[bool, float]:

@@ -1,13 +1,14 @@
 """The first screen: three verdicts, one map for all tasks, and what joint training costs each task."""
 
-import shlex
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mtlprune.config import find_config, merged, read_tree
+from mtlprune.errors import command
 from mtlprune.figures.charts import task_colours
 from mtlprune.figures.grid import number
 from mtlprune.io.files import from_here
@@ -17,11 +18,13 @@ from mtlprune.reports.page.answers import Gap, Joint
 from mtlprune.reports.page.claims import Selection
 from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
-from mtlprune.runs.groups import DescribedRun
+from mtlprune.runs.groups import PRUNING, TRAINED_WITH, TREATMENT, DescribedRun
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, holm
+from mtlprune.runs.settings import flat, is_aside
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
+PRESET, NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
+"""What `mtlprune compare` begins from, and prefixes of settings in which its runs differ."""
 WIDTH, ROW, LEFT, RIGHT = 430, 46, 104, 16
 """Of the plot of differences: its width, the height of a task's row, and what stands beside its axis."""
 TICKS, ROWS = 5, 12
@@ -34,22 +37,20 @@ def first_screen(
     tables: Sequence[Scored],
     selections: Sequence[Selection],
     found: Sequence[tuple[Path, Mapping[str, Result]]],
-    repeat: str = "",
 ) -> dict[str, Any]:
     """The values that the template of the first screen shows; ``map`` and ``plot`` are None where there is none.
 
     Args:
         selections: the one whose seeds agree most comes first.
         found: folders, each with its Results by the names of their analyses.
-        repeat: a command that repeats everything with three seeds, where whoever makes the page knows it.
     """
-    ask = repeat or asking(runs)
+    ask = asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
-    treatments, cross = (next((of[name] for _, of in found if name in of), None) for name in ("treatments", "cross"))
+    results = {name: result for _, of in reversed(found) for name, result in of.items()}
     verdicts = [
         answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
         answers.on_scores(joint),
-        answers.because_of_heads(treatments, cross, selections[0].result if selections else None),
+        answers.because_of_heads(results, selections[0].result if selections else None),
     ]
     splits = dict.fromkeys(scored.comparison.split for scored in tables)
     return {
@@ -144,17 +145,17 @@ def largest_joint(scored: Scored) -> Joint | None:
         if len(column.runs[0].tasks) == size:
             sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
     equal, more = sides[False], sides[True]
-    gaps, theirs = (_corrected(list(_gaps(scored, list(side.values())))) for side in (equal, more))
-    titles = {plain[place].title.partition(" (")[0] for side in (equal, more) for place in side.values()}
+    gaps, theirs = (list(_gaps(scored, list(side.values())))[:ROWS] for side in (equal, more))
+    titles, others = ({plain[place].title for place in side.values()} for side in (equal or more, more))
     single = comparison.columns[comparison.against[next(iter(plain))]].title
     fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
-    sampled = any(run.settings.get("train.mixing") == "sampled" for place in more.values() for run in plain[place].runs)
+    other = f" ({', '.join(others)})" if len(others) == 1 and others != titles else ""
     return Joint(
         f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
-        gaps[:ROWS],
+        gaps,
         "at fewer updates" if fewer else "at equal updates",
-        theirs[:ROWS],
-        "with batches of its own per task" if sampled else "with more updates",
+        theirs,
+        f"with more updates{other}",
     )
 
 
@@ -176,15 +177,8 @@ def _updates(scored: Scored, place: int) -> float:
     return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
 
 
-def _corrected(side: Sequence[tuple[Gap, float]]) -> list[Gap]:
-    """The gaps of a side, significant where p is below the level by Holm over them alone: the table that they come from
-    corrects for every setting that it happens to have."""
-    corrected = holm([p for _, p in side])
-    return [replace(gap, significant=bool(p < LEVEL)) for (gap, _), p in zip(side, corrected, strict=True)]
-
-
-def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[tuple[Gap, float]]:
-    """Each gap of these columns, with its p over seeds and sentences; NaN where it is not known."""
+def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
+    """Each gap of these columns, with the verdict of its table."""
     comparison = scored.comparison
     for place, task in comparison.compared():
         if place in places:
@@ -193,10 +187,10 @@ def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[tuple[Gap, float]]:
             if test := comparison.tests.get((place, task)):
                 difference = test.difference
                 seeds, least = difference.has_seeds, difference.detectable
-                yield Gap(name, difference.delta, *test.interval, False, seeds, least), difference.wide_p
+                yield Gap(name, difference.delta, *test.interval, test.significant, seeds, least)
             else:
                 delta = float(np.mean(column.values(task)) - np.mean(other.values(task)))
-                yield Gap(name, delta, np.nan, np.nan, False, False), np.nan
+                yield Gap(name, delta, np.nan, np.nan, False, False)
 
 
 def plot(joint: Joint) -> dict[str, Any] | None:
@@ -229,13 +223,12 @@ def plot(joint: Joint) -> dict[str, Any] | None:
     ticks = [(across(mark), f"{mark:+g}".replace("-", "−") if mark else "0") for mark in marks.tolist()]
     seeds = any(gap.seeds for gap in (*joint.gaps, *joint.more))
     keys = [("equal", joint.where.removeprefix("at "))] * bool(joint.gaps)
-    keys += [("more", "own batches a task" if "batches" in joint.own else joint.own.removeprefix("with "))] * bool(
-        joint.more
-    )
+    keys += [("more", joint.own.removeprefix("with "))] * bool(joint.more)
     return {
         "title": f"{joint.title}, points",
         "legend": keys,
-        "about": "95 % over " + ("seeds and sentences; filled: p < 0.05 (Holm by colour)" if seeds else "sentences"),
+        "about": "95 % over "
+        + ("seeds and sentences; filled: p < 0.05 (Holm by colour); hollow: no evidence" if seeds else "sentences"),
         "rows": list(zip(names, range(ROW // 2, len(names) * ROW, ROW), strict=True)),
         "dots": dots,
         "ticks": ticks,
@@ -249,14 +242,25 @@ def plot(joint: Joint) -> dict[str, Any] | None:
 
 
 def asking(runs: Sequence[DescribedRun]) -> str:
-    """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds."""
-    first = runs[0]
-    tasks = in_order({task for run in runs for task in run.tasks})
-    command = ["mtlprune", "compare", _seen(first.tree["data"]["path"])]
-    command += ["--tasks", ",".join(tasks)] if len(tasks) > 1 else []
-    encoder = str(first.tree["encoder"].get("name", ""))
-    command += [f"encoder.name={_seen(encoder)}"] if encoder else []
-    return shlex.join([*command, "--seeds", "1,2,3", "--out", "compared"])
+    """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds, with the
+    settings in which they differ from the preset of `mtlprune compare`."""
+    from mtlprune.config.config import build_config  # imports torch, which nothing else that shows needs
+
+    plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.tree["train"]["start"])]
+    tree, tasks = (plain or runs)[0].tree, in_order({task for run in runs for task in run.tasks})
+    types = {name: {"type": how["type"]} for name, how in tree.get("decoders", {}).items() if "type" in how}
+    preset = build_config(merged(read_tree(find_config(PRESET)), {"tasks": tasks, "decoders": types}))
+    base = dict(flat(preset.model_dump(mode="json")))
+    differing = {
+        path: value
+        for path, value in flat(tree)
+        if value != base.get(path, value) and not (is_aside(path) or path.startswith(NOT_SHARED))
+    }
+    differing["encoder.name"] = _seen(str(tree["encoder"].get("name", "")))
+    words = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in differing.items()]
+    pairs = ["--pairs"] * (len(tasks) > 2 and any(len(run.tasks) == 2 for run in plain))
+    options = ["--tasks", ",".join(tasks)] * (len(tasks) > 1) + pairs
+    return command("compare", _seen(tree["data"]["path"]), *words, *options, "--seeds", "1,2,3", "--out", "compared")
 
 
 def _seen(path: str) -> str:

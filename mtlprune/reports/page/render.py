@@ -31,6 +31,19 @@ QUESTIONS = {
     "runs": "What was run?",
 }
 """Sections of the page, in this order, by their anchors."""
+TERMS = {
+    "STL, MTL-5": "single-task learning, each task alone; multi-task learning, five tasks together.",
+    "sampled": "joint training whose batches are of one task each, drawn at random, so that it makes more updates.",
+    "claim": "a head that a run keeps open for a task; of a task: in most of its runs (seeds).",
+    "π ≥ 0.9": "stable heads: nine of ten halves of the training data select them.",
+    "Φ": "how far runs agree on heads: 1 for the same ones, 0 by chance.",
+    "layer depth": "as many heads in each layer, drawn at random: what follows from which layers heads lie in.",
+    "Holm": "p corrected for the number of differences that answer one question.",
+    "filled, hollow": "p < 0.05 after this correction; no evidence, which is not evidence of no difference.",
+    "detectable": "the smallest difference that four of five such studies would show.",
+    "2-9": "head 9 of layer 2; both count from 1.",
+}
+"""Words of the page → their meaning, at its end."""
 LEAST = 0.72
 """To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
 LARGE, SHARP = 60_000, 1.4
@@ -106,6 +119,7 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
             sections={key: some for key, some in sections.items() if some},
             questions=QUESTIONS,
             parts=parts,
+            terms=list(TERMS.items()),
             data={part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,

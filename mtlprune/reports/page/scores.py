@@ -24,6 +24,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW, LabelDifference, compare_counted, count_labels
 from mtlprune.statistics.significance import LEVEL
 
+UNKNOWN = " Majority baseline not known: the corpus is not at hand."
 LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
@@ -117,13 +118,15 @@ def _one(scored: Scored) -> dict[str, Any]:
         "title": scored.title,
         "scores": _scores(comparison, others, scored.title),
         "pairs": _scores(comparison, pairs, f"pairs of tasks, {scored.title}") if others != pairs and pairs else None,
-        "legend": table_legend(comparison, intervals=False),
+        "legend": table_legend(comparison, intervals=False)
+        + UNKNOWN * (not any(one.extra for one in comparison.columns)),
         "forest": None,
     }
     if comparison.tests:
         caption = (
             "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); "
-            "full dots are significant over both after Holm's correction, never with one run."
+            "full dots: significant over both after Holm's correction within a question, never with "
+            "one run."
         )
         differences = list(_differences(comparison))
         shown["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)

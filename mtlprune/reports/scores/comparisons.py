@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mtlprune.figures.grid import html
 from mtlprune.runs.columns import Columns, ScoreColumn, in_columns
 from mtlprune.runs.folder import RunFolder
-from mtlprune.runs.groups import DescribedRun
+from mtlprune.runs.groups import TRAINED_WITH, DescribedRun
 from mtlprune.statistics.paired import CountsError, PairedCounts
 from mtlprune.statistics.resamples import System
 from mtlprune.statistics.significance import LEVEL, Difference, differences, holm, sign_flip
@@ -28,11 +28,13 @@ class Tested:
     """A difference of a table and its test."""
 
     difference: Difference
+    question: str
+    """The question that it is one of the answers to, such as MTL-5 − STL; p are corrected over its differences."""
     p_holm: float
-    """p of these runs, over sentences; corrected within the table."""
+    """p of these runs, over sentences; corrected within the question."""
     wide_p_holm: float
-    """Over seeds and sentences; corrected within the table. NaN without two seeds on either side, or where no error can
-    be estimated."""
+    """Over seeds and sentences; corrected within the question. NaN without two seeds on either side, or where no error
+    can be estimated."""
     equivalence_p: float
     """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
     seeds: float | None
@@ -144,16 +146,47 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
                 seeds = tuple(run.seed for run in columns[side[0]].runs_of(task))
                 systems.append(counts.system([run.rows for run in each], task, seeds))
         pairs[place, task] = places[sides[0]], places[sides[1]]
-    tested = differences(systems, list(pairs.values()), resamples, seed)
-    corrected = holm([difference.p for difference in tested])
-    wide = holm([difference.wide_p for difference in tested])
+    tested = dict(zip(pairs, differences(systems, list(pairs.values()), resamples, seed), strict=True))
     tests = {}
-    for (place, task), difference, p, wide_p in zip(pairs, tested, corrected, wide, strict=True):
-        flip = _over_seeds(columns[place], columns[comparison.against[place]], task)
-        tests[place, task] = Tested(difference, float(p), float(wide_p), difference.equivalence_p(margin), flip)
+    for question, places_of in _questions(comparison).items():
+        cells = [cell for cell in tested if cell[0] in places_of]
+        corrected = holm([tested[cell].p for cell in cells])
+        wide = holm([tested[cell].wide_p for cell in cells])
+        for (place, task), p, wide_p in zip(cells, corrected, wide, strict=True):
+            difference = tested[place, task]
+            flip = _over_seeds(columns[place], columns[comparison.against[place]], task)
+            margin_p = difference.equivalence_p(margin)
+            tests[place, task] = Tested(difference, question, float(p), float(wide_p), margin_p, flip)
+    tests = {cell: tests[cell] for cell in tested}
     return dataclasses.replace(
         comparison, tests=tests, untested=untested, resamples=resamples, seed=seed, margin=margin
     )
+
+
+def _questions(comparison: Comparison) -> dict[str, set[int]]:
+    """Question → the columns whose differences answer it: those of as many tasks that differ in nothing but the tasks,
+    or, where a column was asked for to compare with, all.
+
+    The correction for several tests must not depend on what else a table happens to show, else one difference has
+    another verdict in each table.
+    """
+    if comparison.reference:
+        return {f"all − {comparison.reference}": set(comparison.against)}
+    columns, families = comparison.columns, dict[str, list[int]]()
+    for place in comparison.against:
+        run = columns[place].runs[0]
+        settings = {path: value for path, value in run.settings.items() if not path.startswith(TRAINED_WITH)}
+        kind = columns[place].encoder, len(run.tasks), run.pruning, run.treatment, sorted(settings.items())
+        families.setdefault(repr(kind), []).append(place)
+    questions: dict[str, set[int]] = {}
+    for places in families.values():
+        first, other = columns[places[0]], columns[comparison.against[places[0]]]
+        runs, tasks = first.runs[0], len(first.runs[0].tasks)
+        beyond = ", ".join(filter(None, [f"{tasks} tasks together", runs.pruning, runs.treatment, runs.regime]))
+        title = f"{first.title if len(places) == 1 else beyond} − {other.title}"
+        title += f", {first.encoder}" if len(comparison.encoders()) > 1 else ""
+        questions.setdefault(title, set()).update(places)
+    return questions
 
 
 def _over_seeds(column: ScoreColumn, other: ScoreColumn, task: str) -> float | None:

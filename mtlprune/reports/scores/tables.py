@@ -8,7 +8,7 @@ print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "t
 import math
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,10 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
         "against": comparison.columns[other].title if other is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(rivals) if rivals else None,
         **{name: getattr(difference, name, None) for name in (*over_sentences, *_WIDE)},
-        **{name: getattr(test, name, None) for name in ("p_holm", "wide_p_holm", "equivalence_p", "significant")},
+        **{
+            name: getattr(test, name, None)
+            for name in ("question", "p_holm", "wide_p_holm", "equivalence_p", "significant")
+        },
         "wide_error_seeds": (list(error.seeds) or None) if error else None,
         "wide_error_noise": (list(error.noise) or None) if error else None,
         "wide_error_sentences": error.sentences if error else None,
@@ -211,6 +214,21 @@ def grids(comparison: Comparison) -> list[Grid]:
         _grid(comparison, printed, scores=True, differences=False),
         _grid(comparison, compared, scores=False, differences=True),
     ]
+
+
+def narrow(comparison: Comparison) -> list[Grid]:
+    """A small table for each compared column, for a terminal: both scores, the difference with its interval, and p."""
+    grids = []
+    for place, other in comparison.against.items():
+        mine, theirs, rows = comparison.columns[place], comparison.columns[other], []
+        for task in (task for task in comparison.tasks() if (place, task) in comparison.tests):
+            test, scores = comparison.tests[place, task], [statistics.mean(one.values(task)) for one in (theirs, mine)]
+            p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
+            row = [comparison.row_title(task), *map("{:.2f}".format, scores)]
+            rows.append([*row, _marked(comparison, place, task, interval=True), probability(p)])
+        title = f"{mine.title} − {theirs.title}" + f", {mine.encoder}" * (len(comparison.encoders()) > 1)
+        grids.append(Grid(["task", theirs.title, mine.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
+    return [grid for grid in grids if grid.rows]
 
 
 def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
@@ -433,7 +451,8 @@ def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
 
 def tests_legend(comparison: Comparison) -> str:
     """The legend of the tests: what each interval and p is over, and how it is computed."""
-    number, tests = len(comparison.tests), list(comparison.tests.values())
+    tests = list(comparison.tests.values())
+    questions = [f"{name}: {many}" for name, many in Counter(test.question for test in tests).items()]
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
     parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
@@ -449,7 +468,7 @@ def tests_legend(comparison: Comparison) -> str:
     parts += [
         "sentences: these runs held fixed, interval by bootstrap, p by randomisation",
         "all p are two-sided but those within the margin",
-        f"p (Holm) is corrected for {number} {'differences' if number > 1 else 'difference'}, intervals are not",
+        f"p (Holm) is corrected over the differences of one question ({' · '.join(questions)}), intervals are not",
         "d: Δ over its standard deviation between sentences",
     ]
     return f"{'; '.join(parts)}. {DETECTABLE}"
@@ -472,7 +491,8 @@ def _reach(comparison: Comparison) -> Iterator[str]:
     tests = comparison.tests
     if not tests:
         return
-    smallest, number = min(test.difference.floor for test in tests.values()), len(tests)
+    sizes = Counter(test.question for test in tests.values())
+    number, smallest = min(((sizes[t.question], t.difference.floor) for t in tests.values()), key=math.prod)
     if smallest * number >= LEVEL:
         few = all(test.difference.exact for test in tests.values())
         advice = "more sentences are needed" if few else "take more --resamples"

@@ -1,5 +1,7 @@
-// The gates of the chosen head in every run, and how likely chance opens it as often.
-function gateCard(root, gates) {
+// The gates of the chosen head in every run, and how likely chance opens it as often. One that waits is empty until a
+// head is chosen.
+function gateCard(root, gates, waits) {
+  const fits = (_, column) => !waits || column % 2 === 0;  // beside the first map there is room for three columns
   const titles = gates.sets.map((one) => one.title);
   let at = recall("pruned", titles, 0);
   const first = gates.sets[at];
@@ -10,7 +12,7 @@ function gateCard(root, gates) {
     const rows = set.labels.map((one) => {
       const open = one.z.filter((seed) => seed[k] > gates.openAbove).length;
       const each = make("span", { class: "list" }, one.z.map((seed) => fixed(seed[k], 2)).join("  "));
-      return [one.label, each, `${open}/${one.z.length}`, chance(one.p[k]), chance(one.q[k])];
+      return [one.label, each, `${open}/${one.z.length}`, chance(one.p[k]), chance(one.q[k])].filter(fits);
     });
     const tasks = set.tasks;
     const claimed = tasks ? `Claimed by ${tasks.claimed[k]} of ${tasks.of} single tasks; by so many or more with `
@@ -24,7 +26,7 @@ function gateCard(root, gates) {
     const words = make("p", { class: "note" }, "p: open in so many seeds or more, were the layer's open heads drawn anew in "
       + "every seed. q: corrected over all heads.");
     root.replaceChildren(make("div", { class: "card", "aria-live": "polite" }, make("h4", {}, place(k, set.heads)), choice,
-      plainTable(["", "z, a number a seed", "open", "p", "q"], rows, 1), make("p", {}, claimed), words));
+      plainTable(["", "z, a number a seed", "open", "p", "q"].filter(fits), rows, 1), make("p", {}, claimed), words));
   }
   listeners.push((picked, shape) => {
     if (shape !== `${first.layers}x${first.heads}`) return;
@@ -32,6 +34,7 @@ function gateCard(root, gates) {
     show();
   });
   if (chosen.has("head")) choose(k, `${first.layers}x${first.heads}`);
+  else if (waits) root.replaceChildren(make("p", { class: "note" }, "Choose a head: its gates in every run stand here."));
   else show();
 }
 
@@ -41,4 +44,8 @@ function mostTelling(set) {
   return p.indexOf(Math.min(...p));
 }
 
-if (data.gates) gateCard(document.getElementById("explorer"), data.gates);
+// Below the maps, and beside the map of the first screen, where nothing stands until a head is chosen.
+for (const name of data.gates ? ["explorer", "here"] : []) {
+  const root = document.getElementById(name);
+  if (root) gateCard(root, data.gates, name === "here");
+}

@@ -97,6 +97,22 @@ function walkable(table) {
 }
 document.querySelectorAll(".heads[data-shape]").forEach(walkable);
 
+// Every command that is printed is copied by a button behind it.
+document.querySelectorAll("code.command").forEach((code) => {
+  const button = make("button", { type: "button", class: "copy", onclick: async () => {
+    if (!navigator.clipboard) return getSelection().selectAllChildren(code);
+    await navigator.clipboard.writeText(code.textContent);
+    return button.replaceChildren("copied");
+  } }, "copy");
+  code.after(button);
+});
+
+// What is wider than its place says so, and that it scrolls.
+const wide = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
+});
+document.querySelectorAll(".scroll, nav ol").forEach((one) => wide.observe(one));
+
 // Which part is being read, in the contents.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
 const watch = new IntersectionObserver((entries) => {

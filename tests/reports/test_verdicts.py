@@ -1,0 +1,120 @@
+"""One difference has one verdict: on the first screen, in tables and in forests, whatever else these show."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from markup import Markup, markdown_rows
+
+from mtlprune.reports.page import Choices, Sources, report
+from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
+from mtlprune.reports.scores.tables import tests_legend as legend_of_tests
+from mtlprune.runs.folder import RunFolder
+from mtlprune.sweeps.folder import expanded
+
+RESULTS = Path("results")
+RECORDS = RESULTS / "ewt5-minilm/records"
+JOINT, ALL = "none-???-?,none-mtl5-?", "none-*,sampled-*,random-*"
+RESAMPLES = 200
+
+
+def runs(pattern: str) -> list[RunFolder]:
+    return [RunFolder(path) for path in expanded([f"{RECORDS}:{pattern}"])]
+
+
+def verdicts(comparison: Comparison) -> dict[tuple[str, str], bool]:
+    """Task and difference → whether it is shown."""
+    columns = comparison.columns
+    return {
+        (task.upper(), f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.significant
+        for (place, task), test in comparison.tests.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def whole() -> Comparison:
+    return with_tests(compare(runs(ALL), "test"), RESAMPLES)
+
+
+def test_what_else_a_table_shows_changes_no_verdict(whole):
+    """DEP and CON of MTL-5 were shown in a table of five differences, and not in one of thirty."""
+    few = with_tests(compare(runs(JOINT), "test"), RESAMPLES)
+    assert len(few.tests) == 5 < len(whole.tests)
+    p = {test.wide_p_holm for test in few.tests.values()}
+    assert p == {test.wide_p_holm for test in whole.tests.values() if test.question == "MTL-5 − STL"}
+    assert " 2 tasks together − STL: 20 · " in legend_of_tests(whole) and "MTL-5 − STL: 5" in legend_of_tests(whole)
+
+
+def test_each_way_of_pruning_is_a_question_of_its_own():
+    """Gates that are static and gates that are not were corrected together, though only in a table that has both."""
+    every = with_tests(compare(runs("none-???-?,gates-*,static-*,importance-*,none-mtl5-?"), "test"), RESAMPLES)
+    for pattern in ("none-???-?,gates-*", "none-???-?,static-*", "none-???-?,importance-*"):
+        alone = with_tests(compare(runs(pattern), "test"), RESAMPLES)
+        p = {name: every_p for name, every_p in corrected(every).items() if name in corrected(alone)}
+        assert corrected(alone) == p and len(p) == 10
+
+
+def corrected(comparison: Comparison) -> dict[tuple[str, str], float]:
+    """Task and difference → p over seeds and sentences after correction."""
+    columns = comparison.columns
+    return {
+        (task, f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.wide_p_holm
+        for (place, task), test in comparison.tests.items()
+    }
+
+
+def test_no_difference_has_two_verdicts_on_one_page(whole):
+    text = report(Sources(runs(ALL)), Choices(resamples=RESAMPLES, permutations=20), lambda *_: [])
+    expected, seen = verdicts(whole), defaultdict(set)
+    full_name = {name.partition(" − ")[0]: name for _, name in expected}
+    names = {"equal": "MTL-5 − STL", "more": "MTL-5, sampled − STL"}
+    dots = r'<g class="(equal|more)"><title>(\w+): .*?<circle [^>]*?( class="full")?/></g>'
+    for kind, task, full in re.findall(dots, text):
+        seen[task, names[kind]].add(("first screen", bool(full)))
+    page = Markup(text)
+    header: list[str] = []
+    for row in ([" ".join(cell.split()) for cell in cells] for cells in page.rows):
+        if {"difference", "p (Holm)"} <= {*row} or {"setting", "n"} <= {*row}:
+            header = row
+        cells = dict(zip(header, row, strict=False))
+        if len(row) != len(header) or row == header:
+            continue
+        if "difference" in cells:
+            seen[cells["task"], cells["difference"]].add(("tests", "*" in cells["Δ"]))
+        for name, words in cells.items() if "setting" in cells else ():
+            if re.search(r" [+−]\d+\.\d+[*†‡]*$", words):
+                seen[name.split()[0], full_name[cells["setting"]]].add(("scores", "*" in words))
+    forest = next(
+        tag["aria-label"] for _, tag in page.tags if (tag.get("aria-label") or "").startswith("Differences. ")
+    )
+    for task, title, p in re.findall(r"(?:Differences\. |; )(\w+), ([^;]+): [^;]*?p \(Holm\) ([<\d.]+)", forest):
+        seen[task, title.replace("‡", "")].add(("forest", float(p.strip("<.")) < 0.05))
+    first = {cell for cell, found in seen.items() if "first screen" in dict(found)}
+    assert len(first) == 10 and first <= expected.keys() <= seen.keys()
+    for cell, found in seen.items():
+        assert {shown for _, shown in found} == {expected[cell]}, (cell, found)
+    assert {len(dict(found)) for cell, found in seen.items() if cell in first} == {4}
+
+
+def test_committed_tables_have_one_verdict_for_each_difference():
+    """The tables, README and page of the showcase gave one number three significances."""
+    seen = defaultdict(set)
+    for path in (*RESULTS.glob("ewt5-minilm/*.md"), *RESULTS.glob("gates/*.md")):
+        text, header = path.read_text(encoding="utf-8"), list[str]()
+        if "percent on dev" in text:
+            continue
+        for row in markdown_rows(text):
+            header = row if "difference" in row else header
+            cells = dict(zip(header, row, strict=False))
+            if row != header and len(row) == len(header) and "p (Holm)" in cells:
+                delta = float(re.sub("[*†‡]", "", cells["Δ"]))
+                seen[cells["task"], cells["difference"], delta].add((path.name, "*" in cells["Δ"], cells["p (Holm)"]))
+    several = {cell: of for cell, of in seen.items() if len({name for name, *_ in of}) > 1}
+    assert len(several) >= 20
+    for cell, of in several.items():
+        assert len({(shown, p) for _, shown, p in of}) == 1, (cell, of)
+    page = (RESULTS / "ewt5-minilm/report.html").read_text(encoding="utf-8")
+    dots = re.findall(r'<g class="equal"><title>(\w+): .*?<circle [^>]*?( class="full")?/></g>', page)
+    of_records = {task: of for (task, name, _), of in seen.items() if "records.md" in {table for table, *_ in of}}
+    assert {task: bool(full) for task, full in dots} == {task: next(iter(of))[1] for task, of in of_records.items()}
