@@ -124,11 +124,11 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
 
 
 def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Path | None) -> None:
-    """Write the majority baseline of a run's corpus beside the runs of a folder, for when the corpus is not at hand.
-    Raises RunError, CorpusError: it is not at hand now."""
+    """Write the majority baseline of a run's corpus beside the runs of a folder, for when the corpus is not at hand;
+    nothing where it is not at hand now, or has no training split."""
     kept = read_json(folder / MAJORITY) if (folder / MAJORITY).is_file() else {}
-    scores = {split: majority_scores(data or run.corpus_path(), run, split) for split in splits}
-    write_json(folder / MAJORITY, kept | {run.read_manifest()["data"]["fingerprint"]: scores})
+    if scores := {split: known for split in splits if (known := majority_of(run, split, data))}:
+        write_json(folder / MAJORITY, kept | {run.read_manifest()["data"]["fingerprint"]: scores})
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:

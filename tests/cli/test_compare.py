@@ -116,9 +116,11 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
 
 def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune, tmp_path, monkeypatch):
     """It is kept beside the runs of a comparison; of a run elsewhere, whose corpus is gone, nothing is known."""
-    monkeypatch.setattr(RunFolder, "corpus_path", lambda run: Path("gone"))
     [run, *_] = found_runs(compared[0] / "runs", "stl-*")
-    assert majority_of(RunFolder(run), "test").keys() >= {"pos", "first"}
+    mtlprune("runs", "pack", run, "--out", tmp_path / "study").done()
+    monkeypatch.setattr(RunFolder, "corpus_path", lambda run: Path("gone"))
+    for kept in (run, tmp_path / "study" / run.name):
+        assert majority_of(RunFolder(kept), "test").keys() >= {"pos", "first"}
     shutil.copytree(run, tmp_path / "run")
     mtlprune("report", tmp_path / "run", "--out", tmp_path / "page.html", "--resamples", 0).done()
     assert "Majority baseline not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
