@@ -25,6 +25,7 @@ from mtlprune.cli.console import (
     seen_from_here,
     shown_log,
 )
+from mtlprune.config import nearest
 from mtlprune.corpora.store import read_info
 from mtlprune.io.block import Block, explanations
 from mtlprune.io.files import RunError, make_room
@@ -142,7 +143,9 @@ def taken(analysis: Analysis) -> list[str]:
 
 def _found(name: str) -> Analysis:
     if name not in ANALYSES:
-        raise RunError(f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}")
+        raise RunError(
+            f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}{nearest(name, ANALYSES)}"
+        )
     return find(name)
 
 

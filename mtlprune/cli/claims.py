@@ -58,6 +58,7 @@ def claims(
     Of runs that were trained with pruning. Maps show each run, seeds by colour, means, all tasks and differences.
     """
     from mtlprune.analyses.analysis import Request, find
+    from mtlprune.cli.display import working
     from mtlprune.figures.charts import FORMATS
     from mtlprune.reports.analyses import markdown, write_shown
     from mtlprune.runs.claims import load_claims
@@ -72,12 +73,13 @@ def claims(
     analysis = find("claims")
     paths = [folder.path for folder in named_runs(seen_from_here(runs), "gates.jsonl")]
     options = analysis.options(permutations=permutations)  # type: ignore[call-arg]
-    result = analysis.measure(Request(list(map(str, paths)), Path(), options))
     notes = []
-    if out is not None:
-        write_result(out, result)
-        write_shown(analysis, result, out, [*asked, "tex"], style)
-        notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
+    with working("comparing claims"):
+        result = analysis.measure(Request(list(map(str, paths)), Path(), options))
+        if out is not None:
+            write_result(out, result)
+            write_shown(analysis, result, out, [*asked, "tex"], style)
+            notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
     say(markdown(analysis, result), nl=False)
     for note in notes:
         say(note)

@@ -53,6 +53,7 @@ def table(
     left_out: list[str] = []
     folders = named_runs(seen_from_here(runs), left_out=left_out)
 
+    from mtlprune.cli.display import working
     from mtlprune.reports.scores import tables
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
@@ -61,7 +62,8 @@ def table(
     speeds = speeds_in(speed) if speed is not None else {}
     comparison = dataclasses.replace(comparison, left_out=tuple(left_out), speeds=speeds)
     if resamples and comparison.against:
-        comparison = with_tests(comparison, resamples, margin=margin)
+        with working("testing differences"):
+            comparison = with_tests(comparison, resamples, margin=margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
     if out is None:
@@ -136,6 +138,7 @@ def report(
     if data is not None:
         read_info(data)
 
+    from mtlprune.cli.display import working
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
 
@@ -144,7 +147,9 @@ def report(
     probes = [folder for folder in given if (folder / "probes.json").is_file()]
     others = [folder for folder in given if folder not in probes or len(list(folder.glob("*.json"))) > 1]
     sources = Sources(folders, probes, others, notes=notes)
-    text, file = page(sources, Choices(title, split, resamples, resamples), gold_of(data)), out or Path("report.html")
+    file = out or Path("report.html")
+    with working(f"writing {file}"):
+        text = page(sources, Choices(title, split, resamples, resamples), gold_of(data))
     write_text(file, text)
     say(f"{file}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
 
@@ -214,8 +219,10 @@ def pack(
 
     It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
     """
+    from mtlprune.cli.display import working
     from mtlprune.sweeps.packing import pack as make
 
-    make(runs, out, gold_of(data), labels)
+    with working(f"packing {out}"):
+        make(runs, out, gold_of(data), labels)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     say(f"{out}: {plural(len(named_runs([str(out)])), 'run')} in {size / 1e6:.2f} MB")

@@ -1,5 +1,7 @@
 """Times of cells: as long as finished cells of their kind took, or a rough figure by arithmetic; memory and disk.
 
+A time is that of a process from its start to its end: libraries, training with the scores of dev, and other scores.
+
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
 
@@ -28,8 +30,12 @@ PIECES = 18
 """Sub-words a sentence, as in OntoNotes and EWT."""
 DECODER = 1e8
 """Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
-START = 6.0
-"""Seconds until a process has loaded what it needs."""
+START, NEXT = 6.0, 2.0
+"""Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next."""
+DECODING = 0.27
+"""Time of decoding one task, as a share of the forward pass of the encoder (results/bench.json: 2.35 with 5 tasks)."""
+DEV_SHARE = 1 / 8
+"""Sentences of dev for each of train, of a corpus that is not there."""
 
 
 def kind_of(cell: Cell) -> str:
@@ -67,9 +73,9 @@ def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict
         if standing[cell.name].trained:
             continue
         if known and (alike := known.get(kind_of(cell))):  # the kind takes a while to find
-            times[cell.name] = Expected(statistics.mean(alike), False)
+            times[cell.name] = Expected(statistics.mean(alike) + _around(cell.config, cell.evaluate), False)
         else:
-            seconds = rough_seconds(cell.config)
+            seconds = rough_seconds(cell.config, cell.evaluate)
             times[cell.name] = None if seconds is None else Expected(seconds, True)
     return times
 
@@ -102,15 +108,31 @@ def shape_of(name: str) -> Shape:
     return MINILM if name == "minilm" else BASE
 
 
+def forward_operations(config: Config) -> float:
+    """Operations of the encoder on a sentence: 2 a weight and sub-word."""
+    shape = shape_of(config.encoder.name)
+    return 2 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
+
+
+def scoring_operations(config: Config, sentences: float) -> float:
+    """Operations of annotating so many sentences with all tasks."""
+    return sentences * forward_operations(config) * (1 + DECODING * len(config.tasks))
+
+
+def only_selects(config: Config) -> bool:
+    """True where heads are chosen in one pass, and nothing is learnt."""
+    return len(config.train.freeze) == 2 and not config.pruning.moves
+
+
 def rough_operations(config: Config, sentences: int) -> float:
-    """Operations of a run on so many training sentences: 2 a weight and sub-word forward, 4 backward."""
+    """Operations of a run on so many training sentences: those of the encoder forward, twice as many backward."""
     shape, train = shape_of(config.encoder.name), config.train
     sentences = min(sentences, config.data.train_sentences or sentences)
-    if len(train.freeze) == 2 and not config.pruning.moves:  # heads are chosen in one pass, and nothing is learnt
+    if only_selects(config):
         sentences, passes = min(sentences, config.pruning.importance_sentences), 1
     else:
         passes = train.epochs * (len(config.tasks) if train.mixing == "sampled" else 1)
-    encoder = 6 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
+    encoder = 3 * forward_operations(config)
     decoders = DECODER * shape.width / MINILM.width * (1 if train.mixing == "sampled" else len(config.tasks))
     return sentences * passes * (encoder + decoders)
 
@@ -150,13 +172,29 @@ def data_missing(path: Path) -> str:
 def training_sentences(config: Config) -> int | None:
     """The number of training sentences in a run's corpus; None of one that is neither built nor in ``ABSENT``."""
     path = Path(config.data.path)
-    if (path / INFO).is_file():
-        number: int = read_info(path)["splits"][config.data.train]["sentences"]
-        return number
-    return ABSENT[path.name].sentences if path.name in ABSENT else None
+    if not (path / INFO).is_file():
+        return ABSENT[path.name].sentences if path.name in ABSENT else None
+    return sentences_in(path, config.data.train)
 
 
-def rough_seconds(config: Config) -> float | None:
-    """Seconds of a run on one core by arithmetic; None on data that are not known."""
-    sentences = training_sentences(config)
-    return None if sentences is None else START + rough_operations(config, sentences) / CORE
+def sentences_in(path: Path, split: str) -> int:
+    """The number of sentences in a split of a corpus; 0 where either is not there."""
+    number: int = read_info(path)["splits"].get(split, {"sentences": 0})["sentences"] if (path / INFO).is_file() else 0
+    return number
+
+
+def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
+    """Seconds of a process on one core by arithmetic; None on data that are not known. ``splits``: those that the run
+    is scored on in the end."""
+    if (sentences := training_sentences(config)) is None:
+        return None
+    dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * DEV_SHARE
+    dev = min(dev, config.data.dev_sentences or dev) * (1 if only_selects(config) else config.train.epochs)
+    operations = rough_operations(config, sentences) + scoring_operations(config, dev)
+    return operations / CORE + _around(config, splits)
+
+
+def _around(config: Config, splits: Iterable[str]) -> float:
+    """Seconds before and after a training: libraries and model are loaded, and further splits are scored."""
+    scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
+    return (NEXT if only_selects(config) else START) + scoring_operations(config, scored) / CORE
