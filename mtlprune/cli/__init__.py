@@ -40,6 +40,10 @@ PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 """Whole names of options at any width, and paragraphs wrapped as one."""
 
 
+ALIAS = ", --data"
+"""A second name of --corpus, which is taken and not listed."""
+
+
 class FoldedCommand(TyperCommand):
     """A command whose help lists arguments, options, and options that few need apart from each other."""
 
@@ -48,7 +52,8 @@ class FoldedCommand(TyperCommand):
         for part in self.get_params(ctx):
             usual = "Arguments" if part.param_type_name == "argument" else "Options"
             if (record := part.get_help_record(ctx)) is not None:
-                panels.setdefault(getattr(part, "rich_help_panel", None) or usual, []).append(record)
+                names = record[0].replace(ALIAS, "")
+                panels.setdefault(getattr(part, "rich_help_panel", None) or usual, []).append((names, record[1]))
         for title, records in panels.items():
             if records:
                 with formatter.section(title):
@@ -70,7 +75,8 @@ class CommandGroup(TyperGroup):
                 line = next(lines[cmd_name] for lines in COMMANDS.values() if cmd_name in lines)
                 holder.add_typer(command, name=cmd_name, help=line)
             else:
-                holder.command(cmd_name, cls=FoldedCommand)(command)
+                has_help = cmd_name == "analyze"  # of its own, since its help depends on the analysis
+                holder.command(cmd_name, cls=FoldedCommand, add_help_option=not has_help)(command)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
 

@@ -21,7 +21,7 @@ import yaml
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console
 from mtlprune.config import apply_override
 from mtlprune.corpora.store import read_info
-from mtlprune.errors import plural
+from mtlprune.errors import plural, refuse_launcher
 from mtlprune.io.files import RunError, halves, make_room, reading, remove, remove_halves, write_text
 from mtlprune.io.strict import parse_yaml
 
@@ -43,7 +43,9 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; by cores, m
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
 KeepWeights = Annotated[
     bool | None,
-    typer.Option("--keep-weights/--drop-weights", help="Of finished runs, in the end; below 2 GB kept, if not given."),
+    typer.Option(
+        "--keep-weights/--drop-weights", help="In the end; kept below 2 GB, if not given.", show_default=False
+    ),
 ]
 KEPT = 2e9
 """Bytes of all weights below which they are kept."""
@@ -100,9 +102,10 @@ def run(
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
-    for (
-        override
-    ) in wanted.overrides:  # `--tasks pos dep`: the second word is no setting, and one task is no mistake yet
+    if slurm is None and not dry_run:
+        refuse_launcher()
+    # In `--tasks pos dep` the second word is the mistake, not that one task cannot be compared.
+    for override in wanted.overrides:
         apply_override({}, override)
     make_room(wanted.out)
     info = read_info(wanted.corpus)
@@ -315,7 +318,7 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
         yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": CrossOptions(draws=effort.draws), **sample})
     names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *(alone if effort.probe_alone else [])]
     probed = ProbeOptions(
-        train_sentences=effort.probes, layers=whole.cells[NO_ENCODER].config.tasks, random_encoder=False
+        train_sentences=effort.probes, layers=",".join(whole.cells[NO_ENCODER].config.tasks), random_encoder=False
     )
     yield "probes", (wanted.out / PROBES, {"names": names, "options": probed})
     yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
@@ -47,6 +48,11 @@ class PlainConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
         """Print as rich does; the terminal wraps text."""
         super().print(*objects, **{"soft_wrap": all(isinstance(shown, str) for shown in objects), **options})
+
+    def on_broken_pipe(self) -> None:
+        """Go on without output, because a training need not end where whoever read its lines does."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -30,7 +30,10 @@ def evaluate(
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Another corpus than the run's own.", rich_help_panel=ADVANCED)
+        Path | None,
+        typer.Option(
+            "--corpus", "--data", metavar="DIR", help="Another corpus than the run's own.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     device: Device = None,
 ) -> None:

@@ -11,6 +11,7 @@ from mtlprune.cli.compare import Jobs, KeepWeights, Wanted, run
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO, load_corpus, save_corpus
+from mtlprune.errors import refuse_launcher
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +23,7 @@ def quickstart(
     train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 800,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="All runs are repeated with each.")] = "1",
     jobs: Jobs = None,
     keep_weights: KeepWeights = False,
 ) -> None:
@@ -30,11 +32,12 @@ def quickstart(
     The table of scores goes to OUT/table.md; with maps, overlap, probes and labels to OUT/report.html. The same command
     again continues where it stopped.
     """
-    from mtlprune.sweeps.compare import QUICKSTART
+    from mtlprune.sweeps.compare import QUICKSTART, parse_seeds
 
-    terminal = console()
+    terminal, of_seeds = console(), parse_seeds(seeds)
+    refuse_launcher()
     make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
-    wanted = Wanted(out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart")
+    wanted = Wanted(out / "corpus", out, None, of_seeds, overrides or [], False, QUICKSTART, "mtlprune quickstart")
     run(wanted, terminal, jobs, keep_weights=keep_weights)
 
 

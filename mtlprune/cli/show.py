@@ -192,9 +192,9 @@ def gold_of(data: Path | None) -> Gold:
             if corpus.fingerprint == fingerprint and (path, split) not in loaded:
                 loaded[path, split] = list(corpus[split])
         except (CorpusError, RunError) as error:
-            raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
+            raise RunError(f"the gold is not to be had ({error}); name its corpus with --corpus") from None
         if corpus.fingerprint != fingerprint:
-            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data")
+            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --corpus")
         return loaded[path, split]
 
     return gold

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, say, the_same_command
-from mtlprune.errors import plural, printable
+from mtlprune.errors import plural, printable, refuse_launcher
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
 
@@ -75,6 +75,8 @@ def sweep(
         list_cells([(one, narrowed(one, patterns)) for one in sweeps], at_once, terminal)
         return
     whole, cells = sweeps[0], narrowed(sweeps[0], patterns)
+    if slurm is None and not print_commands:
+        refuse_launcher()
     whole.write_index()
     if print_commands:
         _print_commands(cells)

@@ -174,7 +174,7 @@ class Pool:
         if standing.kind == "done":
             self.ends[cell.name] = standing
             self.watch("done", cell, f"in {time.monotonic() - worker.begun:.0f} s")
-        elif code == STOPPED and self.stop():
+        elif code in (STOPPED, -signal.SIGTERM) and self.stop():  # killed, where it had not yet loaded its answer
             self.watch("stopped", cell, "")
         elif standing.kind == "running":
             self._wait_for_other(cell)

@@ -345,11 +345,11 @@ def _fitting(
     for split in (split for split, content in kept.items() if not content):
         raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
     items = read_items(kept, request.seed)
-    asked, found = request.options.layers, [of_task.task for of_task in items["test"]]
+    found = [of_task.task for of_task in items["test"]]
+    asked = found if request.options.layers is None else request.options.layers.split(",")
     if lacking := [name for name in asked if name not in found]:
-        raise ProbeError(f"layers={','.join(asked)}: {corpus.path} has {', '.join(found)}, and no {lacking[0]}")
-    if asked:
-        items = {split: [of_task for of_task in several if of_task.task in asked] for split, several in items.items()}
+        raise ProbeError(f"{corpus.path}: expected layers among {', '.join(found)}, found {lacking[0]!r}")
+    items = {split: [of_task for of_task in several if of_task.task in asked] for split, several in items.items()}
     data = Data(kept, items)
     if not data.items["test"]:
         raise ProbeError(
