@@ -16,7 +16,7 @@ from mtlprune.sweeps import cells
 from mtlprune.sweeps.cells import WITHOUT_EFFECT, Sweep, digest, resolve
 from mtlprune.sweeps.folder import State
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
-from mtlprune.sweeps.times import data_missing, expected_times, kind_of, rough_seconds
+from mtlprune.sweeps.times import START, data_missing, expected_times, kind_of, rough_seconds
 
 PLAIN = """
 base: quickstart
@@ -193,12 +193,12 @@ def test_a_time_is_that_of_done_cells_of_the_kind(specification):
     sweep = cells_of(specification(GRID))
     standing = {name: State("left") for name in sweep.cells}
     rough = expected_times(sweep.cells.values(), standing)
-    assert rough == {name: (rough_seconds(cell.config), True) for name, cell in sweep.cells.items()}
+    assert rough == {name: (rough_seconds(cell.config, cell.evaluate), True) for name, cell in sweep.cells.items()}
     for seed in (1, 2):
         standing[f"none-pos-{seed}"] = State("done", trained=True, seconds=10.0 * seed)
     standing["none-dep-1"] = State("done", trained=True, seconds=7.0)
     times = expected_times(sweep.cells.values(), standing)
-    assert {name: one for name, one in times.items() if one != rough[name]} == {"none-dep-2": (7.0, False)}
+    assert {name: one for name, one in times.items() if one != rough[name]} == {"none-dep-2": (7.0 + START, False)}
     assert len(times) == 9
 
 
