@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.config.config import Config
-from mtlprune.corpora.store import INFO, read_info
-from mtlprune.errors import command
+from mtlprune.corpora.store import INFO, how_to_build, read_info
 from mtlprune.io.files import read_json
 from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import State
@@ -146,14 +145,13 @@ class Absent(NamedTuple):
     """A corpus that is not built yet."""
 
     source: str
-    command: str
     sentences: int
     """Of its training split."""
 
 
 ABSENT = {
-    "ontonotes5": Absent("LDC2013T19", "python data_scripts/ontonotes5.py FOLDER --converter JAR", 75_187),
-    "ewt5": Absent("the English Web Treebank", "python data_scripts/ewt5.py", 12_543),
+    "ontonotes5": Absent("LDC2013T19", 75_187),
+    "ewt5": Absent("the English Web Treebank", 12_543),
 }
 """Name of a corpus's folder → where it comes from."""
 
@@ -164,9 +162,8 @@ def data_missing(path: Path) -> str:
         return ""
     if path.exists():
         return f"data missing: {path} is there, but no corpus made by mtlprune data build; check data.path"
-    if path.name not in ABSENT:
-        return f"data missing: {path}, build it by {command('data', 'build', 'FILES', '--out', path)}"
-    return f"data missing: {ABSENT[path.name].source}, build it by {ABSENT[path.name].command} --out {path}"
+    source = ABSENT[path.name].source if path.name in ABSENT else path
+    return f"data missing: {source}, build it by {how_to_build(path)}"
 
 
 def training_sentences(config: Config) -> int | None:

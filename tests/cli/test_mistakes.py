@@ -144,6 +144,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze smoothing encoder", "expected --corpus DIR"),
     ("analyze cross", "expected runs or encoders to read; `mtlprune analyze cross --help` says what it takes"),
     ("analyze cross --corpus corpus --out new", "analyze cross: expected runs or encoders to read"),
+    ("train minilm-ewt5 --out new", "or build it by python data_scripts/ewt5.py --out data/ewt5"),
+    ("compare nowhere", "or build it by mtlprune data build FILES --out nowhere"),
     ("analyze probe encoder", "found 'probe' (did you mean 'probes'?)"),
     ("analyze probes encoder layers=pos,chess --corpus corpus --out new", "found 'chess'"),
     ("evaluate run --data nowhere", "nowhere: expected a corpus"),
