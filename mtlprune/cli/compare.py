@@ -114,20 +114,20 @@ def run(
     seeds = f"seed{'s' if len(wanted.seeds) > 1 else ''} {', '.join(map(str, wanted.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {wanted.corpus}, {seeds} ...")
 
-    from mtlprune.cli.sweep import run_cells, submit_cells
+    from mtlprune.cli.sweep import list_cells, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
-    from mtlprune.sweeps.compare import sweep_tree
+    from mtlprune.sweeps.compare import rough_analyses, sweep_tree
     from mtlprune.sweeps.specification import parse_specification
 
     tree = sweep_tree(settings, tasks, wanted.seeds, wanted.pairs, _heads(wanted), wanted.effort)
     whole = resolve(parse_specification(wanted.out / FILE, tree), wanted.out / RUNS)
     jobs = jobs or _jobs(whole)
     finished = _check_place(wanted.out, whole, tree)
-    weights = _bytes_of_weights(whole)
-    keep_weights = weights < KEPT if keep_weights is None else keep_weights
     if dry_run:
-        _show_plan(whole, wanted.effort, jobs, terminal)
-    _say_weights(whole, weights, keep_weights, terminal)
+        list_cells([(whole, whole.cells)], jobs, terminal, rough_analyses(whole.cells, wanted.effort))
+        terminal.print(f"disk: about {RUN_MEGABYTES * len(whole.cells):,} MB, and weights")
+    keep_weights, weights = _fate_of_weights(whole, keep_weights)
+    terminal.print(weights)
     if dry_run:
         return
     if not finished:  # what was made of fewer runs is not to be taken for new
@@ -153,9 +153,7 @@ def run(
     for cell in () if keep_weights else whole.cells.values():
         cell.place.run.drop_weights()
     terminal.print(f"\n{text}\n{wanted.out / TABLE}, after {duration(time.monotonic() - began)}")
-    terminal.print(
-        f"weights of {plural(len(whole.cells), 'run')} {'kept in' if keep_weights else 'removed from'} {whole.root}"
-    )
+    terminal.print(weights)
     terminal.print(f"everything on one page: {(wanted.out / PAGE).resolve().as_uri()}")
 
 
@@ -235,26 +233,15 @@ def _changed(out: Path, tree: dict[str, Any]) -> str:
     return f"settings: {changed}" if changed else "data, or of another version of mtlprune"
 
 
-def _show_plan(whole: Sweep, effort: Effort, jobs: int, terminal: Console) -> None:
-    """Runs with their times, and the time of what follows them."""
-    from mtlprune.cli.sweep import list_cells
-    from mtlprune.sweeps.compare import rough_analyses
-
-    list_cells([(whole, whole.cells)], jobs, terminal, rough_analyses(whole.cells, effort))
-    terminal.print(f"disk: about {RUN_MEGABYTES * len(whole.cells):,} MB, and weights")
-
-
-def _bytes_of_weights(whole: Sweep) -> float:
-    """Bytes that the best weights of all runs take."""
+def _fate_of_weights(whole: Sweep, keep: bool | None) -> tuple[bool, str]:
+    """Whether the weights are kept, and a line that says so, because without them no seed can be added."""
     from mtlprune.sweeps.times import shape_of
 
-    return sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in whole.cells.values())
-
-
-def _say_weights(whole: Sweep, weights: float, keep: bool, terminal: Console) -> None:
-    """Say before a run is trained what becomes of weights, because without them no seed can be added."""
+    size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in whole.cells.values())
+    removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in whole.cells.values())
+    keep = size < KEPT and not removed_before if keep is None else keep
     fate = "kept" if keep else "removed in the end; --keep-weights keeps them, for predict, export and further seeds"
-    terminal.print(f"weights of {plural(len(whole.cells), 'run')}: about {weights / 1e6:,.0f} MB, {fate}")
+    return keep, f"weights of {plural(len(whole.cells), 'run')} in {whole.root}, about {size / 1e6:,.0f} MB: {fate}"
 
 
 # -- after training ----------------------------------------------------------------------------------------------------
