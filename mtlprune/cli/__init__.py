@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mtlprune.cli.console import exit_code, sentence
+from mtlprune.errors import MtlpruneError
 
 ADVANCED = "Further commands"
 COMMANDS = {
@@ -47,6 +48,20 @@ ALIAS = ", --data"
 class FoldedCommand(TyperCommand):
     """A command whose help lists arguments, options, and options that few need apart from each other."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Answer what click cannot: the help of one analysis, and an option that only compare has."""
+        if self.name == "analyze" and "--help" in args:
+            from mtlprune.cli.analyze import ANALYSES, described, find, say
+
+            if (named := next((word for word in args if word in ANALYSES), None)) is not None:
+                say(described(find(named)))
+                ctx.exit()
+        if self.name == "quickstart" and "--seeds" in args:
+            raise MtlpruneError(
+                "quickstart has one seed; `mtlprune compare quickstart/corpus --seeds 1,2,3` has several"
+            )
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for part in self.get_params(ctx):
@@ -75,8 +90,7 @@ class CommandGroup(TyperGroup):
                 line = next(lines[cmd_name] for lines in COMMANDS.values() if cmd_name in lines)
                 holder.add_typer(command, name=cmd_name, help=line)
             else:
-                has_help = cmd_name == "analyze"  # of its own, since its help depends on the analysis
-                holder.command(cmd_name, cls=FoldedCommand, add_help_option=not has_help)(command)
+                holder.command(cmd_name, cls=FoldedCommand)(command)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
 

@@ -50,7 +50,6 @@ Seed = Annotated[int, typer.Option(min=0, help="Of samples and permutations.", r
 
 
 def analyze(
-    context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Of an analysis below, or show.")] = None,
     words: Annotated[
         list[str] | None,
@@ -74,12 +73,9 @@ def analyze(
     device: Device = None,
     format_: Formats = "png,svg,tex",
     width: Width = None,
-    help_: Annotated[bool, typer.Option("--help", help="Show this; after a NAME, what that analysis takes.")] = False,
 ) -> None:
     style, formats = paper_style(width), chosen_formats(format_, FORMATS)
-    if help_:
-        say(context.get_help() if name in (None, "show") else described(_found(name)))
-    elif name is None:
+    if name is None:
         say(_listed())
     elif name == "show":
         _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)

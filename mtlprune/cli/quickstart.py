@@ -23,7 +23,6 @@ def quickstart(
     train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 800,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
-    seeds: Annotated[str, typer.Option(metavar="N,...", help="All runs are repeated with each.")] = "1",
     jobs: Jobs = None,
     keep_weights: KeepWeights = False,
 ) -> None:
@@ -32,12 +31,12 @@ def quickstart(
     The table of scores goes to OUT/table.md; with maps, overlap, probes and labels to OUT/report.html. The same command
     again continues where it stopped.
     """
-    from mtlprune.sweeps.compare import QUICKSTART, parse_seeds
+    from mtlprune.sweeps.compare import QUICKSTART
 
-    terminal, of_seeds = console(), parse_seeds(seeds)
+    terminal = console()
     refuse_launcher()
     make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
-    wanted = Wanted(out / "corpus", out, None, of_seeds, overrides or [], False, QUICKSTART, "mtlprune quickstart")
+    wanted = Wanted(out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart")
     run(wanted, terminal, jobs, keep_weights=keep_weights)
 
 

@@ -146,6 +146,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze cross --corpus corpus --out new", "analyze cross: expected runs or encoders to read"),
     ("train minilm-ewt5 --out new", "or build it by python data_scripts/ewt5.py --out data/ewt5"),
     ("compare nowhere", "or build it by mtlprune data build FILES --out nowhere"),
+    ("quickstart --seeds 1,2", "quickstart has one seed; `mtlprune compare quickstart/corpus --seeds 1,2,3`"),
     ("analyze probe encoder", "found 'probe' (did you mean 'probes'?)"),
     ("analyze probes encoder layers=pos,chess --corpus corpus --out new", "found 'chess'"),
     ("evaluate run --data nowhere", "nowhere: expected a corpus"),
