@@ -181,12 +181,12 @@ def _without_corpus(settings: Config) -> Iterator[str]:
 def _cost(settings: Config) -> Iterator[str]:
     """Lines about memory and time, by arithmetic."""
     from mtlprune.cli.display import duration
-    from mtlprune.sweeps.times import CORE, GPU, rough_memory, rough_seconds
+    from mtlprune.sweeps.times import GPU, core, rough_memory, rough_seconds
 
     yield f"memory: about {rough_memory(settings) / 1e9:.1f} GB"
     if (slow := rough_seconds(settings)) is not None:
-        speeds = f"{CORE / 1e12:g} and {GPU / 1e12:g} TFLOP/s"
-        yield f"time, roughly: {duration(slow)} on one core, {duration(slow * CORE / GPU)} on a GPU ({speeds})"
+        speeds = f"{core() / 1e12:g} and {GPU / 1e12:g} TFLOP/s"
+        yield f"time, roughly: {duration(slow)} on one core, {duration(slow * core() / GPU)} on a GPU ({speeds})"
 
 
 def _split_table(inspection: Inspection) -> Table:

@@ -134,7 +134,7 @@ def list_cells(
     """Every cell of a sweep, or each of several sweeps, with states and times; and how much is left of all.
     ``afterwards``: seconds of what follows the cells."""
     from mtlprune.sweeps.pool import states
-    from mtlprune.sweeps.times import CORE, GPU, data_missing, expected_times
+    from mtlprune.sweeps.times import GPU, core, data_missing, expected_times
 
     every: list[State] = []
     left: list[Expected | None] = []
@@ -145,7 +145,7 @@ def list_cells(
         standing = {name: standing[name] for name in cells}
         own = [times[name] for name in cells if name in times]
         hours = sum(one.seconds for one in own if one) / 3600
-        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * CORE / GPU
+        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * core() / GPU
         counts = f"{len(cells):,}", _counted(standing.values())
         table.add_row(str(whole.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
         if len(sweeps) == 1:
@@ -165,7 +165,7 @@ def list_cells(
 def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config], afterwards: float) -> Iterator[str]:
     """Lines on the time of cells that are left, how it is estimated, and the memory of a run."""
     from mtlprune.cli.display import duration
-    from mtlprune.sweeps.times import CORE, GPU, rough_memory
+    from mtlprune.sweeps.times import GPU, core, rough_memory
 
     known = [one for one in left if one is not None]
     if known:
@@ -177,9 +177,9 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config],
             together = duration(seconds + afterwards)
             yield f"then analyses and page: about {duration(afterwards)}; all in all about {together}"
     if rough := sum(one.seconds for one in known if one.rough):
-        gpu = f"about {duration(rough * CORE / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
-        core = f"{duration(rough)} of it by arithmetic, on one core ({CORE / 1e9:.0f} GFLOP/s)"
-        yield f"{core}: {gpu}; the first finished runs say it better"
+        gpu = f"about {duration(rough * core() / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
+        here = f"{duration(rough)} of it by arithmetic, on one core ({core() / 1e9:.0f} GFLOP/s)"
+        yield f"{here}: {gpu}; the first finished runs say it better"
     if left:
         yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, by arithmetic"
 

@@ -18,7 +18,7 @@ from mtlprune.corpora.formats import whole_number
 from mtlprune.corpora.formats.conllu import TAGS
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.times import CORE, START, forward_operations, scoring_operations, sentences_in
+from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_operations, sentences_in
 
 SPLITS = ("train", "dev", "test")
 OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "train.seed", "encoder.context", "base")
@@ -157,7 +157,8 @@ PROBING = 2
 
 
 def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
-    """Seconds on one core, by arithmetic, of what follows the cells: cross matrix, probes and page."""
+    """Seconds on one core, by arithmetic, of what follows the cells: cross matrix, probes and page. Their many short
+    passes are as slow as float32."""
     alone = [cell.config for name, cell in cells.items() if name.startswith("stl-")]
     joint = [cell.config for name, cell in cells.items() if name.startswith("mtl-")]
     config, path = alone[0], Path(alone[0].data.path)
@@ -166,4 +167,4 @@ def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
     read = min(effort.probes, sentences_in(path, "train")) + sentences_in(path, "dev") + sentences_in(path, "test")
     probed = read * (1 + len(joint) + len(alone) * effort.probe_alone) * PROBING
     operations = scoring_operations(config, crossed) + probed * forward_operations(config)
-    return operations / CORE + 2 * START + PAGE
+    return operations / FP32 + 2 * START + PAGE

@@ -5,6 +5,7 @@ A time is that of a process from its start to its end: libraries, training with 
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
 
+import functools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -23,14 +24,16 @@ WITHOUT_COST = {
 }
 """Block → settings that change what is learnt, not how long that takes."""
 OTHER = "another run"
-CORE, GPU = 5e10, 1e13
-"""Operations a second: of one core with AVX2 in fp32, measured on MiniLM; assumed of a GPU."""
+FP32, BF16, GPU = 5e10, 1.65e11, 1e13
+"""Operations a second: of one core with AVX2 in fp32, and of one that multiplies bf16, measured on MiniLM; assumed of a
+GPU."""
 PIECES = 18
 """Sub-words a sentence, as in OntoNotes and EWT."""
 DECODER = 1e8
 """Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
-START, NEXT = 6.0, 2.0
-"""Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next."""
+START, NEXT, WARMING = 6.0, 1.0, 6.0
+"""Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next; and
+that the first updates take longer than later ones."""
 DECODING = 0.27
 """Time of decoding one task, as a share of the forward pass of the encoder (results/bench.json: 2.35 with 5 tasks)."""
 DEV_SHARE = 1 / 8
@@ -80,6 +83,14 @@ def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict
 
 
 # -- rough figures, by arithmetic alone --------------------------------------------------------------------------------
+
+
+@functools.cache
+def core() -> float:
+    """Operations a second of one core of this machine, in the precision that runs choose here."""
+    about = Path("/proc/cpuinfo")
+    flags = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
+    return BF16 if "avx512_bf16" in flags or "amx_bf16" in flags else FP32
 
 
 class Shape(NamedTuple):
@@ -188,10 +199,11 @@ def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
     dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * DEV_SHARE
     dev = min(dev, config.data.dev_sentences or dev) * (1 if only_selects(config) else config.train.epochs)
     operations = rough_operations(config, sentences) + scoring_operations(config, dev)
-    return operations / CORE + _around(config, splits)
+    warming = 0.0 if only_selects(config) or not config.encoder.context else WARMING
+    return operations / core() + warming + _around(config, splits)
 
 
 def _around(config: Config, splits: Iterable[str]) -> float:
     """Seconds before and after a training: libraries and model are loaded, and further splits are scored."""
     scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
-    return (NEXT if only_selects(config) else START) + scoring_operations(config, scored) / CORE
+    return (NEXT if only_selects(config) else START) + scoring_operations(config, scored) / core()
