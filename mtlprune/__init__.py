@@ -2,6 +2,7 @@
 
 model = mtlprune.load("runs/mtl-5")
 [sentence] = model.parse("The dog saw a cat .")
+sentences = model.parse(["The dog saw a cat .", "Ann sleeps ."])
 """
 
 from __future__ import annotations

@@ -13,6 +13,13 @@ class MtlpruneError(ValueError):
     """2: the user can mend it; 3: a run broke."""
 
 
+def refuse_launcher() -> None:
+    """Raise MtlpruneError where a launcher such as torchrun started several processes, each of which would train."""
+    if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+        what = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
+        raise MtlpruneError(f"WORLD_SIZE: expected 1, found {processes!r}: {what}")
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Return True if memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)

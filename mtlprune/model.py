@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
-from mtlprune.corpora.formats import words_of
+from mtlprune.corpora.formats import BLANKS, words_of
 from mtlprune.encoder.batch import by_length, moved
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.gates import Gates, TopKGates
@@ -272,12 +272,14 @@ class MultiTaskModel(nn.Module):
         return values
 
     def parse(self, *texts: str | Sequence[str], longest_con: int | None = LONGEST) -> list[Sentence]:
-        """Annotate sentences given as words, or as text split at blanks and tabs.
+        """Annotate sentences given as words, or as text split at blanks and tabs: ``parse("A b c", "D e")``, and
+        ``parse(["A b c", "D e"])``. In a list whose strings hold no blank these are the words of one sentence.
 
         Args:
             longest_con: longer sentences get no constituents (None), and a warning is logged; None: all get them.
         """
-        words = [words_of(text) if isinstance(text, str) else tuple(text) for text in texts]
+        each = [one for text in texts for one in ([text] if isinstance(text, str) or not _are_texts(text) else text)]
+        words = [words_of(text) if isinstance(text, str) else tuple(text) for text in each]
         sentences = [Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]
         longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:
@@ -285,6 +287,11 @@ class MultiTaskModel(nn.Module):
                 what = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
                 log.warning(what, sentence.id, len(sentence), longest)
         return list(self.annotate(sentences, longest_con=longest_con))
+
+
+def _are_texts(strings: Sequence[str]) -> bool:
+    """True of a list of texts or of lists of words, as users of Hugging Face give it; words hold no blanks."""
+    return any(not isinstance(text, str) or set(text) & set(BLANKS) for text in strings)
 
 
 def _refuse_to_save(*args: Any, **options: Any) -> None:

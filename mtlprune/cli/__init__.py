@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mtlprune.cli.console import exit_code, sentence
+from mtlprune.errors import MtlpruneError
 
 ADVANCED = "Further commands"
 COMMANDS = {
@@ -40,15 +41,34 @@ PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 """Whole names of options at any width, and paragraphs wrapped as one."""
 
 
+ALIAS = ", --data"
+"""A second name of --corpus, which is taken and not listed."""
+
+
 class FoldedCommand(TyperCommand):
     """A command whose help lists arguments, options, and options that few need apart from each other."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Answer what click cannot: the help of one analysis, and an option that only compare has."""
+        if self.name == "analyze" and "--help" in args:
+            from mtlprune.cli.analyze import ANALYSES, described, find, say
+
+            if (named := next((word for word in args if word in ANALYSES), None)) is not None:
+                say(described(find(named)))
+                ctx.exit()
+        if self.name == "quickstart" and "--seeds" in args:
+            raise MtlpruneError(
+                "quickstart has one seed; `mtlprune compare quickstart/corpus --seeds 1,2,3` has several"
+            )
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for part in self.get_params(ctx):
             usual = "Arguments" if part.param_type_name == "argument" else "Options"
             if (record := part.get_help_record(ctx)) is not None:
-                panels.setdefault(getattr(part, "rich_help_panel", None) or usual, []).append(record)
+                names = record[0].replace(ALIAS, "")
+                panels.setdefault(getattr(part, "rich_help_panel", None) or usual, []).append((names, record[1]))
         for title, records in panels.items():
             if records:
                 with formatter.section(title):

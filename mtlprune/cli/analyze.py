@@ -26,7 +26,9 @@ from mtlprune.cli.console import (
     show_result,
     shown_log,
 )
+from mtlprune.config import nearest
 from mtlprune.corpora.store import read_info
+from mtlprune.errors import command
 from mtlprune.io.block import Block, explanations
 from mtlprune.io.files import RunError, make_room
 from mtlprune.io.plugins import PluginError
@@ -56,7 +58,9 @@ def analyze(
     ] = None,
     corpus: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Folder of a corpus. Smoothing compares several: repeatable."),
+        typer.Option(
+            "--corpus", "--data", metavar="DIR", help="Folder of a corpus. Smoothing compares several: repeatable."
+        ),
     ] = None,
     out: Out = None,
     split: Annotated[str | None, typer.Option(help="Of the corpus (dev), or that runs are scored on (test).")] = None,
@@ -74,10 +78,11 @@ def analyze(
     style, formats = paper_style(width), chosen_formats(format_, FORMATS)
     if name is None:
         say(_listed())
-    elif not words:
-        say(described(_found(name)))
     elif name == "show":
-        _show(results_in(_folder(words)), out or _folder(words), formats, style)
+        _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
+    elif not words:
+        help_of = command("analyze", _found(name).name, "--help")
+        raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_of}` says what it takes")
     else:
         given: dict[str, Any] = {
             "corpus": corpus,
@@ -108,7 +113,7 @@ def _listed() -> str:
 
 analyze.__doc__ = f"""Measure heads, encoders and runs, write tables and figures into --out, and say what they show.
 
-`mtlprune analyze NAME` alone describes an analysis and lists its settings, which are given as KEY=VALUE.
+`mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes.
 
 \b
 {_listed()}
@@ -121,7 +126,7 @@ def described(analysis: Analysis) -> str:
     about, fields = explanations(analysis.options), analysis.options.model_fields
     lines += ["", "Settings:"] if fields else []
     for name, field in fields.items():
-        usual = "needed" if field.is_required() else "" if field.default in (None, []) else f"{field.default}"
+        usual = "needed" if field.is_required() else "" if field.default in (None, [], ()) else f"{field.default}"
         lines.append(f"  {name}={usual.lower() if isinstance(field.default, bool) else usual}\n      {about[name]}")
     return "\n".join(lines)
 
@@ -143,7 +148,9 @@ def taken(analysis: Analysis) -> list[str]:
 
 def _found(name: str) -> Analysis:
     if name not in ANALYSES:
-        raise RunError(f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}")
+        raise RunError(
+            f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}{nearest(name, ANALYSES)}"
+        )
     return find(name)
 
 

@@ -59,6 +59,7 @@ def claims(
     Of runs that were trained with pruning. Maps show each run, seeds by colour, means, all tasks and differences.
     """
     from mtlprune.analyses.analysis import Request, find
+    from mtlprune.cli.display import working
     from mtlprune.figures.charts import FORMATS
     from mtlprune.reports.analyses import write_shown
     from mtlprune.runs.claims import load_claims
@@ -73,13 +74,16 @@ def claims(
     analysis = find("claims")
     paths = [folder.path for folder in named_runs(seen_from_here(runs), "gates.jsonl")]
     options = analysis.options(permutations=permutations)  # type: ignore[call-arg]
-    result = analysis.measure(Request(list(map(str, paths)), Path(), options))
+    notes = []
+    with working("comparing claims"):
+        result = analysis.measure(Request(list(map(str, paths)), Path(), options))
+        if out is not None:
+            write_result(out, result)
+            write_shown(analysis, result, out, [*asked, "tex"], style)
+            notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
     if out is None:
         show_result(analysis, result)
     else:
-        write_result(out, result)
-        write_shown(analysis, result, out, [*asked, "tex"], style)
-        notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
         for note in notes:
             say(note)
         say("whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")

@@ -18,8 +18,9 @@ import typer
 import yaml
 
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console, show_document
+from mtlprune.config import apply_override
 from mtlprune.corpora.store import read_info
-from mtlprune.errors import plural
+from mtlprune.errors import plural, refuse_launcher
 from mtlprune.io.files import RunError, halves, make_room, reading, remove, remove_halves, write_text
 from mtlprune.io.strict import parse_yaml
 
@@ -31,13 +32,22 @@ if TYPE_CHECKING:
 
 MOST_JOBS, LEAST_MEMORY = 4, 2e9
 """Runs at once on a CPU, since more by a thread each make small batches hardly faster; bytes that each may take."""
+RUN_MEGABYTES = 3
+"""Of a finished run without its weights."""
 FILE, RUNS, PAGE, TABLE = "sweep.yaml", "runs", "report.html", "table.md"
 ANALYSES, PROBES = "analyses", "probes"
 """Names in the folder of a comparison."""
 
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; by cores, memory and GPUs, if not given.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
-KeepWeights = Annotated[bool, typer.Option("--keep-weights", help="Keep the weights of finished runs.")]
+KeepWeights = Annotated[
+    bool | None,
+    typer.Option(
+        "--keep-weights/--drop-weights", help="In the end; kept below 2 GB, if not given.", show_default=False
+    ),
+]
+KEPT = 2e9
+"""Bytes of all weights below which they are kept."""
 
 
 def compare(
@@ -50,7 +60,7 @@ def compare(
     jobs: Jobs = None,
     slurm: Slurm = None,
     dry_run: DryRun = False,
-    keep_weights: KeepWeights = False,
+    keep_weights: KeepWeights = None,
 ) -> None:
     """Does it hurt to train these tasks together, and because they share heads?
 
@@ -83,13 +93,19 @@ def run(
     terminal: Console,
     jobs: int | None = None,
     dry_run: bool = False,
-    keep_weights: bool = False,
+    keep_weights: bool | None = None,
     slurm: Sequence[str] | None = None,
 ) -> None:
     """Run what is missing of a comparison, and show the result."""
+    from mtlprune.cli.display import duration, working
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
+    if slurm is None and not dry_run:
+        refuse_launcher()
+    # In `--tasks pos dep` the second word is the mistake, not that one task cannot be compared.
+    for override in wanted.overrides:
+        apply_override({}, override)
     make_room(wanted.out)
     info = read_info(wanted.corpus)
     tasks = choose_tasks(wanted.corpus, info, wanted.tasks)
@@ -97,9 +113,9 @@ def run(
     seeds = f"seed{'s' if len(wanted.seeds) > 1 else ''} {', '.join(map(str, wanted.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {wanted.corpus}, {seeds} ...")
 
-    from mtlprune.cli.sweep import run_cells, submit_cells
+    from mtlprune.cli.sweep import list_cells, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
-    from mtlprune.sweeps.compare import sweep_tree
+    from mtlprune.sweeps.compare import rough_analyses, sweep_tree
     from mtlprune.sweeps.specification import parse_specification
 
     tree = sweep_tree(settings, tasks, wanted.seeds, wanted.pairs, _heads(wanted), wanted.effort)
@@ -107,7 +123,11 @@ def run(
     jobs = jobs or _jobs(whole)
     finished = _check_place(wanted.out, whole, tree)
     if dry_run:
-        _show_plan(whole, jobs, keep_weights, terminal)
+        list_cells([(whole, whole.cells)], jobs, terminal, rough_analyses(whole.cells, wanted.effort))
+        terminal.print(f"disk: about {RUN_MEGABYTES * len(whole.cells):,} MB, and weights")
+    keep_weights, weights = _fate_of_weights(whole, keep_weights)
+    terminal.print(weights)
+    if dry_run:
         return
     if not finished:  # what was made of fewer runs is not to be taken for new
         remove(wanted.out / PAGE, wanted.out / TABLE)
@@ -124,14 +144,16 @@ def run(
     run_cells(whole.cells, jobs, terminal)
     try:
         notes = _measure(whole, wanted, jobs, terminal)
-        text = _show(whole, wanted, notes)
+        with working("tests, table and page", terminal):
+            text = _show(whole, wanted, notes)
     except KeyboardInterrupt:
         terminal.print("stopped; the same command continues")
         raise typer.Exit(INTERRUPTED) from None
     for cell in () if keep_weights else whole.cells.values():
         cell.place.run.drop_weights()
     show_document(f"\n{text}\n")
-    terminal.print(f"{wanted.out / TABLE}, after {time.monotonic() - began:.0f} s")
+    terminal.print(f"{wanted.out / TABLE}, after {duration(time.monotonic() - began)}")
+    terminal.print(weights)
     terminal.print(f"everything on one page: {(wanted.out / PAGE).resolve().as_uri()}")
 
 
@@ -205,20 +227,21 @@ def _changed(out: Path, tree: dict[str, Any]) -> str:
             pairs = any(name.startswith("pair-") for name in one["grid"]["run"])
             both.append(config.model_dump(mode="json") | {"--seeds": one["grid"]["seed"], "--pairs": pairs})
     changed = "; ".join(changes(both[0], both[1], FREE))
+    if changed.startswith("--seeds") and ";" not in changed:
+        seeds = dict.fromkeys([*both[0]["--seeds"], *both[1]["--seeds"]])
+        changed += f"; --seeds {','.join(map(str, seeds))} would add runs to it"
     return f"settings: {changed}" if changed else "data, or of another version of mtlprune"
 
 
-def _show_plan(whole: Sweep, jobs: int, keep_weights: bool, terminal: Console) -> None:
-    """Runs with their times, and how much of the disk they will take."""
-    from mtlprune.cli.sweep import list_cells
+def _fate_of_weights(whole: Sweep, keep: bool | None) -> tuple[bool, str]:
+    """Whether the weights are kept, and a line that says so, because without them no seed can be added."""
     from mtlprune.sweeps.times import shape_of
 
-    list_cells([(whole, whole.cells)], jobs, terminal)
-    config = next(iter(whole.cells.values())).config
-    weights = 4 * shape_of(config.encoder.name).weights * len(whole.cells) / 1e6
-    kept = 3 * len(whole.cells)
-    most = f"about {weights + kept:,.0f} MB"
-    terminal.print(f"disk: {most}" if keep_weights else f"disk: {most} meanwhile, about {kept} MB in the end")
+    size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in whole.cells.values())
+    removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in whole.cells.values())
+    keep = size < KEPT and not removed_before if keep is None else keep
+    fate = "kept" if keep else "removed in the end; --keep-weights keeps them, for predict, export and further seeds"
+    return keep, f"weights of {plural(len(whole.cells), 'run')} in {whole.root}, about {size / 1e6:,.0f} MB: {fate}"
 
 
 # -- after training ----------------------------------------------------------------------------------------------------
@@ -226,6 +249,8 @@ def _show_plan(whole: Sweep, jobs: int, keep_weights: bool, terminal: Console) -
 
 def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list[str]:
     """Make the Results that are missing, side by side; returns notes on what could not be asked."""
+    from mtlprune.analyses.analysis import find
+    from mtlprune.cli.display import working
     from mtlprune.sweeps.pool import cores
     from mtlprune.training.hardware import decide
 
@@ -239,10 +264,12 @@ def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list
     }
     if len(left) < 2 or jobs < 2:
         for name, one in left.items():
-            terminal.print(_measure_one(name, *one))
+            with working(find(name).title, terminal):
+                terminal.print(_measure_one(name, *one))
         return notes
     context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for us
-    with ProcessPoolExecutor(min(jobs, len(left)), context, signal.signal, ignored) as pool:
+    waits = working(", ".join(find(name).title for name in left), terminal)
+    with ProcessPoolExecutor(min(jobs, len(left)), context, signal.signal, ignored) as pool, waits:
         try:
             for future in as_completed([pool.submit(_measure_one, name, *one) for name, one in left.items()]):
                 terminal.print(future.result())
@@ -261,7 +288,7 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
     from mtlprune.analyses.cross import CrossOptions
     from mtlprune.analyses.probes import ProbeOptions
     from mtlprune.runs.claims import group, load_claims
-    from mtlprune.sweeps.compare import HEADS
+    from mtlprune.sweeps.compare import HEADS, NO_ENCODER
 
     config, effort = next(iter(whole.cells.values())).config, wanted.effort
     runs = {name: str(cell.place.run.path) for name, cell in whole.cells.items()}
@@ -277,7 +304,9 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
         sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
         yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": CrossOptions(draws=effort.draws), **sample})
     names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *(alone if effort.probe_alone else [])]
-    probed = ProbeOptions(train_sentences=effort.probes, random_encoder=False)
+    probed = ProbeOptions(
+        train_sentences=effort.probes, layers=",".join(whole.cells[NO_ENCODER].config.tasks), random_encoder=False
+    )
     yield "probes", (wanted.out / PROBES, {"names": names, "options": probed})
     yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
 
@@ -287,12 +316,13 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
     import torch
 
     from mtlprune.analyses.analysis import Request, find
+    from mtlprune.cli.display import duration
     from mtlprune.runs.results import write_result
 
     began = time.monotonic()
     torch.set_num_threads(threads)
     write_result(folder, find(name).measure(Request(**request)))
-    return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {time.monotonic() - began:.0f} s"
+    return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {duration(time.monotonic() - began)}"
 
 
 def _show(whole: Sweep, wanted: Wanted, notes: Sequence[str]) -> str:

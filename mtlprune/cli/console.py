@@ -40,7 +40,11 @@ Runs = Annotated[
 Data = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="The corpus with the gold labels, if not where the runs say.", rich_help_panel=ADVANCED
+        "--corpus",
+        "--data",
+        metavar="DIR",
+        help="The corpus with the gold labels, if not where the runs say.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]

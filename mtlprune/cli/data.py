@@ -162,7 +162,9 @@ def build(
     kind, paths = _kind(list(files or ()), options)
     if wrong := sorted(options.keys() - TAKES[kind]):
         raise CorpusError(f"--{wrong[0].replace('_', '-')} says nothing of the format {kind}; leave it out")
-    with console(stderr=True).status(f"building {out.name} …"):
+    from mtlprune.cli.display import working
+
+    with working(f"building {out.name} …"):
         splits, about = KNOWN[kind](paths, options) if kind in KNOWN else _read(kind, paths, options)
         about.setdefault("name", name or out.name)
         mixed = about.pop("mixed", ())
@@ -369,9 +371,11 @@ KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 @app.command(short_help="Refuse changed files, and count what there is.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
     """Refuse a corpus whose files were changed since it was built, and count what there is."""
+    from mtlprune.cli.display import working
+
     corpus = load_corpus(folder)
     terminal = console()
-    with console(stderr=True).status("checking …"):
+    with working("checking …"):
         table = _counts_table({split: corpus[split] for split in corpus.splits}, corpus.layers)
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(table)

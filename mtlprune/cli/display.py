@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import FrameType
@@ -46,6 +48,11 @@ class PlainConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
         """Print as rich does; the terminal wraps text."""
         super().print(*objects, **{"soft_wrap": all(isinstance(shown, str) for shown in objects), **options})
+
+    def on_broken_pipe(self) -> None:
+        """Go on without output, because a training need not end where whoever read its lines does."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -153,6 +160,44 @@ if TYPE_CHECKING:
     from mtlprune.training.updates import Event
 
 
+MINUTE = 60.0
+
+
+@contextlib.contextmanager
+def shown(progress: Progress) -> Iterator[None]:
+    """Draw progress on a terminal; elsewhere print where it stands once a minute, so that no work looks like a hang."""
+    ended, began = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not ended.wait(MINUTE):
+            task = progress.tasks[-1]
+            count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
+            line = f"after {duration(time.monotonic() - began)}: {task.description}{count}"
+            progress.console.print(line, soft_wrap=True)
+
+    reporter = threading.Thread(target=report, daemon=True)
+    if progress.disable:
+        reporter.start()
+    try:
+        with progress:
+            yield
+    finally:
+        ended.set()
+        if progress.disable:
+            reporter.join()
+
+
+@contextlib.contextmanager
+def working(words: str, terminal: Console | None = None) -> Iterator[None]:
+    """Show what is under way and for how long, where no steps can be counted."""
+    terminal = terminal or console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+    progress.add_task(words, total=None)
+    with shown(progress):
+        yield
+
+
 @contextlib.contextmanager
 def counted(
     total: int | None = None, counter: str = "{task.description}", bar: Console | None = None
@@ -170,15 +215,16 @@ def counted(
     bar = bar or console(stderr=True)
     lines: list[str] = []
     columns = SpinnerColumn(), TextColumn(counter), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True) as progress:
-        shown = progress.add_task("reading" if total is None else "measuring", total=total)
+    progress = Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True)
+    counting = progress.add_task("reading" if total is None else "measuring", total=total)
+    with shown(progress):
 
         def part(words: str, steps: int | None = None) -> None:
-            progress.reset(shown, total=steps, description=words)
+            progress.reset(counting, total=steps, description=words)
             lines[:] = [] if bar.is_terminal else [words if steps is None else f"{words} 1 of {steps:,}"]
 
         def step(by: int = 1) -> None:
-            progress.advance(shown, by)
+            progress.advance(counting, by)
             while lines:
                 bar.print(lines.pop(), soft_wrap=True)
 
@@ -190,11 +236,14 @@ def in_line(losses: Mapping[str, float]) -> str:
     return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
 
 
-def clock(seconds: float) -> str:
-    """1:02:03 or 2:03"""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+UNITS = {"days": 86_400, "h": 3600, "min": 60}
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit: 40 s, 2.5 min, 12 h, 10 days."""
+    unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds >= 1.5 * size), ("s", 1))
+    number = seconds / size
+    return f"{number:,.0f} {unit}" if size == 1 or number >= 9.95 else f"{number:.1f}".removesuffix(".0") + f" {unit}"
 
 
 class Watch:
@@ -222,9 +271,9 @@ class Watch:
         self.progress.update(self.bar, description=description, completed=step, total=event.total, status=shown)
 
     def time_left(self) -> str:
-        """Time left by the speed of the last minutes, "; 2:03 left"; "" where it is not known."""
+        """Time left by the speed of the last minutes, "; 2.1 min left"; "" where it is not known."""
         seconds = self.progress.tasks[self.bar].time_remaining
-        return "" if seconds is None else f"; {clock(seconds)} left"
+        return "" if seconds is None else f"; {duration(seconds)} left"
 
 
 class TrainingWatch(Watch):

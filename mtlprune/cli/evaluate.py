@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     runs: Runs,
-    split: Annotated[str, typer.Option(help="Such as dev or test.")],
+    split: Annotated[str, typer.Option(help="Such as dev or test.")] = "test",
     best: Annotated[
         str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.", rich_help_panel=ADVANCED)
     ] = None,
@@ -30,11 +30,16 @@ def evaluate(
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Another corpus than the run's own.", rich_help_panel=ADVANCED)
+        Path | None,
+        typer.Option(
+            "--corpus", "--data", metavar="DIR", help="Another corpus than the run's own.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     device: Device = None,
 ) -> None:
     """Score the best weights of runs; scores, per-sentence counts and predictions stay in the run folders."""
+    from mtlprune.cli.display import working
+
     folders = named_runs(runs)
     for folder in folders:
         folder.check_weights_kept()
@@ -42,7 +47,8 @@ def evaluate(
     terminal = console()
     for folder in folders:
         place = predictions if predictions is None or len(folders) == 1 else predictions / folder.path.name
-        _evaluate(folder, split, best, place, data, device, terminal)
+        with working(f"scoring {folder.path}", terminal):
+            _evaluate(folder, split, best, place, data, device, terminal)
     if best is None and data is None:
         next_command(terminal, "table", *runs, "--split", split)
 

@@ -51,6 +51,7 @@ def export(
     if remove and (licence or head):
         option = "--licence" if licence else "--head"
         raise RunError(f"{option} is for a model that transformers load; with --remove a run is written; leave it out")
+    from mtlprune.cli.display import working
     from mtlprune.runs.claims import load_claims
 
     folders, terminal = named_runs(runs), console()
@@ -60,10 +61,11 @@ def export(
             load_claims([folder.path])
     for folder in folders:
         place = out if len(folders) == 1 else out / folder.path.name
-        if remove:
-            _remove(folder.path, place, task, keep, terminal)
-        else:
-            _export(folder.path, place, task, head, licence, terminal)
+        with working(f"writing {place}", terminal):
+            if remove:
+                _remove(folder.path, place, task, keep, terminal)
+            else:
+                _export(folder.path, place, task, head, licence, terminal)
 
 
 def _export(run: Path, out: Path, task: str | None, head: str | None, licence: str | None, terminal: Console) -> None:

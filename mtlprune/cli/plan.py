@@ -149,9 +149,10 @@ def show_plan(settings: Config) -> None:
             terminal.print(line)
         return terminal.print(missing, style="bold")
 
+    from mtlprune.cli.display import working
     from mtlprune.training.inspection import inspect
 
-    with console(stderr=True).status("checking …"):
+    with working("checking …"):
         inspection = inspect(settings, load_corpus(path))
     terminal.print(_split_table(inspection))
     for line in [*_facts(inspection), *_cost(settings), *_plan(inspection)]:
@@ -179,17 +180,13 @@ def _without_corpus(settings: Config) -> Iterator[str]:
 
 def _cost(settings: Config) -> Iterator[str]:
     """Lines about memory and time, by arithmetic."""
-    from mtlprune.sweeps.times import CORE, GPU, rough_memory, rough_seconds
+    from mtlprune.cli.display import duration
+    from mtlprune.sweeps.times import GPU, core, rough_memory, rough_seconds
 
     yield f"memory: about {rough_memory(settings) / 1e9:.1f} GB"
     if (slow := rough_seconds(settings)) is not None:
-        speeds = f"{CORE / 1e12:g} and {GPU / 1e12:g} TFLOP/s"
-        yield f"time, roughly: {_duration(slow)} on one core, {_duration(slow * CORE / GPU)} on a GPU ({speeds})"
-
-
-def _duration(seconds: float) -> str:
-    number, unit = (seconds / 3600, "h") if seconds >= 3600 else (seconds / 60, "min")
-    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
+        speeds = f"{core() / 1e12:g} and {GPU / 1e12:g} TFLOP/s"
+        yield f"time, roughly: {duration(slow)} on one core, {duration(slow * core() / GPU)} on a GPU ({speeds})"
 
 
 def _split_table(inspection: Inspection) -> Table:

@@ -11,6 +11,7 @@ from mtlprune.cli.compare import Jobs, KeepWeights, Wanted, run
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO, load_corpus, save_corpus
+from mtlprune.errors import refuse_launcher
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,7 @@ def quickstart(
     from mtlprune.sweeps.compare import QUICKSTART
 
     terminal = console()
+    refuse_launcher()
     make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     wanted = Wanted(out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart")
     run(wanted, terminal, jobs, keep_weights=keep_weights)

@@ -67,6 +67,7 @@ def table(
     left_out: list[str] = []
     folders = named_runs(seen_from_here(runs), left_out=left_out)
 
+    from mtlprune.cli.display import working
     from mtlprune.reports.scores import tables
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
@@ -75,7 +76,8 @@ def table(
     speeds = speeds_in(speed) if speed is not None else {}
     comparison = dataclasses.replace(comparison, left_out=tuple(left_out), speeds=speeds)
     if resamples and comparison.against:
-        comparison = with_tests(comparison, resamples, margin=margin)
+        with working("testing differences"):
+            comparison = with_tests(comparison, resamples, margin=margin)
     write = {"markdown": tables.markdown, "latex": tables.latex, "csv": tables.to_csv, "json": tables.to_json}
     text = write[format_](comparison)
     if out is not None:
@@ -180,6 +182,7 @@ def report(
     if data is not None:
         read_info(data)
 
+    from mtlprune.cli.display import working
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
 
@@ -191,7 +194,9 @@ def report(
     scored = split or next((name for name in ("test", "dev") if any(name in run.splits() for run in folders)), "")
     known = majority_of(folders[0], scored, data)
     sources = Sources(folders, probes, others, notes, {"majority": known} if known else {})
-    text, file = page(sources, Choices(title, split, resamples, resamples), gold_of(data)), out or Path("report.html")
+    file = out or Path("report.html")
+    with working(f"writing {file}"):
+        text = page(sources, Choices(title, split, resamples, resamples), gold_of(data))
     write_text(file, text)
     say(f"{file}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
 
@@ -234,9 +239,9 @@ def gold_of(data: Path | None) -> Gold:
             if corpus.fingerprint == fingerprint and (path, split) not in loaded:
                 loaded[path, split] = list(corpus[split])
         except (CorpusError, RunError) as error:
-            raise RunError(f"the gold is not to be had ({error}); name its corpus with --data") from None
+            raise RunError(f"the gold is not to be had ({error}); name its corpus with --corpus") from None
         if corpus.fingerprint != fingerprint:
-            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --data")
+            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --corpus")
         return loaded[path, split]
 
     return gold
@@ -261,11 +266,13 @@ def pack(
 
     It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
     """
+    from mtlprune.cli.display import working
     from mtlprune.sweeps.packing import pack as make
 
-    make(runs, out, gold_of(data), labels)
-    if labels:  # else the corpus need not be at hand
-        first = named_runs(runs)[0]
-        keep_majority(out, first, [split for split in first.splits() if "." not in split], data)
+    with working(f"packing {out}"):
+        make(runs, out, gold_of(data), labels)
+        if labels:  # else the corpus need not be at hand
+            first = named_runs(runs)[0]
+            keep_majority(out, first, [split for split in first.splits() if "." not in split], data)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     say(f"{out}: {plural(len(named_runs([str(out)])), 'run')} in {size / 1e6:.2f} MB")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, say, the_same_command
-from mtlprune.errors import plural, printable
+from mtlprune.errors import plural, printable, refuse_launcher
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
 
@@ -75,6 +75,8 @@ def sweep(
         list_cells([(one, narrowed(one, patterns)) for one in sweeps], at_once, terminal)
         return
     whole, cells = sweeps[0], narrowed(sweeps[0], patterns)
+    if slurm is None and not print_commands:
+        refuse_launcher()
     whole.write_index()
     if print_commands:
         _print_commands(cells)
@@ -126,10 +128,13 @@ def submit_cells(
     terminal.print(f"{plural(len(numbers), 'job')} submitted; before: {_counted(standing.values())}")
 
 
-def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, terminal: Console) -> None:
-    """Every cell of a sweep, or each of several sweeps, with states and times; and how much is left of all."""
+def list_cells(
+    sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, terminal: Console, afterwards: float = 0.0
+) -> None:
+    """Every cell of a sweep, or each of several sweeps, with states and times; and how much is left of all.
+    ``afterwards``: seconds of what follows the cells."""
     from mtlprune.sweeps.pool import states
-    from mtlprune.sweeps.times import CORE, GPU, data_missing, expected_times
+    from mtlprune.sweeps.times import GPU, core, data_missing, expected_times
 
     every: list[State] = []
     left: list[Expected | None] = []
@@ -140,7 +145,7 @@ def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, te
         standing = {name: standing[name] for name in cells}
         own = [times[name] for name in cells if name in times]
         hours = sum(one.seconds for one in own if one) / 3600
-        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * CORE / GPU
+        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * core() / GPU
         counts = f"{len(cells):,}", _counted(standing.values())
         table.add_row(str(whole.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
         if len(sweeps) == 1:
@@ -150,33 +155,33 @@ def list_cells(sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, te
         terminal.print(table)
     terminal.print(f"{plural(len(every), 'cell')}: {_counted(every)}")
     configs = [cell.config for _, cells in sweeps for cell in cells.values()]
-    for line in [*_left(left, jobs, configs), *(data_missing(Path(path)) for path in {c.data.path for c in configs})]:
+    for line in [
+        *_left(left, jobs, configs, afterwards),
+        *(data_missing(Path(path)) for path in {c.data.path for c in configs}),
+    ]:
         terminal.print(line) if line else None
 
 
-def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config]) -> Iterator[str]:
+def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config], afterwards: float) -> Iterator[str]:
     """Lines on the time of cells that are left, how it is estimated, and the memory of a run."""
-    from mtlprune.sweeps.times import CORE, GPU, rough_memory
+    from mtlprune.cli.display import duration
+    from mtlprune.sweeps.times import GPU, core, rough_memory
 
     known = [one for one in left if one is not None]
     if known:
-        seconds = sum(one.seconds for one in known)
+        seconds = sum(one.seconds for one in known) / min(jobs, len(known))
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
         unknown = f"; not counted: {len(left) - len(known)} whose data are not known" if len(known) < len(left) else ""
-        yield f"left, {at_once}: about {_time(seconds / min(jobs, len(known)))}{unknown}"
+        yield f"left, {at_once}: about {duration(seconds)}{unknown}"
+        if afterwards:
+            together = duration(seconds + afterwards)
+            yield f"then analyses and page: about {duration(afterwards)}; all in all about {together}"
     if rough := sum(one.seconds for one in known if one.rough):
-        gpu = f"about {_time(rough * CORE / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
-        core = f"{_time(rough)} of it by arithmetic, on one core ({CORE / 1e9:.0f} GFLOP/s)"
-        yield f"{core}: {gpu}; the first finished runs say it better"
+        gpu = f"about {duration(rough * core() / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
+        here = f"{duration(rough)} of it by arithmetic, on one core ({core() / 1e9:.0f} GFLOP/s)"
+        yield f"{here}: {gpu}; the first finished runs say it better"
     if left:
         yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, by arithmetic"
-
-
-def _time(seconds: float) -> str:
-    """2:03, 1:02:03, or of more than a day 1,000 hours."""
-    from mtlprune.cli.display import clock
-
-    return clock(seconds) if seconds < 24 * 3600 else f"{seconds / 3600:,.0f} hours"
 
 
 def _list(
@@ -187,14 +192,14 @@ def _list(
     terminal: Console,
 ) -> None:
     """A row for each cell, with its state and its time."""
-    from mtlprune.cli.display import clock
+    from mtlprune.cli.display import duration
 
     table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
     for name, now in standing.items():
         cell, words = cells[name], f"{now.kind}: {now.note}" if now.note else now.kind
         expected = times.get(name)
         seconds = now.seconds if now.trained else expected and expected.seconds
-        shown = "?" if seconds is None else f"{'' if now.trained else '≈ '}{clock(seconds)}"
+        shown = "?" if seconds is None else f"{'' if now.trained else '≈ '}{duration(seconds)}"
         table.add_row(name, printable(words), shown, ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
 
@@ -208,15 +213,16 @@ def _counted(standing: Iterable[State]) -> str:
 class CellWatch:
     """A line for each cell that ends, with how many are done and how long the others take; on a terminal a bar, too."""
 
-    def __init__(self, cells: Mapping[str, Cell], terminal: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    def __init__(self, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         from mtlprune.sweeps.times import START, rough_seconds
 
-        self.terminal, self.began = terminal, time.monotonic()
-        self.left = {name: rough_seconds(cell.config) or START for name, cell in cells.items()}
+        self.terminal, self.jobs, self.began = terminal, jobs, time.monotonic()
+        self.left = {name: rough_seconds(cell.config, cell.evaluate) or START for name, cell in cells.items()}
         self.total, self.running, self.worked = len(cells), set[str](), 0.0
-        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")
+        bar, running = BarColumn(bar_width=20), TextColumn("{task.description}")
+        columns = SpinnerColumn(), bar, MofNCompleteColumn(), running, TimeElapsedColumn()
         self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
         self.bar = self.progress.add_task("", total=self.total)
 
@@ -243,24 +249,27 @@ class CellWatch:
         )
 
     def time_left(self) -> str:
-        """ ", about 3 min left" at the speed so far, where cells that run are halfway; "" where nothing is known."""
+        """ ", about 3 min left" at the speed so far, where cells that run are halfway, or by arithmetic at first."""
+        from mtlprune.cli.display import duration
+
         halfway = sum(self.left[name] for name in self.running if name in self.left) / 2
-        left = sum(self.left.values()) - halfway
-        if not self.worked or not self.left:
+        left, elapsed = sum(self.left.values()), time.monotonic() - self.began
+        if not self.left:
             return ""
-        minutes = (time.monotonic() - self.began) * left / (self.worked + halfway) / 60
-        return f", about {minutes:,.0f} min left" if minutes >= 1 else ", less than a minute left"
+        if not self.worked:
+            return f", about {duration(left / self.jobs)} by arithmetic, on a core each"
+        return f", about {duration(elapsed * (left - halfway) / (self.worked + halfway))} left"
 
 
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     """Run cells, ``jobs`` at once, and print the outcome of each; ends the process with 1 where some failed, with 130
     where it was stopped."""
-    from mtlprune.cli.display import interruption
+    from mtlprune.cli.display import interruption, shown
     from mtlprune.sweeps.pool import Pool
 
-    watch = CellWatch(cells, terminal)
+    watch = CellWatch(cells, jobs, terminal)
     hint = the_same_command()
-    with interruption(terminal) as stop, watch.progress:
+    with interruption(terminal) as stop, shown(watch.progress):
         pool = Pool(cells, jobs, watch, stop)
         watch.begin(pool.ends)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})

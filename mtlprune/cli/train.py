@@ -109,7 +109,7 @@ def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.display import TrainingWatch
+    from mtlprune.cli.display import TrainingWatch, duration
     from mtlprune.cli.plan import start_and_pruning
     from mtlprune.training.loop import finished
     from mtlprune.training.loop import train as train_model
@@ -120,17 +120,17 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     watch = TrainingWatch(terminal, config.train)
     progress = attended(terminal, watch, partial(train_model, config, folder))
     state = "was finished already" if done_before else "finished"
-    terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {progress.seconds:.0f} s")
+    terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {duration(progress.seconds)}")
     return progress
 
 
 def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.display import interruption
+    from mtlprune.cli.display import interruption, shown
 
     hint = the_same_command()
     try:
-        with shown_log(terminal), interruption(terminal) as stop, watch.progress:
+        with shown_log(terminal), interruption(terminal) as stop, shown(watch.progress):
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {hint}")
@@ -173,7 +173,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
     each checkpoint is a folder that transformers loads and `encoder.name` takes.
     """
-    from mtlprune.cli.display import PretrainingWatch
+    from mtlprune.cli.display import PretrainingWatch, duration
     from mtlprune.config.config import default_folder
     from mtlprune.corpora.blimp import read_blimp
     from mtlprune.pretraining.config import load_pretraining
@@ -199,7 +199,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "was finished already" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
-    terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {progress.seconds:.0f} s; {last}")
+    terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {duration(progress.seconds)}; {last}")
     next_command(terminal, "report", folder.path, "--out", f"{folder.path}-curves")
 
 

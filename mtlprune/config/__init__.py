@@ -74,7 +74,10 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     """Set ``key.path=value`` in a tree. Raises ConfigError."""
     path, sign, text = override.partition("=")
     if not sign or not path:
-        raise ConfigError(f"expected key.path=value, found {override!r}")
+        raise ConfigError(
+            f"expected key.path=value, found {override!r}; several values of one option stand in one word, with commas "
+            "between them (--tasks pos,dep)"
+        )
     as_written = TEXTS.fullmatch(path) and not re.fullmatch(r"(['\"]).*\1|null|~|", text)
     with reading(f"{override[:60]} on the command line", ConfigError):
         value = text if as_written else parse_yaml(text)
@@ -92,9 +95,9 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
 
 
 def _number(text: str) -> str | float:
-    """YAML 1.1 reads 1e-4 as text; people mean the number."""
+    """YAML 1.1 reads 1e-4 as text; people mean the number. Digits are 0 to 9, as in YAML; float takes others."""
     try:
-        return float(text)
+        return float(text) if text.isascii() else text
     except ValueError:
         return text
 

@@ -314,7 +314,8 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     path = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         known = list(_fields(model, error["loc"][:-1]))
-        return f"unknown key {path}{nearest(str(error['loc'][-1]), known)}; known there: {', '.join(known)}"
+        hint = nearest(str(error["loc"][-1]), known) or _elsewhere(model, path, error["input"])
+        return f"unknown key {path}{hint}; known there: {', '.join(known)}"
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":
@@ -325,6 +326,17 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     if error["type"] in ("model_type", "dict_type"):
         return f"{path}: expected keys and values, found {in_words(error['input'])}"
     return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {in_words(error['input'])}"
+
+
+def _elsewhere(model: type[Block], path: str, value: Any) -> str:
+    """A hint at the setting of the same name in another block, such as train.device for device or init.device."""
+    while isinstance(value, dict) and len(value) == 1:
+        [(key, value)] = value.items()
+        path = f"{path}.{key}"
+    name = path.rpartition(".")[2]
+    blocks = {block: field.annotation for block, field in model.model_fields.items()}
+    there = [block for block, kind in blocks.items() if is_class(kind) and name in getattr(kind, "model_fields", ())]
+    return f" (did you mean {there[0]}.{name}?)" if there else ""
 
 
 def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:

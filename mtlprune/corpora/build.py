@@ -229,12 +229,18 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     """
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
     warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
+    tags, types = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for split, sentences in splits.items():
         odd: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             layers[split].update(sentence.kinds())
             labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer))
+            for layer, kind in sentence.kinds().items():
+                if kind_of(kind) == "tags":
+                    tags[layer].update(sentence.get(layer))
+                elif kind_of(kind) == "spans":
+                    types[layer].update(span.label for span in sentence.get(layer))
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
                 odd["have the words of one of train"].append(sentence.id)
@@ -245,6 +251,12 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings += [
             f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in odd.items()
         ]
+    for layer, names in tags.items():
+        if 2 * sum(tag[:2] in ("B-", "I-") for tag in names) > len(names):
+            meant = "name the column ner, or NAME:spans, if these are entities"
+            warnings.append(f"warning: {layer} has tags of spans, such as {min(names)}; {meant}")
+    for layer in (layer for layer, names in types.items() if "O" in names):
+        warnings.append(f"warning: {layer} has spans of the type O, from tags such as B-O; write O outside of spans")
     for layer in sorted(layers["train"] - labelled):
         warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
     every = set[str]().union(*layers.values())

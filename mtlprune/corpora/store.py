@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.tables import collector_paused, count, fingerprint
-from mtlprune.errors import printable
+from mtlprune.errors import command, printable
 from mtlprune.io import files
 from mtlprune.layers import LAYERS
 from mtlprune.sentence import Sentence, check_unique, declared
@@ -138,13 +139,27 @@ def check_free(out: Path, overwrite: bool) -> None:
         raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
 
 
+SCRIPTS = {
+    "ewt5": "python data_scripts/ewt5.py",
+    "ontonotes5": "python data_scripts/ontonotes5.py FOLDER --converter JAR",
+}
+"""Name of the folder of a corpus in our presets → the script of the repository that builds it."""
+
+
+def how_to_build(path: Path) -> str:
+    """The command that builds a corpus, as it can be pasted."""
+    script = SCRIPTS.get(path.name)
+    return command("data", "build", "FILES", "--out", path) if script is None else f"{script} --out {quote(str(path))}"
+
+
 def read_info(path: Path) -> dict[str, Any]:
     """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
     file = path / INFO
     if not file.is_file():
         lacking = f"found {f'no {INFO} in it' if path.is_dir() else 'a file' if path.exists() else 'no such folder'}"
         raise CorpusError(
-            f"{path}: expected a corpus made by 'mtlprune data build', {lacking}; build it or check the path"
+            f"{path}: expected a corpus made by 'mtlprune data build', {lacking}; check the path, or build it by "
+            f"{how_to_build(path)}"
         )
     info = files.read_json(file, CorpusError, "build the corpus anew")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:

@@ -247,7 +247,7 @@ class RunFolder:
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
         if not infos:
             what = f"the corpus of the run is not found at {given} (data.path)"
-            how = "go to the folder where the run was started, or name the corpus (--data, --corpus)"
+            how = "go to the folder where the run was started, or name the corpus (--corpus)"
             raise RunError(f"{self.path}: {what}; {how}")
         same = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
         return next(same, next(iter(infos)))

@@ -15,7 +15,10 @@ from typing import Any
 from mtlprune.config import ConfigError, apply_override, nearest
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import whole_number
+from mtlprune.corpora.formats.conllu import TAGS
 from mtlprune.layers import LAYERS, kind_of
+from mtlprune.sweeps.cells import Cell
+from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_operations, sentences_in
 
 SPLITS = ("train", "dev", "test")
 OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "train.seed", "encoder.context", "base")
@@ -55,8 +58,12 @@ QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=2, probes=300, 
 
 
 def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list[str]:
-    """The tasks asked for, or all layers that every split has, in the order of the layers. Raises CorpusError: a split
-    is missing, or a layer; ConfigError: fewer than two tasks, or one twice."""
+    """The tasks asked for, or all layers that every split has but a second tag set, in the order of the layers.
+
+    Raises:
+        CorpusError: a split is missing, or a layer.
+        ConfigError: fewer than two tasks, or one twice.
+    """
     for split in SPLITS:
         if split not in info["splits"]:
             raise CorpusError(
@@ -67,7 +74,7 @@ def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list
         raise CorpusError(f"{path}: expected two training sentences or more, of which heads get a half each, found one")
     layers = info.get("layers", LAYERS)
     known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
-    tasks = known if asked is None else [name.strip() for name in asked.split(",")]
+    tasks = [name.strip() for name in asked.split(",")] if asked is not None else _one_tag_set(known)
     for name in tasks:
         if name not in known:
             where = "in each of its splits" if name in layers else f"at all{nearest(name, known)}"
@@ -76,6 +83,11 @@ def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list
         what = ", ".join(tasks) or "none"
         raise ConfigError(f"{path}: expected two different tasks or more to compare (--tasks), found {what}")
     return [name for name in layers if name in tasks]
+
+
+def _one_tag_set(layers: Sequence[str]) -> list[str]:
+    """Layers without the second tag set of CoNLL-U, because two tag sets of the same words are no two tasks."""
+    return [name for name in layers if name not in TAGS or "pos" not in layers]
 
 
 def parse_seeds(given: str) -> list[int]:
@@ -134,3 +146,25 @@ def sweep_tree(
         "cells": {NO_ENCODER: {"encoder": {"context": False}, "train": {"seed": seeds[0]}}},
         "evaluate": ["test"],
     }
+
+
+PAGE = 10.0
+"""Seconds that tests, figures and the page of two tasks take."""
+PARTS = 2
+"""Parts of a task's heads that the cross matrix closes: all, and mostly those that it claims alone or shares, too."""
+PROBING = 2
+"""Time of probes, as a multiple of the forward pass."""
+
+
+def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
+    """Seconds on one core, by arithmetic, of what follows the cells: cross matrix, probes and page. Their many short
+    passes are as slow as float32."""
+    alone = [cell.config for name, cell in cells.items() if name.startswith("stl-")]
+    joint = [cell.config for name, cell in cells.items() if name.startswith("mtl-")]
+    config, path = alone[0], Path(alone[0].data.path)
+    closings = 1 + PARTS * len(joint[0].tasks) * (1 + effort.draws)
+    crossed = len(alone) * closings * min(effort.cross, sentences_in(path, "dev"))
+    read = min(effort.probes, sentences_in(path, "train")) + sentences_in(path, "dev") + sentences_in(path, "test")
+    probed = read * (1 + len(joint) + len(alone) * effort.probe_alone) * PROBING
+    operations = scoring_operations(config, crossed) + probed * forward_operations(config)
+    return operations / FP32 + 2 * START + PAGE

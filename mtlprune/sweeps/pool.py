@@ -13,6 +13,7 @@ import yaml
 from mtlprune.io.files import remove, write_text
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import State, state
+from mtlprune.sweeps.times import only_selects
 from mtlprune.sweeps.worker import STOPPED
 
 POLL = 0.2
@@ -139,8 +140,12 @@ class Pool:
     def _following(self, cell: Cell) -> list[Cell]:
         """A cell that selects heads on this one's run and learns nothing: loading all anew would take longer."""
         for other in self.cells.values():
-            frozen = len(other.config.train.freeze) == 2 and not other.config.pruning.moves
-            if frozen and other.needs == (cell.name,) and other.name not in self.ends and not other.place.run.in_use():
+            if (
+                only_selects(other.config)
+                and other.needs == (cell.name,)
+                and other.name not in self.ends
+                and not other.place.run.in_use()
+            ):
                 return [other]
         return []
 
@@ -169,7 +174,7 @@ class Pool:
         if standing.kind == "done":
             self.ends[cell.name] = standing
             self.watch("done", cell, f"in {time.monotonic() - worker.begun:.0f} s")
-        elif code == STOPPED and self.stop():
+        elif code in (STOPPED, -signal.SIGTERM) and self.stop():  # killed, where it had not yet loaded its answer
             self.watch("stopped", cell, "")
         elif standing.kind == "running":
             self._wait_for_other(cell)

@@ -1,8 +1,11 @@
 """Times of cells: as long as finished cells of their kind took, or a rough figure by arithmetic; memory and disk.
 
+A time is that of a process from its start to its end: libraries, training with the scores of dev, and other scores.
+
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
 
+import functools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.config.config import Config
-from mtlprune.corpora.store import INFO, read_info
-from mtlprune.errors import command
+from mtlprune.corpora.store import INFO, how_to_build, read_info
 from mtlprune.io.files import read_json
 from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import State
@@ -22,14 +24,20 @@ WITHOUT_COST = {
 }
 """Block → settings that change what is learnt, not how long that takes."""
 OTHER = "another run"
-CORE, GPU = 5e10, 1e13
-"""Operations a second: of one core with AVX2 in fp32, measured on MiniLM; assumed of a GPU."""
+FP32, BF16, GPU = 5e10, 1.65e11, 1e13
+"""Operations a second: of one core with AVX2 in fp32, and of one that multiplies bf16, measured on MiniLM; assumed of a
+GPU."""
 PIECES = 18
 """Sub-words a sentence, as in OntoNotes and EWT."""
 DECODER = 1e8
 """Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
-START = 6.0
-"""Seconds until a process has loaded what it needs."""
+START, NEXT, WARMING = 6.0, 1.0, 6.0
+"""Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next; and
+that the first updates take longer than later ones."""
+DECODING = 0.27
+"""Time of decoding one task, as a share of the forward pass of the encoder (results/bench.json: 2.35 with 5 tasks)."""
+DEV_SHARE = 1 / 8
+"""Sentences of dev for each of train, of a corpus that is not there."""
 
 
 def kind_of(cell: Cell) -> str:
@@ -67,14 +75,22 @@ def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict
         if standing[cell.name].trained:
             continue
         if known and (alike := known.get(kind_of(cell))):  # the kind takes a while to find
-            times[cell.name] = Expected(statistics.mean(alike), False)
+            times[cell.name] = Expected(statistics.mean(alike) + _around(cell.config, cell.evaluate), False)
         else:
-            seconds = rough_seconds(cell.config)
+            seconds = rough_seconds(cell.config, cell.evaluate)
             times[cell.name] = None if seconds is None else Expected(seconds, True)
     return times
 
 
 # -- rough figures, by arithmetic alone --------------------------------------------------------------------------------
+
+
+@functools.cache
+def core() -> float:
+    """Operations a second of one core of this machine, in the precision that runs choose here."""
+    about = Path("/proc/cpuinfo")
+    flags = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
+    return BF16 if "avx512_bf16" in flags or "amx_bf16" in flags else FP32
 
 
 class Shape(NamedTuple):
@@ -102,15 +118,31 @@ def shape_of(name: str) -> Shape:
     return MINILM if name == "minilm" else BASE
 
 
+def forward_operations(config: Config) -> float:
+    """Operations of the encoder on a sentence: 2 a weight and sub-word."""
+    shape = shape_of(config.encoder.name)
+    return 2 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
+
+
+def scoring_operations(config: Config, sentences: float) -> float:
+    """Operations of annotating so many sentences with all tasks."""
+    return sentences * forward_operations(config) * (1 + DECODING * len(config.tasks))
+
+
+def only_selects(config: Config) -> bool:
+    """True where heads are chosen in one pass, and nothing is learnt."""
+    return len(config.train.freeze) == 2 and not config.pruning.moves
+
+
 def rough_operations(config: Config, sentences: int) -> float:
-    """Operations of a run on so many training sentences: 2 a weight and sub-word forward, 4 backward."""
+    """Operations of a run on so many training sentences: those of the encoder forward, twice as many backward."""
     shape, train = shape_of(config.encoder.name), config.train
     sentences = min(sentences, config.data.train_sentences or sentences)
-    if len(train.freeze) == 2 and not config.pruning.moves:  # heads are chosen in one pass, and nothing is learnt
+    if only_selects(config):
         sentences, passes = min(sentences, config.pruning.importance_sentences), 1
     else:
         passes = train.epochs * (len(config.tasks) if train.mixing == "sampled" else 1)
-    encoder = 6 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
+    encoder = 3 * forward_operations(config)
     decoders = DECODER * shape.width / MINILM.width * (1 if train.mixing == "sampled" else len(config.tasks))
     return sentences * passes * (encoder + decoders)
 
@@ -124,14 +156,13 @@ class Absent(NamedTuple):
     """A corpus that is not built yet."""
 
     source: str
-    command: str
     sentences: int
     """Of its training split."""
 
 
 ABSENT = {
-    "ontonotes5": Absent("LDC2013T19", "python data_scripts/ontonotes5.py FOLDER --converter JAR", 75_187),
-    "ewt5": Absent("the English Web Treebank", "python data_scripts/ewt5.py", 12_543),
+    "ontonotes5": Absent("LDC2013T19", 75_187),
+    "ewt5": Absent("the English Web Treebank", 12_543),
 }
 """Name of a corpus's folder → where it comes from."""
 
@@ -142,21 +173,37 @@ def data_missing(path: Path) -> str:
         return ""
     if path.exists():
         return f"data missing: {path} is there, but no corpus made by mtlprune data build; check data.path"
-    if path.name not in ABSENT:
-        return f"data missing: {path}, build it by {command('data', 'build', 'FILES', '--out', path)}"
-    return f"data missing: {ABSENT[path.name].source}, build it by {ABSENT[path.name].command} --out {path}"
+    source = ABSENT[path.name].source if path.name in ABSENT else path
+    return f"data missing: {source}, build it by {how_to_build(path)}"
 
 
 def training_sentences(config: Config) -> int | None:
     """The number of training sentences in a run's corpus; None of one that is neither built nor in ``ABSENT``."""
     path = Path(config.data.path)
-    if (path / INFO).is_file():
-        number: int = read_info(path)["splits"][config.data.train]["sentences"]
-        return number
-    return ABSENT[path.name].sentences if path.name in ABSENT else None
+    if not (path / INFO).is_file():
+        return ABSENT[path.name].sentences if path.name in ABSENT else None
+    return sentences_in(path, config.data.train)
 
 
-def rough_seconds(config: Config) -> float | None:
-    """Seconds of a run on one core by arithmetic; None on data that are not known."""
-    sentences = training_sentences(config)
-    return None if sentences is None else START + rough_operations(config, sentences) / CORE
+def sentences_in(path: Path, split: str) -> int:
+    """The number of sentences in a split of a corpus; 0 where either is not there."""
+    number: int = read_info(path)["splits"].get(split, {"sentences": 0})["sentences"] if (path / INFO).is_file() else 0
+    return number
+
+
+def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
+    """Seconds of a process on one core by arithmetic; None on data that are not known. ``splits``: those that the run
+    is scored on in the end."""
+    if (sentences := training_sentences(config)) is None:
+        return None
+    dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * DEV_SHARE
+    dev = min(dev, config.data.dev_sentences or dev) * (1 if only_selects(config) else config.train.epochs)
+    operations = rough_operations(config, sentences) + scoring_operations(config, dev)
+    warming = 0.0 if only_selects(config) or not config.encoder.context else WARMING
+    return operations / core() + warming + _around(config, splits)
+
+
+def _around(config: Config, splits: Iterable[str]) -> float:
+    """Seconds before and after a training: libraries and model are loaded, and further splits are scored."""
+    scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
+    return (NEXT if only_selects(config) else START) + scoring_operations(config, scored) / core()

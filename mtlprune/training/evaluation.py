@@ -116,6 +116,6 @@ def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other
     if not other:
         raise RunError(
             f"{corpus.path} has the fingerprint {corpus.fingerprint[:16]}…, but {folder.path} was trained on "
-            f"{fingerprint[:16]}…; bring that data back, or name the corpus with --data"
+            f"{fingerprint[:16]}…; bring that data back, or name the corpus with --corpus"
         )
     return f"{name}.on-{corpus.info['name']}-{corpus.fingerprint[:8]}"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from mtlprune.errors import refuse_launcher
 from mtlprune.runs.folder import RunError, RunFolder
 
 Decided = TypeVar("Decided", bound=Any)
@@ -70,10 +71,8 @@ def settle(threads: int | None) -> None:
 
 def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
     """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError: a device that
-    is not here, or a launcher that started several processes."""
-    if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
-        what = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
-        raise RunError(f"WORLD_SIZE: expected 1, found {processes!r}: {what}")
+    is not here; MtlpruneError: a launcher started several processes."""
+    refuse_launcher()
     settings = config.train
     if folder is not None and folder.config_path.exists():
         begun = folder.read_config().get("train", {})

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +17,8 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
-from mtlprune.cli.display import PlainConsole, counted
+from mtlprune.cli import display
+from mtlprune.cli.display import PlainConsole, counted, duration, working
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.gates import Gates
@@ -240,6 +243,28 @@ def test_work_is_announced_in_pipes_once_it_has_begun():
         part("comparing")
         step()
     assert terminal.file.getvalue() == "reading 1 of 3\ncomparing\n"
+
+
+def test_work_without_steps_says_once_a_minute_that_it_goes_on(monkeypatch):
+    monkeypatch.setattr(display, "MINUTE", 0.01)
+    terminal = PlainConsole(file=io.StringIO(), width=80)
+    with working("tests", terminal):
+        time.sleep(0.2)
+    with counted(bar=terminal) as (part, _):
+        part("reading", 3)
+        time.sleep(0.2)
+    printed = terminal.file.getvalue()
+    assert printed.startswith("after 0 s: tests\nafter 0 s: tests\n") and "after 0 s: reading, 0 of 3\n" in printed
+    assert [duration(seconds) for seconds in (40, 150, 45_240, 845_674)] == ["40 s", "2.5 min", "13 h", "9.8 days"]
+
+
+def test_output_that_nobody_reads_any_more_ends_no_work():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "w") as pipe:
+        terminal = PlainConsole(file=pipe)
+        terminal.print("epoch 1")
+        terminal.print("epoch 2")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from markup import markdown_rows
 from power_cuts import PASSING, Recorder, images, lay_out
 from tiny import HEADS, LAYERS
 
+from mtlprune.analyses.analysis import read
 from mtlprune.cli.show import majority_of
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import load_corpus, read_info, save_corpus
@@ -26,7 +27,7 @@ from mtlprune.runs.settings import changes
 from mtlprune.sentence import Sentence
 from mtlprune.sweeps import found_runs
 from mtlprune.sweeps.cells import resolve
-from mtlprune.sweeps.compare import EFFORT, settings_of, sweep_tree
+from mtlprune.sweeps.compare import EFFORT, choose_tasks, settings_of, sweep_tree
 from mtlprune.sweeps.specification import parse_specification
 from mtlprune.training.hardware import decide
 from mtlprune.training.setup import FREE
@@ -55,6 +56,17 @@ def compared(own: Path, mtlprune: Call, encoder: Path, tmp_path_factory: pytest.
     """The folder of a comparison of two tasks with two seeds, and what the command printed; do not write into it."""
     out = tmp_path_factory.mktemp("compared") / "mine"
     return out, mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out).done()
+
+
+@pytest.fixture(scope="module")
+def dropped(compared: tuple[Path, Any], own: Path, mtlprune: Call, encoder: Path) -> Path:
+    """A copy of that comparison, of which no weights are kept."""
+    out = shutil.copytree(compared[0], compared[0].parent / "dropped")
+    command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out, "--drop-weights")
+    for _ in range(2):
+        assert " MB: removed in the end" in mtlprune(*command).done().out
+        *command, _ = command  # once removed they stay so
+    return out
 
 
 def files_of(folder: Path) -> dict[Path, int]:
@@ -126,8 +138,38 @@ def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune
     assert "Majority baseline not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
-    out, _ = compared
+def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(compared, own, encoder, mtlprune):
+    out, answer = compared
+    weights = [line for line in answer.out.splitlines() if line.startswith("weights of 13 runs in ")]
+    assert len(weights) == 2 and all(line.endswith(" MB: kept") for line in weights)  # before the first run, at the end
+    more = shutil.copytree(out, out.parent / "more")
+    before = {run.name: RunFolder(run).read_manifest()["finished"] for run in found_runs(more / "runs")}
+    command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2,3", "--out", more)
+    assert "19 cells, 13 done already" in mtlprune(*command).done().out
+    after = {run.name: RunFolder(run).read_manifest()["finished"] for run in found_runs(more / "runs")}
+    assert len(after) == 19 and before.items() <= after.items()
+
+
+def test_a_dry_run_says_what_becomes_of_large_weights(own, encoder, mtlprune, tmp_path, monkeypatch):
+    monkeypatch.setattr("mtlprune.cli.compare.KEPT", 0)
+    command = ("compare", own, f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new", "--dry-run")
+    assert "removed in the end; --keep-weights keeps them" in mtlprune(*command).done().out
+    assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out
+
+
+def test_a_second_tag_set_is_no_task_unless_it_is_named():
+    splits = {name: {"sentences": 2, "known": {"pos": 2, "xpos": 2, "dep": 2}} for name in ("train", "dev", "test")}
+    info = {"splits": splits, "layers": {"pos": "tags", "dep": "tree", "xpos": "tags"}}
+    assert choose_tasks(Path("c"), info, None) == ["pos", "dep"]
+    assert choose_tasks(Path("c"), info, "pos,xpos") == ["pos", "xpos"]
+
+
+def test_what_is_compared_is_probed_and_nothing_else(compared):
+    assert read(compared[0] / "probes", "probes").about["kinds"].keys() == {"pos", "first"}
+
+
+def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
+    out = dropped
     assert not list(out.rglob("epoch-*.safetensors")) and not list(out.rglob("checkpoint*"))
     [run, *_] = found_runs(out / "runs", "stl-*")
     mtlprune("evaluate", run, "--split", "test").refuses("is kept without its weights")
@@ -156,13 +198,16 @@ def test_no_weights_are_kept_and_what_needs_them_says_so(compared, mtlprune):
         (["{own}", "train.device=meta"], "cannot be used here"),
         (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
         (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
-        (["{own}", "--out", "{out}", "--seeds", "3"], "other settings: --seeds (was [1, 2], is [3])."),
+        (["{own}", "--out", "{out}", "--seeds", "3"], "(was [1, 2], is [3]); --seeds 1,2,3 would add runs to it."),
         (["{own}", "--out", "{out}", "encoder.word_dropout=0.1"], "encoder.word_dropout (was 0.2, is 0.1)"),
-        (["{own}", "--out", "{out}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
+        (["{own}", "--tasks", "pos", "first"], "with commas between them (--tasks pos,dep)"),
+        (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
     ],
 )
-def test_mistakes_are_one_sentence_and_leave_nothing(words, sentence, compared, own, encoder, mtlprune, tmp_path):
-    filled = [word.format(own=own, out=compared[0]) for word in words]
+def test_mistakes_are_one_sentence_and_leave_nothing(
+    words, sentence, compared, dropped, own, encoder, mtlprune, tmp_path
+):
+    filled = [word.format(own=own, out=compared[0], dropped=dropped) for word in words]
     place = [] if "--out" in words else ["--out", tmp_path / "new"]
     settings = [] if any(word.startswith("encoder.name") for word in words) else [f"encoder.name={encoder}"]
     before = files_of(compared[0])
@@ -184,7 +229,10 @@ def test_one_training_sentence_is_refused_before_the_first_cell(mtlprune, encode
 def test_a_plan_writes_nothing(own, mtlprune, encoder, tmp_path):
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new", "--dry-run")
     answer = mtlprune(*command, "--seeds", "1,2,3").done()
-    assert "19 cells: 19 left" in answer.out and "by arithmetic" in answer.out and "MB in the end" in answer.out
+    assert (
+        "19 cells: 19 left" in answer.out and "by arithmetic" in answer.out and "disk: about 57 MB, and" in answer.out
+    )
+    assert "then analyses and page: about " in answer.out and "; all in all about " in answer.out
     assert not (tmp_path / "new").exists()
     pairs = mtlprune(*command, "--seeds", "1", "--pairs").done()  # of two tasks, the pair is the joint run
     assert "7 cells: 7 left" in pairs.out

@@ -75,8 +75,11 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     assert shown.index("quickstart") < shown.index("Further commands:") < shown.index("bench")
     further = mtlprune("analyze", "--help").out
     assert further.index("probes") < further.index("dissection")
-    described = mtlprune("analyze", "smoothing").done().out
-    assert "closing=64" in described and "--claims" in described
+    described = mtlprune("analyze", "smoothing", "--help").done().out
+    assert "closing=64" in described and "--claims" in described and "--sentences" in described
+    assert "--sentences" not in mtlprune("analyze", "probes", "--help").done().out
+    helps = [mtlprune(*words, "--help").done().out for words in (("analyze",), ("evaluate",), ("report",))]
+    assert all("--corpus DIR" in text and "--data" not in text for text in helps)
     group: Any = typer.main.get_command(app)
     for name in group.list_commands(None):
         assert name in shown and group.get_command(None, name).name == name
@@ -121,6 +124,10 @@ def test_a_launcher_of_several_processes_is_refused(mtlprune, lab, tmp_path, mon
         f"WORLD_SIZE: expected 1, found '{size}': mtlprune"
     )
     assert not (tmp_path / "run" / "config.yaml").exists()
+    (tmp_path / "s.yaml").write_text(f"base: {lab.config}\ngrid: {{tasks: [pos]}}\n")
+    for command in (("sweep", tmp_path / "s.yaml"), ("quickstart", "--jobs", 1)):
+        mtlprune(*command, "--out", tmp_path / "new").refuses("WORLD_SIZE: expected 1")
+        assert not (tmp_path / "new").exists()
 
 
 PLAN = "train tiny.yaml --dry-run"
@@ -135,6 +142,14 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze treatments run --corpus corpus", "--corpus has no effect"),
     ("analyze smoothing encoder clos=3 --corpus corpus", "unknown key clos (did you mean 'closing'?)"),
     ("analyze smoothing encoder", "expected --corpus DIR"),
+    ("analyze cross", "expected runs or encoders to read; `mtlprune analyze cross --help` says what it takes"),
+    ("analyze cross --corpus corpus --out new", "analyze cross: expected runs or encoders to read"),
+    ("train minilm-ewt5 --out new", "or build it by python data_scripts/ewt5.py --out data/ewt5"),
+    ("compare nowhere", "or build it by mtlprune data build FILES --out nowhere"),
+    ("quickstart --seeds 1,2", "quickstart has one seed; `mtlprune compare quickstart/corpus --seeds 1,2,3`"),
+    ("analyze probe encoder", "found 'probe' (did you mean 'probes'?)"),
+    ("analyze probes encoder layers=pos,chess --corpus corpus --out new", "found 'chess'"),
+    ("evaluate run --data nowhere", "nowhere: expected a corpus"),
     ("analyze smoothing encoder --corpus corpus --corpus corpus", "expected corpora of different names, found "),
     ("analyze syntax encoder --corpus corpus --corpus corpus", "analyze syntax: expected one --corpus, found 2"),
     ("analyze show probes five", "expected one folder"),

@@ -49,6 +49,14 @@ def test_text_becomes_json_lines_and_sentences_of_python(mtlprune, trained, text
     assert list(package.load(str(trained), task="srl").tasks) == list(LAYERS)
 
 
+def test_a_list_of_texts_is_a_sentence_each(trained):
+    model = package.load(trained)
+    apart = [s.words for s in model.parse("The dog sees a man .", "Ann sleeps")]
+    assert [s.words for s in model.parse(["The dog sees a man .", "Ann sleeps"])] == apart
+    assert [s.words for s in model.parse(["Ann", "sleeps"])] == apart[1:]
+    assert [s.words for s in model.parse([["The", "dog", "sees", "a", "man", "."], ["Ann", "sleeps"]])] == apart
+
+
 WORN = """\
 # newdoc
 # sent_id = 1

@@ -109,5 +109,8 @@ def test_what_is_odd_is_told_of_every_corpus() -> None:
     assert [line.partition("; ")[2] for line in said] == ["first t", "first t", "first s"]
     assert "1 of 2 sentences of train have several roots" in said[0] and "control characters" in said[1]
     assert said[2] == "warning: 1 of 1 sentences of dev have the words of one of train; first s"
+    odd = Sentence("o", ("c",), pos=("B-PER",), ner=(Span(0, 1, "O"),))
+    assert ["such as B-PER" in line for line in remarks({"train": [odd]})] == [True, False]
+    assert "spans of the type O" in remarks({"train": [odd]})[1]
     lacking = remarks({"train": [plain], "dev": [Sentence("u", ("c",), pos=("N",))]})
     assert [line.partition(" ")[2].partition(",")[0] for line in lacking] == ["train lacks pos", "dev lacks dep"]

@@ -115,7 +115,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_noticed_when_a_corpus_is_opened(folder: Path, damage: str) -> None:
     DAMAGE[damage](folder)
-    with pytest.raises(CorpusError, match=r"build (it|the corpus) (anew|or)"):
+    with pytest.raises(CorpusError, match=r"build (it|the corpus) (anew|by)"):
         load_corpus(folder)
 
 

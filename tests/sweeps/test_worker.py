@@ -164,6 +164,15 @@ def test_a_pool_stops_its_processes_and_another_goes_on_with_a_killed_one(long):
     assert outcome["long"].kind == "done" and "going on after" in long.place.beside("log").read_text()
 
 
+def test_a_process_that_is_stopped_while_it_loads_has_not_failed(cells, monkeypatch):
+    """It is killed by the signal that asks it to stop, since it could not answer yet."""
+    monkeypatch.setattr(pool, "worker_command", lambda *_: ["sleep", "60"])
+    looks = iter([False])
+    events, outcome = pooled({"one": cells["one"]}, lambda: next(looks, True))
+    assert [event for event, _ in events] == ["started", "stopped"] and outcome["one"].kind == "left"
+    assert cells["one"].place.read_failure() is None
+
+
 def test_a_cell_whose_process_is_killed_has_failed_and_blocks_others(cells, monkeypatch):
     """As by a system that is short of memory."""
     monkeypatch.setattr(pool, "worker_command", lambda *_: ["sh", "-c", "kill -9 $$"])

@@ -33,6 +33,9 @@ class ProbeOptions(Block):
         default="sound", description="sound: train makes centroids, dev chooses heads; as-released: test does both."
     )
     train_sentences: int | None = Field(default=None, ge=1, description="Of train, at random (all, if not given).")
+    layers: str | None = Field(
+        default=None, description="Layers that are probed, with commas between (all, if not given)."
+    )
     few: int = Field(default=20, ge=1, description="Labels with fewer test items are marked.")
     random_encoder: bool = Field(default=True, description="Also probe each encoder with random weights.")
     against: str | None = Field(

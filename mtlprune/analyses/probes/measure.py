@@ -344,7 +344,13 @@ def _fitting(
     kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
     for split in (split for split, content in kept.items() if not content):
         raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-    data = Data(kept, read_items(kept, request.seed))
+    items = read_items(kept, request.seed)
+    found = [of_task.task for of_task in items["test"]]
+    asked = found if request.options.layers is None else request.options.layers.split(",")
+    if lacking := [name for name in asked if name not in found]:
+        raise ProbeError(f"{corpus.path}: expected layers among {', '.join(found)}, found {lacking[0]!r}")
+    items = {split: [of_task for of_task in several if of_task.task in asked] for split, several in items.items()}
+    data = Data(kept, items)
     if not data.items["test"]:
         raise ProbeError(
             f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
