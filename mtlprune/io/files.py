@@ -261,6 +261,8 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
     """Turn whatever goes wrong while a file is read and understood into one sentence that names it. ``path``: of the
     file, or what else is read (an option); ``remedy``: what to do, after a semicolon."""
     after = f"; {remedy}" if remedy else ""
+    if isinstance(path, Path):
+        refuse_special(path, error)
     try:
         yield
     except MtlpruneError:
@@ -283,6 +285,20 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path}: not readable as YAML: {' '.join(str(cause).split())}{after}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as cause:
         raise error(f"{path}: unexpected content: {reason(cause)}{after}") from None
+
+
+def refuse_special(path: Path, error: type[MtlpruneError] = RunError) -> None:
+    """Raise ``error`` where a pipe, a device or a socket stands in the place of a file: reading it may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise error(f"{path}: expected a file, found a pipe, a device or a socket; put a file in its place")
+
+
+def inside(folder: Path, name: str, listed: Path) -> Path:
+    """The path of a file or folder that a list of a folder's contents names, which may come from anybody. Raises
+    RunError: the name leads out of the folder. ``listed``: the list, for the message."""
+    if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
+        raise RunError(f"{listed} names {name!r}, expected a name of what lies in its folder; get an unaltered one")
+    return folder / name
 
 
 LFS_POINTER = b"version https://git-lfs"
@@ -311,6 +327,7 @@ def verify_file(path: Path, sha256: str, remedy: str) -> None:
     with reading(path, RunError, remedy):
         actual = file_sha256(path)
     if actual != sha256:
+        refuse_pointer(path, RunError)
         raise RunError(
             f"{path} was changed or damaged since it was written: expected SHA-256 {sha256}, found {actual}; {remedy}"
         )
@@ -335,7 +352,7 @@ def verify_sums(folder: Path, remedy: str) -> None:
             sha256, blanks, name = line.partition("  ")
             if not blanks:
                 raise RunError(f"{sums}, line {number}: expected a SHA-256 and the name of a file; {remedy}")
-            verify_file(folder / name, sha256, remedy)
+            verify_file(inside(folder, name, sums), sha256, remedy)
 
 
 def read_text(path: Path) -> str:

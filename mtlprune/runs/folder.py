@@ -27,6 +27,7 @@ from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
     file_sha256,
+    inside,
     json_text,
     make_folder,
     one_writer,
@@ -139,7 +140,10 @@ class RunFolder:
 
     def known_hashes(self) -> dict[str, str]:
         """Name → SHA-256 of the files that the manifest names."""
-        known: dict[str, str] = self.read_manifest().get("files", {}) if self.file("manifest.json").exists() else {}
+        manifest = self.file("manifest.json")
+        known: dict[str, str] = self.read_manifest().get("files", {}) if manifest.exists() else {}
+        for name in known:
+            inside(self.path, name, manifest)
         return known
 
     def hashes(self) -> dict[str, str]:
@@ -161,9 +165,13 @@ class RunFolder:
         damaged."""
         if self.packed is not None:
             return
-        for name, sha256 in self.known_hashes().items():
+        known = self.known_hashes()
+        for name, sha256 in known.items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
                 verify_file(self.path / name, sha256, ANEW)
+        for name in EVIDENCE if "config.yaml" in known else ():
+            if name not in known and (self.path / name).is_file():
+                raise RunError(f"{self.path / name}: the manifest of the finished run does not name it; {ANEW}")
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
         """The file with the best weights by a key of best.json, which is the one that the run wrote. Raises RunError:
@@ -349,10 +357,10 @@ class RunFolder:
             records.append(record)
         return records
 
-    def gates(self) -> dict[str, NDArray[np.float64]]:
-        """Gate set ("shared", or tasks) → (L, A) gates of the best joint epoch. Raises RunError: a run without gates,
-        or a damaged one."""
-        best = self.read_best()["joint"]["epoch"]
+    def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
+        """Gate set ("shared", or tasks) → (L, A) gates of the best epoch by a key of best.json. Raises RunError: a run
+        without gates, or a damaged one."""
+        best = self.read_best()[key]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
             raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
@@ -424,16 +432,25 @@ class RunFolder:
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
+
+        def surpassed(path: Path) -> bool:
+            return (path.stem.partition(".best-")[2].partition(".on-")[0] or "joint") in gone
+
         with one_writer(self.path):
             for kind in reversed(RESULTS):  # scores first: they stand for all three
-                results = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
-                remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
+                remove(*filter(surpassed, self.path.glob(f"{kind}/*")))
+            known = self.known_hashes()
+            named = {name: sha for name, sha in known.items() if not (_is_result(name) and surpassed(Path(name)))}
+            if named != known:
+                self.write_json("manifest.json", {**self.read_manifest(), "files": named})
 
     def splits(self) -> list[str]:
-        """The splits that have been scored."""
-        if self.packed is not None:
-            return sorted(Path(name).stem for name in self.packed.files() if name.startswith("scores/"))
-        return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
+        """The splits that have been scored; also one whose scores are gone though the manifest names them, so that
+        whoever reads them says so, unless an evaluation writes just now or was cut short."""
+        writing = (self.path / ".writing").exists()
+        names = self.packed.files() if self.packed is not None else [] if writing else [*self.known_hashes()]
+        scored = {Path(name).stem for name in names if name.startswith("scores/")}
+        return sorted(scored | {path.stem for path in (self.path / "scores").glob("*.json")})
 
     def result_path(self, kind: str, split: str) -> Path:
         """A file of results, which is the one that was written, or none. Raises RunError."""
