@@ -159,19 +159,19 @@ class RunFolder:
             begun = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
 
-    def verify(self, encoder: bool = True) -> None:
+    def verify(self, encoder: bool = True, remedy: str = ANEW) -> None:
         """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
-        when they are opened. ``encoder``: its files too. Raises RunError: a file is missing, or was changed or
-        damaged."""
+        when they are opened. ``encoder``: its files too; ``remedy``: what to do. Raises RunError: a file is missing, or
+        was changed or damaged."""
         if self.packed is not None:
             return
         known = self.known_hashes()
         for name, sha256 in known.items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
-                verify_file(self.path / name, sha256, ANEW)
+                verify_file(self.path / name, sha256, remedy)
         for name in EVIDENCE if "config.yaml" in known else ():
             if name not in known and (self.path / name).is_file():
-                raise RunError(f"{self.path / name}: the manifest of the finished run does not name it; {ANEW}")
+                raise RunError(f"{self.path / name}: the manifest of the finished run does not name it; {remedy}")
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
         """The file with the best weights by a key of best.json, which is the one that the run wrote. Raises RunError:
@@ -269,13 +269,14 @@ class RunFolder:
         not read. Raises RunError: the first thing that is wrong, and with which file."""
         if not self.config_path.is_file():
             return
-        with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
+        remedy = f"bring that file back, or remove {self.path} to have the run trained anew"
+        with reading(self.config_path, RunError, remedy):
             self.read_config()
             if self.is_finished():
-                self.verify(encoder=False)
+                self.verify(encoder=False, remedy=remedy)
                 for best in self.read_best().values() if self.packed is None and self.keeps_weights() else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
-                        raise RunError(f"{path} is missing; remove the folder to have it trained anew")
+                        raise RunError(f"{path} is missing; {remedy}")
 
     # -- one process at a time ---------------------------------------------------------------------------------------
 

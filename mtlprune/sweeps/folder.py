@@ -153,11 +153,13 @@ def read_index(root: Path) -> dict[str, Any]:
         raise SweepError(
             f"{root} holds no sweep (no {INDEX} in it); `{command('sweep', 'FILE', '--out', root)}` makes one"
         )
-    remedy = "`mtlprune sweep FILE` writes it anew"
+    remedy = "remove it: the command that began the sweep or comparison writes it anew"
     with reading(root / INDEX, SweepError, remedy):
         index: dict[str, Any] = read_json(root / INDEX, SweepError, remedy)
         for cell in index["cells"].values():
             inside(root, cell["folder"], root / INDEX)
+            if not cell["folder"].endswith(cell.get("digest", "")):
+                raise ValueError(f"folder {cell['folder']} of a cell of digest {cell['digest']}")
     return index
 
 
