@@ -4,6 +4,7 @@ import difflib
 import importlib.util
 import inspect
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -167,7 +168,10 @@ def _minilm() -> Path:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the loader's bars and reports: what matters in them is raised or logged here."""
+    """Silence the loader's bars and reports: what matters in them is raised or logged here. Weights are loaded and
+    words cut in this thread: where there is little memory, waiting for a thread that could not begin never ends."""
+    os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
