@@ -554,7 +554,7 @@ def _drawn(spec: str) -> str:
     """Vega's SVG of a specification as JSON, with ids that depend on it alone: Vega counts all that a process drew."""
     prefix = hashlib.sha256(spec.encode()).hexdigest()[:8]
     names: dict[str, str] = {}
-    svg: str = paint("vegalite_to_svg", spec)
+    svg = paint("vegalite_to_svg", spec).decode()
     return _ID.sub(lambda name: names.setdefault(name[0], f"c{prefix}{len(names)}"), svg)
 
 

@@ -7,8 +7,9 @@ The process stays for further figures; it ends when its stdin does, that is, at 
 
 from __future__ import annotations
 
+import base64
+import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -21,8 +22,9 @@ _servers: dict[int, subprocess.Popen[bytes]] = {}
 """Number of a process → the server that it started; a forked process must not speak into its parent's pipes."""
 
 
-def paint(function: str, *arguments: Any, **named: Any) -> Any:
-    """The value of a function of vl-convert. Raises RunError: its process ended; ValueError: vl-convert refused."""
+def paint(function: str, text: str, **named: Any) -> bytes:
+    """The picture that a function of vl-convert makes of a text. Raises RunError: its process ended; ValueError:
+    vl-convert refused."""
     with _lock:
         server = _servers.get(os.getpid())
         if server is None or server.poll() is not None:
@@ -31,34 +33,33 @@ def paint(function: str, *arguments: Any, **named: Any) -> Any:
             _servers[os.getpid()] = server
         assert server.stdin is not None and server.stdout is not None
         try:
-            pickle.dump((function, arguments, named), server.stdin)
+            server.stdin.write(json.dumps([function, text, named]).encode() + b"\n")
             server.stdin.flush()
-            value, refusal = pickle.load(server.stdout)
-        except (OSError, EOFError, pickle.UnpicklingError):
+            picture, refusal = json.loads(server.stdout.readline())
+        except (OSError, ValueError):
+            server.kill()
             raise RunError("a figure could not be drawn: its process ended; is there enough memory?") from None
         except BaseException:  # an answer that nobody read would be taken for that to the next question
             server.kill()
             raise
-    if refusal is not None:
+    if refusal:
         raise ValueError(refusal)
-    return value
+    return base64.b64decode(picture)
 
 
 def _serve() -> None:
-    """Answer what is asked on stdin until it ends."""
+    """Answer what is asked on stdin, a line each, until it ends."""
     import vl_convert
 
-    while True:
+    for line in sys.stdin.buffer:
+        function, text, named = json.loads(line)
+        picture, refusal = b"", ""
         try:
-            function, arguments, named = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        answer: tuple[Any, str | None]
-        try:
-            answer = getattr(vl_convert, function)(*arguments, **named), None
+            made = getattr(vl_convert, function)(text, **named)
+            picture = made.encode() if isinstance(made, str) else bytes(made)
         except BaseException as error:  # a panic of Rust is no Exception
-            answer = None, f"{type(error).__name__}: {error}"
-        pickle.dump(answer, sys.stdout.buffer)
+            refusal = f"{type(error).__name__}: {error}"
+        sys.stdout.buffer.write(json.dumps([base64.b64encode(picture).decode(), refusal]).encode() + b"\n")
         sys.stdout.buffer.flush()
 
 
