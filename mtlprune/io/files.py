@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.part")
     try:
         make_folder(path.parent)
+        _remove_abandoned(path)
         beside.touch()
         mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
         yield beside
@@ -93,12 +95,16 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the folders that processes of this machine, dead by now, were filling in order to replace ``path``."""
+    """Remove the files and folders that processes of this machine, dead by now, were filling to replace ``path``."""
     start = f".{path.name}.{platform.node()}-"
-    for folder in path.parent.glob(glob.escape(start) + "*"):
-        process = folder.name.removeprefix(start).partition("-")[0]
-        if folder.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
+    for half in path.parent.glob(glob.escape(start) + "*"):
+        process = half.name.removeprefix(start).partition("-")[0]
+        if half.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            _remove_half(half)
+
+
+def _remove_half(half: Path) -> None:
+    shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -188,12 +194,12 @@ def remove(*paths: Path) -> None:
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes left half written in a folder that only this process writes."""
     for half in halves(folder):
-        shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
+        _remove_half(half)
 
 
 def halves(folder: Path) -> list[Path]:
     """The files and folders that a process which writes into a folder leaves there when it is killed."""
-    patterns = (".*.part", ".*.old", ".room-*", ".tmp??????")  # the last one is a name that safetensors gives
+    patterns = (".*.part", ".*.old", ".tmp??????")  # the last one is a name that safetensors gives
     return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
@@ -241,9 +247,7 @@ def make_room(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".room-{_whose()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()  # without a name, which a kill would leave
     except OSError as error:
         what = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
         raise RunError(f"--out: {folder} {what}; name a folder that can be made or written") from None
