@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import random
+import re
 import resource
 import shutil
 import signal
@@ -344,6 +346,75 @@ def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mt
     tree = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
     mtlprune(*asked).refuses("one layer or more")
+
+
+CHANGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    lambda content, draw: content[: draw.randrange(len(content) + 1)],
+    lambda content, draw: _flipped(content, draw.randrange(max(1, len(content))), 1 << draw.randrange(8)),
+    lambda content, draw: content.replace(draw.choice((b"1", b'"', b":", b"a")), draw.choice((b"", b"../", b"[")), 1),
+    lambda content, draw: content[: (k := draw.randrange(len(content) + 1))] + draw.randbytes(4) + content[k:],
+    lambda content, draw: _renamed(content, draw),
+    lambda content, draw: Pipe(content),
+)
+
+
+def _flipped(content: bytes, place: int, bit: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :] if content else b"\0"
+
+
+def _renamed(content: bytes, draw: random.Random) -> bytes:
+    """A name in a list of files, or any other text in quotes, leads elsewhere."""
+    names = re.findall(rb'"([^"\n]+)"', content)
+    return (
+        content.replace(draw.choice(names), draw.choice((b"/dev/zero", b"../secret", b"..", b"")), 1) if names else b""
+    )
+
+
+@pytest.mark.slow
+def test_500_changes_of_own_files_and_foreign_names(broken, lab, mtlprune, tmp_path):
+    """No traceback, no hang, nothing read outside; the changes are drawn with a fixed seed."""
+    draw, opened = random.Random(52), []
+    secret = (broken.run.parent / "secret").resolve()
+    secret.mkdir()
+    for name in ("config.yaml", "secret"):
+        os.mkfifo(secret / name)  # who opens it hangs, and is ended
+    packed, corpus = tmp_path / "packed", shutil.copytree(lab.corpus, tmp_path / "corpus")
+    mtlprune("runs", "pack", broken.whole, "--out", packed).done()
+    others = {
+        packed / "study.json": ("table", packed, "--split", "dev"),
+        next(packed.glob("*.parquet")): (
+            "claims",
+            packed,
+            "--permutations",
+            1,
+            "--out",
+            tmp_path / "c",
+            "--format",
+            "svg",
+        ),
+        corpus / "corpus.json": ("data", "check", corpus),
+        next(corpus.glob("dev-*")): ("data", "show", corpus, "dev:1"),
+    }
+    cheap = ("table", "claims", "evaluate", "predict", "pack", "train")
+    for number in range(500):
+        change = draw.choice(CHANGES)
+        if number % 5:
+            file, command = draw.choice(TEXTS), draw.choice(cheap)
+            content = change((broken.whole / file).read_bytes(), draw)
+            opened.append(broken.check(file, content, command, f"change {number}", ""))
+            continue
+        path = draw.choice([*others])
+        whole = path.read_bytes()
+        path.unlink()
+        content = change(whole, draw)
+        os.mkfifo(path) if isinstance(content, Pipe) else path.write_bytes(content)
+        with in_seconds(120):
+            answer = mtlprune(*others[path])
+        assert answer.code in (0, 2) and "Traceback" not in answer.err, (path, number, answer)
+        opened.append(answer.code)
+        path.unlink()
+        path.write_bytes(whole)
+    assert len(opened) == 500 and opened.count(2) > 250
 
 
 RED, TAG, BAR = "\x1b[31mred", "<script>alert(1)</script>", "a|b"
