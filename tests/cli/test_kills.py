@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from power_cuts import PASSING, Recorder, images, lay_out
+import yaml
+from power_cuts import KEPT, PASSING, Recorder, images, lay_out
 
 FIRST, LATER = 40, 20
 """Moments at the beginning that are all tried, and those that are drawn evenly from the others."""
@@ -33,6 +34,8 @@ def commands(lab: Any, own_gates: Path, tmp_path: Path, encoder: Path) -> dict[s
     splits = [word for split in ("train", "dev", "test") for word in (f"--{split}", tags)][:2]
     columns = ("columns", "--columns", "word,pos", *splits, "--out", "ROOT/corpus")
     few = ("--resamples", 10)
+    sweep = {"base": str(lab.config), "grid": {"tasks": ["pos"], "seed": [1, 2]}}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     return {
         "train": ("train", lab.config, "tasks=pos", "train.epochs=1", "--seeds", "1,2", "--out", "ROOT/run"),
         "export": ("export", own_gates, "--task", "pos", "--out", "ROOT/export"),
@@ -52,14 +55,16 @@ def commands(lab: Any, own_gates: Path, tmp_path: Path, encoder: Path) -> dict[s
         "claims": ("claims", own_gates, "--permutations", 10, "--out", "ROOT/claims", "--format", "svg"),
         "report": ("report", own_gates, *few, "--out", "ROOT/page.html"),
         "table": ("table", own_gates, "--split", "dev", *few, "--out", "ROOT/table.md"),
+        "sweep": ("sweep", tmp_path / "sweep.yaml", "--out", "ROOT/sweep", "--jobs", 1),
         "analyze": ("analyze", "gradients", own_gates, "--corpus", lab.corpus, "--out", "ROOT/analyses"),
     }
 
 
-NAMES = ("train", "export", "predict", "data build", "data export", "claims", "report", "table", "analyze")
+NAMES = ("train", "export", "predict", "data build", "data export", "claims", "report", "table", "analyze", "sweep")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_is_killed_and_given_again_ends_as_if_never_killed(
     name: str, commands: dict[str, tuple[Any, ...]], mtlprune: Callable[..., Any], tmp_path: Path, own_gates: Path
@@ -73,7 +78,7 @@ def test_a_command_that_is_killed_and_given_again_ends_as_if_never_killed(
         mtlprune(*words).done()
     expected = without_times(content(root))
     recorder.root = root.rename(tmp_path / "recorded")
-    moments = images(recorder)
+    moments = images(recorder, kept_of=("all",) if name == "sweep" else KEPT)
     later = moments[FIRST:]
     for image in [*moments[:FIRST], *later[:: max(1, len(later) // LATER)]]:
         shutil.rmtree(root, ignore_errors=True)
@@ -86,4 +91,4 @@ def test_a_command_that_is_killed_and_given_again_ends_as_if_never_killed(
 
 def without_times(files: dict[str, bytes]) -> dict[str, bytes]:
     """Without what tells when and how fast it was made."""
-    return {name: b"" if name.endswith("manifest.json") else text for name, text in files.items()}
+    return {name: b"" if name.endswith(("manifest.json", ".log")) else text for name, text in files.items()}
