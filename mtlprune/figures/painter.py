@@ -36,12 +36,12 @@ def paint(function: str, text: str, **named: Any) -> bytes:
             server.stdin.write(json.dumps([function, text, named]).encode() + b"\n")
             server.stdin.flush()
             picture, refusal = json.loads(server.stdout.readline())
-        except (OSError, ValueError):
+        except BaseException as error:  # an answer that nobody read would be taken for that to the next question
             server.kill()
+            server.wait()
+            if not isinstance(error, OSError | ValueError):
+                raise
             raise RunError("a figure could not be drawn: its process ended; is there enough memory?") from None
-        except BaseException:  # an answer that nobody read would be taken for that to the next question
-            server.kill()
-            raise
     if refusal:
         raise ValueError(refusal)
     return base64.b64decode(picture)

@@ -10,6 +10,9 @@ from typing import Any
 import forked
 import pytest
 
+from mtlprune.figures.painter import _servers, paint
+from mtlprune.io.files import RunError
+
 MEGABYTES = (2, 5, 6, 8, 10, 12, 16, 24, 48, 400)
 ENDED = {0, 2, -6, -9, -11, 127}
 """Done, a sentence; killed by the system, or by a library in C or Rust that cannot go on."""
@@ -54,3 +57,19 @@ def test_with_little_memory_a_command_ends(name: str, lab: Any, own_gates: Path,
         if codes[megabytes] == 2:
             assert text.rstrip().rpartition("\n")[2].startswith("mtlprune: "), text
     print(name, codes)
+
+
+def test_the_process_that_draws_may_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is a sentence where a figure is asked for, and no trouble for the next one."""
+    text = '<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4"></svg>'
+    assert paint("svg_to_png", text, scale=1).startswith(b"\x89PNG")
+    server = _servers[os.getpid()]
+    server.kill()
+    server.wait()
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(RunError, match="its process ended; is there enough memory"):
+        paint("svg_to_png", text, scale=1)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="JSON"):
+        paint("vegalite_to_svg", "{")
+    assert paint("svg_to_png", text, scale=1).startswith(b"\x89PNG")
