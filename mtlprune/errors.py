@@ -13,6 +13,10 @@ class MtlpruneError(ValueError):
     """2: the user can mend it; 3: a run broke."""
 
 
+_OUT_OF_MEMORY = ("can't allocate memory", "failed to map segment from shared object", "could not create a primitive")
+"""What torch, the loader of libraries and oneDNN say of it."""
+
+
 def refuse_launcher() -> None:
     """Raise MtlpruneError where a launcher such as torchrun started several processes, each of which would train."""
     if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
@@ -25,10 +29,17 @@ def out_of_memory(error: BaseException) -> bool:
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)
     by_number = refused is not None and refused.errno == errno.ENOMEM
-    by_words = any(
-        words in str(error) for words in ("can't allocate memory", "failed to map segment from shared object")
-    )
+    by_words = any(words in str(error) for words in _OUT_OF_MEMORY)
     return isinstance(error, MemoryError) or kind or by_number or by_words
+
+
+def memory_left() -> bool:
+    """False where hardly any memory can be had."""
+    try:
+        bytearray(1 << 24)
+    except MemoryError:
+        return False
+    return True
 
 
 _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}

@@ -25,7 +25,7 @@ from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import fill, read_weights
 from mtlprune.layers import Layer
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import ANEW, RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task
@@ -147,7 +147,16 @@ class MultiTaskModel(nn.Module):
             transformer, rank = cast(PreTrainedModel, encoder.transformer), config.treatment.clone.rank
             encoder.clones = Clones(transformer, encoder.places, heads, config.tasks, rank)
         fill(model, tensors, RunError, f"{weights} does not hold the weights of this run; {repair}")
+        if model.gates:
+            model.check_gates(run, key)
         return model.to(device).eval()
+
+    def check_gates(self, run: RunFolder, key: str) -> None:
+        """Raise RunError where the gates that tables and claims read of a run are not those of its weights."""
+        for name, stored in run.gates(key).items():
+            gates = cast(Gates, self.gates[name]).evaluated().detach().cpu().numpy()
+            if gates.shape != stored.shape or not np.allclose(gates, stored, rtol=1e-4, atol=1e-5):
+                raise RunError(f"{run.gates_path}: the gates of {name} are not those of the weights ({key}); {ANEW}")
 
     @property
     def device(self) -> torch.device:

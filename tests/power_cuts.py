@@ -8,7 +8,7 @@ Writes of native code are seen too: the folder is read whenever Python syncs, re
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,19 +111,20 @@ Image = dict[str, bytes | None]
 KEPT = ("synced", "names", "all")
 
 
-def images(recorded: Recorder, deaf: bool = False) -> list[Image]:
+def images(recorded: Recorder, deaf: bool = False, kept_of: Sequence[str] = KEPT) -> list[Image]:
     """After every event what was synced, that and all names, or, as after a kill, everything; each image once (what
     halves of files hold does not count).
 
     Args:
         deaf: as if no sync had had an effect, for a control.
+        kept_of: "all" alone for work of several processes, of whose syncs nothing is known here.
     """
     root, begun = recorded.root.stat().st_ino, recorded.states[0]
     known: dict[int, Image] = {}
     for place, state in enumerate(recorded.states):
         if deaf:
             state = state._replace(synced=begun.synced, safe=begun.safe)
-        for kept in KEPT:
+        for kept in kept_of:
             image = _image(recorded.states[: place + 1], state, root, kept)
             known.setdefault(
                 hash(tuple((path, ".part" in path or held) for path, held in sorted(image.items()))), image

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mtlprune.cli.console import exit_code, sentence
-from mtlprune.errors import MtlpruneError
+from mtlprune.cli.console import MISTAKE, exit_code, sentence
+from mtlprune.errors import MtlpruneError, memory_left
 
 ADVANCED = "Further commands"
 COMMANDS = {
@@ -129,8 +129,10 @@ def main() -> None:
     try:
         app()
     except BaseException as error:  # a panic of a library in Rust is no Exception
-        code = exit_code(error)
-        if code is None:
+        code, shown = exit_code(error), error
+        if code is None and (isinstance(error, SystemExit | KeyboardInterrupt) or memory_left()):
             raise
-        print(f"mtlprune: {sentence(error)}", file=sys.stderr)
+        if code is None:  # libraries that no memory is left for fail in many ways
+            code, shown = MISTAKE, MemoryError()
+        print(f"mtlprune: {sentence(shown)}", file=sys.stderr)
         sys.exit(code)

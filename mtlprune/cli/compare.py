@@ -21,8 +21,7 @@ from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console, show_do
 from mtlprune.config import apply_override
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural, refuse_launcher
-from mtlprune.io.files import RunError, halves, make_room, reading, remove, remove_halves, write_text
-from mtlprune.io.strict import parse_yaml
+from mtlprune.io.files import RunError, halves, make_room, read_yaml, reading, remove, remove_halves, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,22 +187,24 @@ def _check_place(out: Path, whole: Sweep, tree: dict[str, Any]) -> bool:
     from mtlprune.sweeps.folder import INDEX, read_index
     from mtlprune.sweeps.pool import states
 
-    begun = (whole.root / INDEX).is_file()
+    indexed = (whole.root / INDEX).is_file()
+    begun = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)  # the index may be written anew
     # A process that was killed before it wrote the index leaves at most halves of files, the corpus of a quickstart and
     # an empty folder of runs; whatever else lies there is somebody's.
     beginnings = {"corpus", *(half.name for half in halves(out)), *([] if _holds_more(whole.root) else [RUNS])}
     foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
     if foreign and not begun:
         raise RunError(f"{out} holds {foreign[0]}, and no comparison; name another --out")
-    before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if begun else set()
+    before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if indexed else set()
     if before - {cell.digest for cell in whole.cells.values()}:
         raise RunError(f"{out} holds a comparison of other {_changed(out, tree)}. Name another --out")
     left = [name for name, standing in states(whole.cells.values()).items() if standing.kind != "done"]
     places = [cell.place for cell in whole.cells.values()]
     if left and any(place.run.is_finished() and not place.run.keeps_weights() for place in places):
+        why = next(filter(None, (whole.cells[name].place.why_unusable() for name in left)), "")
         raise RunError(
-            f"{out} lacks {', '.join(left[:3])}, and its other runs are kept without their weights (as without "
-            "--keep-weights); name another --out"
+            f"{out} lacks {', '.join(left[:3])}{why and f' ({why})'}, and its other runs are kept without their "
+            f"weights (as without --keep-weights); {'bring that file back, or ' if why else ''}name another --out"
         )
     return not left
 
@@ -222,7 +223,7 @@ def _changed(out: Path, tree: dict[str, Any]) -> str:
 
     both = []
     with reading(out / FILE, RunError, "name another --out"):
-        for one in (parse_yaml((out / FILE).read_text(encoding="utf-8")), tree):
+        for one in (read_yaml(out / FILE), tree):
             config = build_config(merged(read_tree(find_config(one["base"])), one["settings"]), str(out / FILE))
             pairs = any(name.startswith("pair-") for name in one["grid"]["run"])
             both.append(config.model_dump(mode="json") | {"--seeds": one["grid"]["seed"], "--pairs": pairs})

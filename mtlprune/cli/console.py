@@ -199,7 +199,7 @@ ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; make room, or name another place"),
     errno.EFBIG: "; raise the limit on the size of a file (ulimit -f), or name another place",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
-    errno.EAGAIN: ", such as another thread; end other programs, or raise the limit on processes (ulimit -u)",
+    errno.EAGAIN: ", such as another thread; free some memory, or raise the limit on processes (ulimit -u)",
 }
 """Number of a system error → what to do."""
 

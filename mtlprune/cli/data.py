@@ -13,7 +13,7 @@ import typer
 from mtlprune.cli.console import console, new_table
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import UnreadableSentence, whole_number
-from mtlprune.corpora.store import Corpus, check_free, load_corpus, save_corpus
+from mtlprune.corpora.store import INFO, Corpus, check_free, load_corpus, save_corpus
 from mtlprune.corpora.tables import source_digest
 from mtlprune.errors import command
 from mtlprune.layers import LAYERS, kind_of
@@ -372,13 +372,20 @@ KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
     """Refuse a corpus whose files were changed since it was built, and count what there is."""
     from mtlprune.cli.display import working
+    from mtlprune.corpora.tables import count
 
     corpus = load_corpus(folder)
     terminal = console()
     with working("checking …"):
-        table = _counts_table({split: corpus[split] for split in corpus.splits}, corpus.layers)
+        counts = {split: count(corpus[split], corpus.layers) for split in corpus.splits}
+    for split, stored in corpus.info["splits"].items():
+        if wrong := [key for key, value in stored.items() if counts[split].get(key, value) != value]:
+            raise CorpusError(
+                f"{folder / INFO}: expected {counts[split][wrong[0]]} as {wrong[0]} of {split}, found "
+                f"{stored[wrong[0]]}; build the corpus anew"
+            )
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
-    terminal.print(table)
+    terminal.print(_counts_table(counts))
     terminal.print(f"No file was changed since it was built; fingerprint {corpus.fingerprint}")
     for line in remarks(corpus, {split: corpus[split] for split in corpus.splits}):
         terminal.print(line)
@@ -395,11 +402,9 @@ TITLES = {
 }
 
 
-def _counts_table(splits: Mapping[str, Any], layers: Mapping[str, str]) -> Table:
-    from mtlprune.corpora.tables import count
-
-    table = new_table(None, "", *(f">{split}" for split in splits))
-    columns = [_numbers(count(sentences, layers)) for sentences in splits.values()]
+def _counts_table(counts: Mapping[str, Any]) -> Table:
+    table = new_table(None, "", *(f">{split}" for split in counts))
+    columns = [_numbers(numbers) for numbers in counts.values()]
     for title in dict.fromkeys(title for column in columns for title in column):
         cells = [column.get(title, 0) for column in columns]
         if any(cells):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import ADVANCED, Runs, console, named_runs, new_table, next_command, warn_unfinished
-from mtlprune.io.files import RunError, write_text
+from mtlprune.io.files import RunError, write_sums, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +77,7 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
     with appearing(out) as folder:
         warn_unfinished(asked.run, terminal)
         exported = exporting.export(asked, folder.path)
+        write_sums(folder.path)  # before the card, which is its reader's to change
         write_text(folder.path / "README.md", model_card(asked, exported))
     terminal.print(exporting.account(exported))
     terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")

@@ -108,7 +108,7 @@ class TrainConfig(Block):
     """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
     batch_sentences: int = Field(default=64, ge=1)
     """Sentences an update at most."""
-    batch_tokens: int = Field(default=6400, ge=1)
+    batch_tokens: int = Field(default=3200, ge=1)
     """Sub-words an update at most, padding counted (a longer sentence stands alone)."""
     accumulate: int = Field(default=1, ge=1)
     """Mini-batches an update; each holds its share of batch_sentences and batch_tokens."""

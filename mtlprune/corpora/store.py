@@ -166,6 +166,9 @@ def read_info(path: Path) -> dict[str, Any]:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus anew with this version")
     if not info.keys() >= _KEYS or info["files"].keys() != info["splits"].keys():
         raise CorpusError(f"damaged: {file}; build the corpus anew")
+    for split, digest in info["files"].items():  # they make the name of a file
+        if not re.fullmatch(r"\w+", split) or not re.fullmatch("[0-9a-f]{64}", str(digest)):
+            raise CorpusError(f"damaged: {file} (the file of split {split!r}); build the corpus anew")
     return info
 
 
@@ -179,8 +182,14 @@ def load_corpus(path: Path) -> "Corpus":
         with files.reading(file, CorpusError, "build the corpus anew"):
             content = file.read_bytes()
         if sha256(content).hexdigest() != digest:
+            files.refuse_pointer(file, CorpusError)
             raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
         splits[split] = StoredSentences(content.split(b"\n")[:-1])
+        if (stated := info["splits"][split].get("sentences")) != len(splits[split]):
+            raise CorpusError(
+                f"{path / INFO}: expected the {len(splits[split])} sentences that {split} has, found {stated}; build "
+                "the corpus anew"
+            )
     return Corpus(path, info, splits)
 
 

@@ -4,6 +4,7 @@ import difflib
 import importlib.util
 import inspect
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -35,7 +36,7 @@ from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, Attention, att
 from mtlprune.encoder.mpnet import MPNET, MPNET_HUB, MPNET_LICENCE, mpnet
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.io.files import SUMS, read_json, reading, refuse_pointer, verify_file, verify_sums
+from mtlprune.io.files import SUMS, read_json, reading, refuse_pointer, refuse_special, verify_file, verify_sums
 
 
 def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
@@ -167,7 +168,10 @@ def _minilm() -> Path:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the loader's bars and reports: what matters in them is raised or logged here."""
+    """Silence the loader's bars and reports: what matters in them is raised or logged here. Weights are loaded and
+    words cut in this thread: where there is little memory, waiting for a thread that could not begin never ends."""
+    os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -217,6 +221,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
             f"encoder.revision: expected none for {name!r}, which is a folder here; names on the hub have revisions"
         )
     for path in Path(source).iterdir() if Path(source).is_dir() else ():
+        refuse_special(path, EncoderError)
         refuse_pointer(path, EncoderError)
     verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):

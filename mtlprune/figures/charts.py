@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 import pandas as pd
-import vl_convert
 from altair.utils import schemapi
 from PIL import Image, ImageColor
 
 from mtlprune.errors import printable_lines
 from mtlprune.figures.grid import number
+from mtlprune.figures.painter import paint
 from mtlprune.io.files import RunError, plain
 
 TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
@@ -549,13 +549,13 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()
-    return bytes(vl_convert.svg_to_pdf(text)) if kind == "pdf" else png(text, SCALE)
+    return paint("svg_to_pdf", text) if kind == "pdf" else png(text, SCALE)
 
 
 def png(text: str, scale: float, colours: int = 0) -> bytes:
     """An SVG as a PNG, packed to a third of Vega's bytes; with at most so many ``colours`` to a third of that."""
     buffer = io.BytesIO()
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=scale))) as picture:
+    with Image.open(io.BytesIO(paint("svg_to_png", text, scale=scale))) as picture:
         plain = picture.convert("RGB")
         plain = plain.quantize(colours, dither=Image.Dither.NONE) if colours else plain
         plain.save(buffer, "PNG", optimize=True)
@@ -628,7 +628,7 @@ def _drawn(spec: str) -> str:
     """Vega's SVG of a specification as JSON, with ids that depend on it alone: Vega counts all that a process drew."""
     prefix = hashlib.sha256(spec.encode()).hexdigest()[:8]
     names: dict[str, str] = {}
-    svg = vl_convert.vegalite_to_svg(spec)
+    svg = paint("vegalite_to_svg", spec).decode()
     return _ID.sub(lambda name: names.setdefault(name[0], f"c{prefix}{len(names)}"), svg)
 
 

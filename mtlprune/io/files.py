@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.part")
     try:
         make_folder(path.parent)
+        _remove_abandoned(path)
         beside.touch()
         mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
         yield beside
@@ -93,12 +95,16 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the folders that processes of this machine, dead by now, were filling in order to replace ``path``."""
+    """Remove the files and folders that processes of this machine, dead by now, were filling to replace ``path``."""
     start = f".{path.name}.{platform.node()}-"
-    for folder in path.parent.glob(glob.escape(start) + "*"):
-        process = folder.name.removeprefix(start).partition("-")[0]
-        if folder.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
+    for half in path.parent.glob(glob.escape(start) + "*"):
+        process = half.name.removeprefix(start).partition("-")[0]
+        if half.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            _remove_half(half)
+
+
+def _remove_half(half: Path) -> None:
+    shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -188,12 +194,12 @@ def remove(*paths: Path) -> None:
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes left half written in a folder that only this process writes."""
     for half in halves(folder):
-        shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
+        _remove_half(half)
 
 
 def halves(folder: Path) -> list[Path]:
     """The files and folders that a process which writes into a folder leaves there when it is killed."""
-    patterns = (".*.part", ".*.old", ".room-*", ".tmp??????")  # the last one is a name that safetensors gives
+    patterns = (".*.part", ".*.old", ".tmp??????")  # the last one is a name that safetensors gives
     return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
@@ -241,9 +247,7 @@ def make_room(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".room-{_whose()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()  # without a name, which a kill would leave
     except OSError as error:
         what = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
         raise RunError(f"--out: {folder} {what}; name a folder that can be made or written") from None
@@ -261,6 +265,8 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
     """Turn whatever goes wrong while a file is read and understood into one sentence that names it. ``path``: of the
     file, or what else is read (an option); ``remedy``: what to do, after a semicolon."""
     after = f"; {remedy}" if remedy else ""
+    if isinstance(path, Path):
+        refuse_special(path, error)
     try:
         yield
     except MtlpruneError:
@@ -283,6 +289,20 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path}: not readable as YAML: {' '.join(str(cause).split())}{after}") from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as cause:
         raise error(f"{path}: unexpected content: {reason(cause)}{after}") from None
+
+
+def refuse_special(path: Path, error: type[MtlpruneError] = RunError) -> None:
+    """Raise ``error`` where a pipe, a device or a socket stands in the place of a file: reading it may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise error(f"{path}: expected a file, found a pipe, a device or a socket; put a file in its place")
+
+
+def inside(folder: Path, name: str, listed: Path) -> Path:
+    """The path of a file or folder that a list of a folder's contents names, which may come from anybody. Raises
+    RunError: the name leads out of the folder. ``listed``: the list, for the message."""
+    if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
+        raise RunError(f"{listed} names {name!r}, expected a name of what lies in its folder; get an unaltered one")
+    return folder / name
 
 
 LFS_POINTER = b"version https://git-lfs"
@@ -311,6 +331,7 @@ def verify_file(path: Path, sha256: str, remedy: str) -> None:
     with reading(path, RunError, remedy):
         actual = file_sha256(path)
     if actual != sha256:
+        refuse_pointer(path, RunError)
         raise RunError(
             f"{path} was changed or damaged since it was written: expected SHA-256 {sha256}, found {actual}; {remedy}"
         )
@@ -335,7 +356,7 @@ def verify_sums(folder: Path, remedy: str) -> None:
             sha256, blanks, name = line.partition("  ")
             if not blanks:
                 raise RunError(f"{sums}, line {number}: expected a SHA-256 and the name of a file; {remedy}")
-            verify_file(folder / name, sha256, remedy)
+            verify_file(inside(folder, name, sums), sha256, remedy)
 
 
 def read_text(path: Path) -> str:

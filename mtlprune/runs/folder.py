@@ -27,6 +27,7 @@ from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
     file_sha256,
+    inside,
     json_text,
     make_folder,
     one_writer,
@@ -139,7 +140,10 @@ class RunFolder:
 
     def known_hashes(self) -> dict[str, str]:
         """Name → SHA-256 of the files that the manifest names."""
-        known: dict[str, str] = self.read_manifest().get("files", {}) if self.file("manifest.json").exists() else {}
+        manifest = self.file("manifest.json")
+        known: dict[str, str] = self.read_manifest().get("files", {}) if manifest.exists() else {}
+        for name in known:
+            inside(self.path, name, manifest)
         return known
 
     def hashes(self) -> dict[str, str]:
@@ -155,15 +159,19 @@ class RunFolder:
             begun = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
 
-    def verify(self, encoder: bool = True) -> None:
+    def verify(self, encoder: bool = True, remedy: str = ANEW) -> None:
         """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
-        when they are opened. ``encoder``: its files too. Raises RunError: a file is missing, or was changed or
-        damaged."""
+        when they are opened. ``encoder``: its files too; ``remedy``: what to do. Raises RunError: a file is missing, or
+        was changed or damaged."""
         if self.packed is not None:
             return
-        for name, sha256 in self.known_hashes().items():
+        known = self.known_hashes()
+        for name, sha256 in known.items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
-                verify_file(self.path / name, sha256, ANEW)
+                verify_file(self.path / name, sha256, remedy)
+        for name in EVIDENCE if "config.yaml" in known else ():
+            if name not in known and (self.path / name).is_file():
+                raise RunError(f"{self.path / name}: the manifest of the finished run does not name it; {remedy}")
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
         """The file with the best weights by a key of best.json, which is the one that the run wrote. Raises RunError:
@@ -261,13 +269,14 @@ class RunFolder:
         not read. Raises RunError: the first thing that is wrong, and with which file."""
         if not self.config_path.is_file():
             return
-        with reading(self.config_path, RunError, "remove the folder to have it trained anew"):
+        remedy = f"bring that file back, or remove {self.path} to have the run trained anew"
+        with reading(self.config_path, RunError, remedy):
             self.read_config()
             if self.is_finished():
-                self.verify(encoder=False)
+                self.verify(encoder=False, remedy=remedy)
                 for best in self.read_best().values() if self.packed is None and self.keeps_weights() else ():
                     if not (path := self.weights_path(best["epoch"])).is_file():
-                        raise RunError(f"{path} is missing; remove the folder to have it trained anew")
+                        raise RunError(f"{path} is missing; {remedy}")
 
     # -- one process at a time ---------------------------------------------------------------------------------------
 
@@ -349,10 +358,10 @@ class RunFolder:
             records.append(record)
         return records
 
-    def gates(self) -> dict[str, NDArray[np.float64]]:
-        """Gate set ("shared", or tasks) → (L, A) gates of the best joint epoch. Raises RunError: a run without gates,
-        or a damaged one."""
-        best = self.read_best()["joint"]["epoch"]
+    def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
+        """Gate set ("shared", or tasks) → (L, A) gates of the best epoch by a key of best.json. Raises RunError: a run
+        without gates, or a damaged one."""
+        best = self.read_best()[key]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
             raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
@@ -424,16 +433,25 @@ class RunFolder:
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
         gone = set(keys)
+
+        def surpassed(path: Path) -> bool:
+            return (path.stem.partition(".best-")[2].partition(".on-")[0] or "joint") in gone
+
         with one_writer(self.path):
             for kind in reversed(RESULTS):  # scores first: they stand for all three
-                results = ((path, path.stem.partition(".best-")[2]) for path in self.path.glob(f"{kind}/*"))
-                remove(*(path for path, task in results if (task.partition(".on-")[0] or "joint") in gone))
+                remove(*filter(surpassed, self.path.glob(f"{kind}/*")))
+            known = self.known_hashes()
+            named = {name: sha for name, sha in known.items() if not (_is_result(name) and surpassed(Path(name)))}
+            if named != known:
+                self.write_json("manifest.json", {**self.read_manifest(), "files": named})
 
     def splits(self) -> list[str]:
-        """The splits that have been scored."""
-        if self.packed is not None:
-            return sorted(Path(name).stem for name in self.packed.files() if name.startswith("scores/"))
-        return sorted(path.stem for path in (self.path / "scores").glob("*.json"))
+        """The splits that have been scored; also one whose scores are gone though the manifest names them, so that
+        whoever reads them says so, unless an evaluation writes just now or was cut short."""
+        writing = (self.path / ".writing").exists()
+        names = self.packed.files() if self.packed is not None else [] if writing else [*self.known_hashes()]
+        scored = {Path(name).stem for name in names if name.startswith("scores/")}
+        return sorted(scored | {path.stem for path in (self.path / "scores").glob("*.json")})
 
     def result_path(self, kind: str, split: str) -> Path:
         """A file of results, which is the one that was written, or none. Raises RunError."""

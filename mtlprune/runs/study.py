@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from mtlprune.io.files import (
     RunError,
     file_sha256,
+    inside,
     one_writer,
     read_json,
     reading,
@@ -114,6 +115,10 @@ def tables(folder: Path) -> list[Path]:
 def _open_table(path: Path, digest: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
+    if len(whole := tables(path.parent)) == 1 and sha256(whole[0].read_bytes()).hexdigest() != digest:
+        raise RunError(
+            f"{path.parent / FILE} was changed or damaged: it names another table than {whole[0].name}; {ANEW}"
+        )
     verify_file(path, digest, ANEW)
     return pq.ParquetFile(path)
 
@@ -153,7 +158,10 @@ def _read_study(folder: Path, *_: int) -> Study:
     with reading(path, RunError, ANEW):
         if (tree.pop("format"), version := tree.pop("version")) != (FORMAT, VERSION):
             raise ValueError(f"expected a study of version {VERSION}, found {version!r}")
-        return Study(folder, **tree)
+        study = Study(folder, **tree)
+        for name in (study.sha256, *(run for run in study.cells.values() if run is not None)):
+            inside(folder, name, path)
+        return study
 
 
 class PackedRun:

@@ -24,6 +24,7 @@ from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.embedding_rows import train_used_rows
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.errors import plural
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
@@ -101,13 +102,22 @@ def measure(
     for stepper in steppers.values():  # Adam's moments are held once, however many kinds there are
         stepper.optimizer.state = steppers[PLAIN].optimizer.state
     result = Measured(
-        {"precision": settings.precision, "device": settings.device, "threads": settings.threads},
+        {
+            **{"precision": settings.precision, "device": settings.device, "threads": settings.threads},
+            "largest batch": _largest(chosen, run.lengths),
+        },
         sum(len(batch.rows) for batch in chosen),
         memory=peak,
     )
     result.steps = seconds_of(steppers, chosen, rounds, on_batch)
     measure_evaluation(run, precision, rounds, result, on_batch)
     return result
+
+
+def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str:
+    """The batch on which memory depends, in words."""
+    padded, sentences = max((max(lengths[row] for row in b.rows) * len(b.rows), len(b.rows)) for b in batches)
+    return f"{plural(sentences, 'sentence')} padded to {padded:,} sub-words"
 
 
 def joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mtlprune.errors import out_of_memory
-from mtlprune.io.files import RunError, append_line, file_sha256, reading, replacing, write_text
+from mtlprune.io.files import RunError, append_line, file_sha256, reading, refuse_pointer, replacing, write_text
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
@@ -73,7 +73,7 @@ class Progress:
         the disk refuses."""
         for path in paths:
             text = self.logs.get(path.name, "")
-            if (path.read_bytes() if path.exists() else b"") != text.encode():
+            if (path.read_bytes() if path.is_file() else b"") != text.encode():
                 write_text(path, text)
 
     def end(self) -> dict[str, Any]:
@@ -146,6 +146,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     """Bring model and optimizer to the stored state. Raises RunError where the file does not fit them."""
     parameters = _parameters(optimizer)
     state: dict[int, dict[str, Any]] = {}
+    refuse_pointer(path, RunError)
     try:
         with reading(path, RunError, AGAIN):
             with safe_open(path, framework="pt") as file:

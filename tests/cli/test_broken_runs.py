@@ -1,9 +1,14 @@
 """Whatever is wrong with a file of a run, or hostile in names: one sentence, and nothing that steers or marks up."""
 
+import contextlib
 import json
+import os
+import random
+import re
 import resource
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from math import gcd
@@ -18,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from mtlprune.config.config import load_config
 from mtlprune.corpora.store import save_corpus
 from mtlprune.errors import printable_lines
-from mtlprune.io.files import SUMS, write_sums
+from mtlprune.io.files import SUMS, verify_sums, write_sums
 from mtlprune.runs.folder import RESULTS, RunFolder
 from mtlprune.training.loop import train
 
@@ -47,13 +52,36 @@ TEXTS = (
     *("scores/dev.json", "counts/dev.json", "predictions/dev.jsonl", "encoder/config.json"),
     *("encoder/tokenizer.json", "encoder/tokenizer_config.json"),
 )
+
+
+class Pipe(bytes):
+    """The content of a file in whose place a pipe is put, of which no end ever comes."""
+
+
 WHOLE: dict[str, Callable[[bytes], bytes]] = {
     "bytes": lambda content: b"\xff" + content,
     "deep": lambda content: b"[" * 100_000 + b"\n",
     "half": lambda content: content[: len(content) // 2],
     "list": lambda content: b"[]\n",
+    "pipe": Pipe,
     "surrogate": lambda content: b'{"a": "\\ud800"}\n',
 }
+
+
+@contextlib.contextmanager
+def in_seconds(seconds: int) -> Iterator[None]:
+    """End what hangs, as reading a pipe does into which nobody writes."""
+
+    def hangs(*_: Any) -> None:
+        raise TimeoutError(f"still waiting after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Broken:
@@ -82,11 +110,15 @@ class Broken:
         """Run a command on the run with ``file`` so; then the run is brought back."""
         if content is None:
             (self.run / file).unlink()
+        elif isinstance(content, Pipe):
+            (self.run / file).unlink()
+            os.mkfifo(self.run / file)
         else:
             (self.run / file).write_bytes(content)
         case = f"{command} with {file}: {what}"
         try:
-            answer = self.call(*self.commands[command])
+            with in_seconds(120):
+                answer = self.call(*self.commands[command])
         except BaseException as error:
             raise AssertionError(f"{case}: a traceback ({type(error).__name__}: {error})") from error
         finally:
@@ -146,7 +178,7 @@ def test_what_a_finished_run_found_cannot_be_changed_or_lost(file, broken):
     for command in READERS.get(file, tuple(broken.commands)):
         names = file.rpartition("/")[2] if command != "train" else str(broken.run)
         assert broken.check(file, content, command, "changed", names) == 2, command
-        if file not in ("scores/dev.json", "config.yaml"):  # without which it is not scored, or no run
+        if file != "config.yaml":  # without which it is no run
             assert broken.check(file, None, command, "missing", file) == 2, command
 
 
@@ -169,6 +201,8 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
 
 TENSORS: dict[str, Callable[[bytes], bytes] | None] = {
     "half": WHOLE["half"],
+    "pipe": Pipe,
+    "pointer": lambda _: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n",
     "changed": lambda content: content[: (k := len(content) // 2)] + bytes([content[k] ^ 1]) + content[k + 1 :],
     "missing": None,
 }
@@ -186,6 +220,103 @@ def test_tensors_that_are_none(file, command, what, place, lab, mtlprune, tmp_pa
     expected = 0 if (file, what) == ("checkpoint", "missing") else 2  # then it begins anew
     assert broken.check(name, change and change(content), command, what, path.name) == expected
     assert broken.check(name, content, command, "whole", "") == 0
+
+
+def test_a_pointer_of_lfs_is_told_as_one(broken):
+    (path,) = broken.run.glob("weights/*")
+    for place in (path, broken.run / "encoder/tokenizer.json"):
+        whole = place.read_bytes()
+        place.write_bytes(TENSORS["pointer"](b""))
+        broken.call("evaluate", broken.run, "--split", "dev").refuses(f"{place} is a pointer of Git LFS")
+        place.write_bytes(whole)
+
+
+OUTSIDE = ("../secret", "encoder/../../secret", "SECRET", "", ".", "nul\0")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_list_of_files_of_a_stranger_leads_nowhere_else(name, broken, lab, mtlprune, monkeypatch):
+    """Nothing outside of the folder is read, which a pipe without an end shows, nor is its SHA-256 printed."""
+    secret = broken.run.parent / "secret"
+    secret.mkdir()
+    os.mkfifo(secret / "config.yaml")
+    name = str(secret / "config.yaml") if name == "SECRET" else name.replace("secret", "secret/config.yaml")
+
+    def refused(list_of: str, *command: object) -> None:
+        with in_seconds(60):
+            answer = mtlprune(*command)
+        answer.refuses(list_of)
+        assert repr(name)[1:-1] in answer.err.replace("\\\\", "\\")
+
+    manifest = json.loads((broken.run / "manifest.json").read_text())
+    manifest["files"][name] = "0" * 64
+    (broken.run / "manifest.json").write_text(json.dumps(manifest))
+    refused("manifest.json names", "evaluate", broken.run, "--split", "dev")
+
+    encoder = shutil.copytree(broken.whole / "encoder", broken.run.parent / "theirs")
+    (encoder / SUMS).write_text(f"{'0' * 64}  {name}\n")
+    refused(f"{SUMS} names", "train", *broken.commands["train"][1:-2], f"encoder.name={encoder}", "--dry-run")
+
+    sweep = broken.run.parent / "sweep"
+    sweep.mkdir()
+    index = {"name": "x", "file": "x.yaml", "cells": {"a": {"folder": name, "digest": "0", "needs": []}}}
+    (sweep / "sweep.json").write_text(json.dumps({"format": "mtlprune sweep", "version": 1, **index}))
+    refused("sweep.json names", "table", sweep, "--split", "dev")
+
+    packed = broken.run.parent / "packed"
+    mtlprune("runs", "pack", broken.whole, "--out", packed).done()
+    tree = json.loads((packed / "study.json").read_text())
+    for key in ({"cells": {"a": name}}, {"sha256": name}):
+        (packed / "study.json").write_text(json.dumps(tree | key))
+        refused("study.json names", "table", packed, "--split", "dev")
+
+    corpus = shutil.copytree(lab.corpus, broken.run.parent / "corpus")
+    info = json.loads((corpus / "corpus.json").read_text())
+    (corpus / "corpus.json").write_text(json.dumps(info | {"files": info["files"] | {"dev": name}}))
+    mtlprune("data", "check", corpus).refuses("corpus.json (the file of split 'dev')")
+
+
+def test_gates_that_are_not_those_of_the_weights(broken):
+    """Also where the manifest does not know their file: of a run that is not finished, or as somebody left it out."""
+    (broken.run / "gates.jsonl").write_bytes(digits_changed((broken.run / "gates.jsonl").read_bytes()))
+    manifest = json.loads((broken.run / "manifest.json").read_text())
+    del manifest["files"]["gates.jsonl"]
+    (broken.run / "manifest.json").write_text(json.dumps(manifest))
+    for command in ("claims", "report", "evaluate"):
+        broken.call(*broken.commands[command]).refuses("gates.jsonl: the manifest of the finished run does not name it")
+    del manifest["files"]
+    (broken.run / "manifest.json").write_text(json.dumps(manifest))
+    for command in ("evaluate", "predict", "export"):
+        broken.call(*broken.commands[command]).refuses("are not those of the weights")
+
+
+def test_an_export_can_be_checked_and_its_card_is_its_reader_s(broken):
+    out = broken.out / "export"
+    broken.call(*broken.commands["export"]).done()
+    asked = ("train", *broken.commands["train"][1:-2], f"encoder.name={out}", "--dry-run")
+    (out / "README.md").write_text("mine")
+    broken.call(*asked).done()
+    verify_sums(out, "")
+    (out / "config.json").write_text((out / "config.json").read_text() + " ")
+    broken.call(*asked).refuses("config.json was changed or damaged")
+
+
+@pytest.mark.parametrize("key", ["sentences", "words", "tags"])
+def test_the_counts_of_a_corpus_are_those_of_its_sentences(key, lab, mtlprune, tmp_path):
+    corpus = shutil.copytree(lab.corpus, tmp_path / "corpus")
+    info = json.loads((corpus / "corpus.json").read_text())
+    info["splits"]["dev"][key] += 1
+    (corpus / "corpus.json").write_text(json.dumps(info))
+    mtlprune("data", "check", corpus).refuses("corpus.json: expected ")
+
+
+def test_a_study_that_names_another_table_blames_itself(broken):
+    broken.call(*broken.commands["pack"]).done()
+    path = broken.out / "study" / "study.json"
+    tree = json.loads(path.read_text())
+    for sha256 in (tree["sha256"][:-1] + "x", "x" + tree["sha256"][1:]):
+        path.write_text(json.dumps(tree | {"sha256": sha256}))
+        broken.call("table", path.parent, "--split", "dev").refuses("study.json was changed or damaged")
 
 
 def test_a_limit_of_file_sizes_leaves_nothing_half(broken):
@@ -215,6 +346,65 @@ def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mt
     tree = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
     mtlprune(*asked).refuses("one layer or more")
+
+
+CHANGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    lambda content, draw: content[: draw.randrange(len(content) + 1)],
+    lambda content, draw: _flipped(content, draw.randrange(max(1, len(content))), 1 << draw.randrange(8)),
+    lambda content, draw: content.replace(draw.choice((b"1", b'"', b":", b"a")), draw.choice((b"", b"../", b"[")), 1),
+    lambda content, draw: content[: (k := draw.randrange(len(content) + 1))] + draw.randbytes(4) + content[k:],
+    lambda content, draw: _renamed(content, draw),
+    lambda content, draw: Pipe(content),
+)
+
+
+def _flipped(content: bytes, place: int, bit: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :] if content else b"\0"
+
+
+def _renamed(content: bytes, draw: random.Random) -> bytes:
+    """A name in a list of files, or any other text in quotes, leads elsewhere."""
+    names = re.findall(rb'"([^"\n]+)"', content)
+    return content.replace(draw.choice(names or [b" "]), draw.choice((b"/dev/zero", b"../secret", b"..", b"")), 1)
+
+
+@pytest.mark.slow
+def test_500_changes_of_own_files_and_foreign_names(broken, lab, mtlprune, tmp_path):
+    """No traceback, no hang, nothing read outside; the changes are drawn with a fixed seed."""
+    draw, opened = random.Random(52), []
+    secret = (broken.run.parent / "secret").resolve()
+    secret.mkdir()
+    for name in ("config.yaml", "secret"):
+        os.mkfifo(secret / name)  # who opens it hangs, and is ended
+    packed, corpus = tmp_path / "packed", shutil.copytree(lab.corpus, tmp_path / "corpus")
+    mtlprune("runs", "pack", broken.whole, "--out", packed).done()
+    table = ("table", packed, "--split", "dev")
+    others = {
+        packed / "study.json": table,
+        next(packed.glob("*.parquet")): table,
+        corpus / "corpus.json": ("data", "check", corpus),
+        next(corpus.glob("dev-*")): ("data", "show", corpus, "dev:1"),
+    }
+    cheap = ("table", "claims", "evaluate", "predict", "pack", "train")
+    for number in range(500):
+        change = draw.choice(CHANGES)
+        if number % 5:
+            file, command = draw.choice(TEXTS), draw.choice(cheap)
+            content = change((broken.whole / file).read_bytes(), draw)
+            opened.append(broken.check(file, content, command, f"change {number}", ""))
+            continue
+        path = draw.choice([*others])
+        whole = path.read_bytes()
+        path.unlink()
+        content = change(whole, draw)
+        os.mkfifo(path) if isinstance(content, Pipe) else path.write_bytes(content)
+        with in_seconds(120):
+            answer = mtlprune(*others[path])
+        assert answer.code in (0, 2) and "Traceback" not in answer.err, (path, number, answer)
+        opened.append(answer.code)
+        path.unlink()
+        path.write_bytes(whole)
+    assert len(opened) == 500 and opened.count(2) > 250
 
 
 RED, TAG, BAR = "\x1b[31mred", "<script>alert(1)</script>", "a|b"

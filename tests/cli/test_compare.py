@@ -217,6 +217,30 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     assert not (tmp_path / "new").exists() and files_of(compared[0]) == before
 
 
+def test_damage_names_its_file_and_the_way_on(compared, own, encoder, mtlprune, tmp_path):
+    """One bit of any file that a run left, in a comparison that is finished and keeps no weights."""
+    out = shutil.copytree(compared[0], tmp_path / "mine")
+    again = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out)
+    [run, *_] = found_runs(out / "runs", "heads-*")
+    for name in ("config.yaml", "best.json", "gates.jsonl", "selection.json", "scores/test.json", "counts/test.json"):
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        answer = mtlprune(*again)
+        answer.refuses("bring that file back, or name another --out")
+        assert answer.names(str(run / name)), answer.err
+        (run / name).write_bytes(whole)
+    index = out / "runs/sweep.json"
+    text = index.read_text()
+    index.write_text(text.replace('"digest": "', '"digest": "x', 1))
+    mtlprune(*again).refuses(f"{index}: unexpected content")
+    index.unlink()
+    (out / "notes.txt").write_text("mine")
+    mtlprune(*again).done()
+    assert index.read_text() == text.replace(str(compared[0]), str(out)) and (out / "notes.txt").read_text() == "mine"
+    index.unlink()
+    mtlprune(*again, "encoder.word_dropout=0.1").refuses("and no comparison; name another --out")
+
+
 def test_one_training_sentence_is_refused_before_the_first_cell(mtlprune, encoder, tmp_path):
     sentence = Sentence("s", ("Ann", "sang"), ("X", "Y"), ())
     splits = {name: [replace(sentence, id=name)] for name in ("train", "dev", "test")}

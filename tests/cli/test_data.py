@@ -288,7 +288,7 @@ def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, 
     assert RunFolder(tmp_path / "runs" / name).read_config()["data"]["path"] == name
     shutil.rmtree(tmp_path / "runs" / name / "scores")
     hint = mtlprune("table", f"runs/{name}", "--split", "test").err
-    assert f"run: {shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}" in hint, hint
+    assert f"`{shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}` writes it anew" in hint, hint
 
 
 def test_paths_with_signs_of_patterns_are_paths(mtlprune, tmp_path):

@@ -137,6 +137,8 @@ def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_the
     shutil.copytree(runs[0].path, dev.path)
     for folder in sorted((dev.path / "scores").parent.rglob("*test*"), reverse=True):
         folder.rename(folder.with_name(folder.name.replace("test", "dev")))
+    manifest = dev.path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("/test.json", "/dev.json"))
     scores = Markup(report(Sources([*runs, dev]), QUICK, no_gold)).sections["scores"]
     assert f"mtlprune evaluate {dev.path.name} --split test" in scores.replace("…/", "")
 
@@ -184,6 +186,8 @@ def test_what_is_missing_is_said(tmp_path, study):
     unscored = tmp_path / "unscored"
     shutil.copytree(runs[0].path, unscored)
     shutil.rmtree(unscored / "scores")
+    manifest = json.loads((unscored / "manifest.json").read_text())
+    (unscored / "manifest.json").write_text(json.dumps(manifest | {"files": {}}))
     notes = ["2 of 9 cells are not finished."]
     said = Markup(report(Sources([*runs, RunFolder(unscored)], notes=notes), QUICK, no_gold))
     caveats = said.sections["caveats"]
