@@ -51,6 +51,11 @@ from mtlprune.training.mixing import batches
 PEERS = {"pos": "token classification", "ner": "token classification", "dep": "supar biaffine", "con": "supar CRF"}
 MARGIN = 0.3  # points, by the plan
 UNLIMITED = 10**9
+SUPAR = {
+    **{"encoder_dropout": 0.1, "clip": 5.0, "update_steps": 1, "partial": False, "punct": True},
+    **{"tree": True, "proj": False, "mbr": True, "prob": False},
+}
+"""Settings of supar that its functions ask for; the first two are those with which its authors fine-tune encoders."""
 
 Splits = dict[str, list[Sentence]]
 
@@ -207,9 +212,7 @@ def build_supar(task: str, sentences: Sequence[Sentence], settings: argparse.Nam
             bert=settings.encoder,
             feat=None,
             embed=None,
-            **{"encoder_dropout": 0.1, "clip": 5.0, "update_steps": 1, "partial": False, "punct": True},
-            **{"tree": True, "proj": False, "mbr": True, "prob": False},
-            **settings.options,
+            **{**SUPAR, **settings.options},
         )
     encode = parser.model.encode
 
