@@ -45,6 +45,7 @@ for kind in seeds pairs; do
     mtlprune analyze show results/probes/$kind --out "$out/probes/$kind" --format png > /dev/null
     rm "$out/probes/$kind"/probes-labels-*.png "$out/probes/$kind"/probes-heads-*.png
 done
+test -d results/probes/pairs && python results/probes/pairs.py results/probes/pairs > "$out/probes/pairs.md"
 
 # Gates directly against random heads of the same layers, and whether importance costs less than a point, on test
 for kind in '???' mtl5; do

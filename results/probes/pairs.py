@@ -1,0 +1,41 @@
+"""Best heads of joint models compared with single-task training, by the rule of PLAN.md.
+
+python results/probes/pairs.py results/probes/pairs > results/probes/pairs.md
+"""
+
+import sys
+from pathlib import Path
+
+from mtlprune.analyses.analysis import read
+from mtlprune.figures.grid import number
+
+ITEMS, MARGIN, AGREE = 20, -1.0, 4
+"""Test items of a label, points of the mean difference, and joint models of five that must agree (the plan)."""
+
+
+def main(folder: str) -> None:
+    """Print a row for each task and joint model, and the verdict of each task."""
+    frame = read(Path(folder), "probes").frames["differences"].query(f"mode == 'sound' and items >= {ITEMS}")
+    frame = frame[
+        (frame["task"].str.upper() == frame["other"]) & ~((frame["task"] == "dep") & (frame["label"] == "root"))
+    ]
+    print("# Best heads of joint models minus single-task training\n")
+    print("| task | joint model | labels | below | above | mean difference |\n|:--|:--|--:|--:|--:|--:|")
+    verdicts = {}
+    for task, of_task in frame.groupby("task", sort=False):
+        joint = [name for name in of_task["encoder"].unique() if task.upper() in name.split("+") or name == "MTL-5"]
+        lower = less = 0
+        for name in joint:
+            rows = of_task[of_task["encoder"] == name]
+            below, above = int((rows["high"] < 0).sum()), int((rows["low"] > 0).sum())
+            mean = rows["difference"].mean()
+            lower += below > above and mean < MARGIN
+            less += mean > MARGIN
+            print(f"| {task.upper()} | {name} | {len(rows)} | {below} | {above} | {number(mean)} |")
+        verdicts[task] = "supported" if lower >= AGREE else "not supported" if less >= AGREE else "undecided"
+    print("\nBelow and above: labels whose paired 95 % interval over sentences excludes 0. One seed.\n")
+    print("\n".join(f"- {task.upper()}: **{verdict}**." for task, verdict in verdicts.items()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
