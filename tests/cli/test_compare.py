@@ -217,9 +217,9 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     assert not (tmp_path / "new").exists() and files_of(compared[0]) == before
 
 
-def test_damage_names_its_file_and_the_way_on(compared, own, encoder, mtlprune, tmp_path):
+def test_damage_names_its_file_and_the_way_on(dropped, own, encoder, mtlprune, tmp_path):
     """One bit of any file that a run left, in a comparison that is finished and keeps no weights."""
-    out = shutil.copytree(compared[0], tmp_path / "mine")
+    out = shutil.copytree(dropped, tmp_path / "mine")
     again = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out)
     [run, *_] = found_runs(out / "runs", "heads-*")
     for name in ("config.yaml", "best.json", "gates.jsonl", "selection.json", "scores/test.json", "counts/test.json"):
@@ -236,9 +236,18 @@ def test_damage_names_its_file_and_the_way_on(compared, own, encoder, mtlprune, 
     index.unlink()
     (out / "notes.txt").write_text("mine")
     mtlprune(*again).done()
-    assert index.read_text() == text.replace(str(compared[0]), str(out)) and (out / "notes.txt").read_text() == "mine"
+    assert index.read_text() == text.replace(str(dropped), str(out)) and (out / "notes.txt").read_text() == "mine"
     index.unlink()
     mtlprune(*again, "encoder.word_dropout=0.1").refuses("and no comparison; name another --out")
+
+
+def test_damage_in_a_comparison_that_keeps_its_weights_is_named_by_the_cell(compared, own, encoder, mtlprune, tmp_path):
+    out = shutil.copytree(compared[0], tmp_path / "mine")
+    [run, *_] = found_runs(out / "runs", "heads-*")
+    text = (run / "gates.jsonl").read_text()
+    (run / "gates.jsonl").write_text(text[:-9] + "1" + text[-8:])
+    answer = mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out)
+    assert answer.code == 1 and str(run / "gates.jsonl") in "".join(answer.out.split())
 
 
 def test_one_training_sentence_is_refused_before_the_first_cell(mtlprune, encoder, tmp_path):
