@@ -134,6 +134,18 @@ for kind in ${fused:+pos dep mtl5}; do
 done
 test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none-mtl5-?" --split dev --out "$out/fusion/scores.md"
 
+if [ -d results/fusion/forms ]; then # four forms without word dropout
+    for kind in dep mtl5; do
+        label=$(test $kind = mtl5 && echo MTL-5 || echo STL)
+        set -- "results/five-papers/records:none-$kind-?" "results/fusion/forms/$kind" --split test --against "$label" --margin 1.0
+        mtlprune table "$@" --out "$out/fusion/forms-$kind.md"
+        mtlprune table "$@" --format json --out "$out/fusion/forms-$kind.json"
+    done
+    python results/fusion/forms.py "$out/fusion/forms-dep.json" "$out/fusion/forms-mtl5.json" results/fusion/smoothing \
+        > "$out/fusion/forms.md"
+    rm "$out/fusion/forms-dep.json" "$out/fusion/forms-mtl5.json"
+fi
+
 # Do treatments close the gap between MTL and STL
 if [ -d results/treatments/records ]; then
     set -- costs=results/treatments/costs.json --format png,svg

@@ -1,0 +1,68 @@
+"""Four ways to join layers: scores of DEP, and whether fused vectors are less alike, by the rules of PLAN.md.
+
+    python results/fusion/forms.py STL.json MTL-5.json results/fusion/smoothing > results/fusion/forms.md
+
+The JSON files are those of `mtlprune table --format json` (rebuild.sh).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from mtlprune.analyses.analysis import read
+from mtlprune.figures.grid import number, probability
+from mtlprune.statistics.significance import holm
+
+FORMS, LAYERS, EASES = ("concat", "max", "gate", "scalar_mix"), ("1,2,3", "4,5,6"), 0.05
+"""EASES: by so much the mean cosine must be lower (the plan)."""
+
+
+def scores(tables: dict[str, Path]) -> None:
+    """DEP LAS on test with each form minus no fusion; Holm over the four forms of a table."""
+    print("| runs | fusion | DEP LAS | minus no fusion | p | p (Holm) |\n|:--|:--|--:|--:|--:|--:|")
+    for name, file in tables.items():
+        frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["cells"])
+        frame = frame.query("task == 'dep'").set_index("column")
+        print(f"| {name} | none | {number(frame.loc[name, 'mean'])} | – | – | – |")
+        planned = [f"{name}, fusion {form}" for form in FORMS]
+        corrected = dict(zip(planned, holm(frame.loc[planned, "wide_p"].to_numpy(float)), strict=True))
+        for column in [*planned, *(f"{name}, fusion gate of layers {layers}" for layers in LAYERS)]:
+            row = frame.loc[column]
+            interval = f"{number(row['delta'])} [{number(row['wide_low'])}, {number(row['wide_high'])}]"
+            p = probability(corrected[column]) if column in corrected else "–"
+            form = column.removeprefix(f"{name}, fusion ")
+            print(f"| {name} | {form} | {number(row['mean'])} | {interval} | {probability(row['wide_p'])} | {p} |")
+
+
+def similarity(folder: Path) -> None:
+    """Mean cosine within a sentence of the vectors that decoders read, and the verdict of the plan."""
+    result = read(folder, "smoothing")
+    fused = result.frames["fused"].query("measure == 'cosine'").set_index(["encoder", "seed"])["value"]
+    layers = result.frames["layers"].query("measure == 'cosine'")
+    last = layers[layers["layer"] == layers["layer"].max()].set_index(["encoder", "seed"])["value"]
+    print("| runs | fusion | CosSim by seed | no fusion | difference by seed | eases |\n|:--|:--|--:|--:|--:|:--|")
+    for name in ("DEP", "MTL-5"):
+        for form in FORMS:
+            here, without = fused[f"{name} (fusion {form})"].sort_index(), last[name].sort_index()
+            apart = here - without
+            verdict = "undecided"
+            if (apart < 0).all() and apart.mean() <= -EASES:
+                verdict = "supported"
+            elif (apart > 0).all() or (apart.abs() < EASES).all():
+                verdict = "not supported"
+            cells = (", ".join(number(value) for value in values) for values in (here, without, apart))
+            print(f"| {name} | {form} | {' | '.join(cells)} | {verdict} |")
+
+
+def main(single: str, joint: str, smoothing: str) -> None:
+    print("# Four ways to join layers\n\n## Scores\n")
+    scores({"STL": Path(single), "MTL-5": Path(joint)})
+    print("\nTest, three seeds; 95 % intervals over seeds and sentences. Chosen layers are outside of the four.\n")
+    print("## Similarity of the vectors that decoders read\n")
+    similarity(Path(smoothing))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
