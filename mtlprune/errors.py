@@ -13,8 +13,13 @@ class MtlpruneError(ValueError):
     """2: the user can mend it; 3: a run broke."""
 
 
-_OUT_OF_MEMORY = ("can't allocate memory", "failed to map segment from shared object", "could not create a primitive")
-"""What torch, the loader of libraries and oneDNN say of it."""
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "failed to map segment from shared object",
+    "could not create a primitive",
+    "error return without exception set",
+)
+"""What torch, the loader of libraries, oneDNN and Python's import say of it."""
 
 
 def refuse_launcher() -> None:

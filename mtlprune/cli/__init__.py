@@ -1,6 +1,7 @@
 """The command line: commands are imported when somebody asks for them, so that --help answers at once."""
 
 import io
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -126,13 +127,19 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in every locale, as files are
+    reserve = [bytearray(1 << 22)]  # what it takes to say that memory ran out
     try:
         app()
     except BaseException as error:  # a panic of a library in Rust is no Exception
-        code, shown = exit_code(error), error
-        if code is None and (isinstance(error, SystemExit | KeyboardInterrupt) or memory_left()):
-            raise
-        if code is None:  # libraries that no memory is left for fail in many ways
-            code, shown = MISTAKE, MemoryError()
-        print(f"mtlprune: {sentence(shown)}", file=sys.stderr)
+        reserve.clear()
+        try:
+            code, shown = exit_code(error), error
+            if code is None and (isinstance(error, SystemExit | KeyboardInterrupt) or memory_left()):
+                raise
+            if code is None:  # libraries that no memory is left for fail in many ways
+                code, shown = MISTAKE, MemoryError()
+            print(f"mtlprune: {sentence(shown)}", file=sys.stderr)
+        except MemoryError:
+            os.write(2, b"mtlprune: memory ran out\n")
+            os._exit(MISTAKE)  # as nothing more can be made, no traceback either
         sys.exit(code)

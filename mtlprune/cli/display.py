@@ -3,6 +3,7 @@ something runs a bar on a terminal, elsewhere a line an epoch or evaluation."""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import math
 import os
@@ -173,18 +174,18 @@ def shown(progress: Progress) -> Iterator[None]:
             task = progress.tasks[-1]
             count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
             line = f"after {duration(time.monotonic() - began)}: {task.description}{count}"
-            progress.console.print(line, soft_wrap=True)
+            if not ended.is_set():
+                progress.console.print(line, soft_wrap=True)
 
-    reporter = threading.Thread(target=report, daemon=True)
     if progress.disable:
-        reporter.start()
+        # `Thread.start` waits for the thread to say that it began, which with too little memory never happens
+        with contextlib.suppress(RuntimeError):  # the system has no thread left: then nothing is printed
+            _thread.start_new_thread(report, ())
     try:
         with progress:
             yield
     finally:
         ended.set()
-        if progress.disable:
-            reporter.join()
 
 
 @contextlib.contextmanager
