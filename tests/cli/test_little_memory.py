@@ -48,10 +48,13 @@ def test_with_little_memory_a_command_ends(name: str, lab: Any, own_gates: Path,
     for megabytes in MEGABYTES:
         log = tmp_path / f"{megabytes}.log"
         command = [name, *map(str, commands[name](tmp_path / str(megabytes)))]
-        process = forked.start(limited, command, megabytes, str(log))
-        process.join(90)
-        codes[megabytes] = process.exitcode
-        process.kill()
+        for _ in range(3):
+            process = forked.start(limited, command, megabytes, str(log))
+            process.join(60)
+            codes[megabytes] = process.exitcode
+            process.kill()
+            if codes[megabytes] is not None:
+                break  # one in a hundred waits for ever in a thread of a library, as `Thread.start` of Python 3.11 can
         text = log.read_text(errors="replace")
         assert codes[megabytes] in ENDED and "Traceback" not in text, (name, megabytes, codes, text[-3000:])
         if codes[megabytes] == 2:
