@@ -34,6 +34,11 @@ for format in md json; do
 done
 mtlprune table "$records:none-???-?,none-mtl5-?,gates-*" --split test --margin 1.0 --out "$out/gates/scores-test.md"
 
+if [ -d results/mpnet/records ]; then # gates of a second encoder
+    mtlprune claims results/mpnet/records --bare --format png --out "$out/mpnet/gates" > /dev/null
+    rm "$out/mpnet/gates/maps"/run-*.png # one a run
+fi
+
 # Free numbers of heads, and the speed of pruned models
 if [ -d results/gates/records ]; then
     python results/gates/free.py results/gates/records $(test ! -d results/speed/pruned || echo results/speed/pruned) > "$out/gates/free.md"
