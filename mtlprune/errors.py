@@ -25,8 +25,8 @@ _OUT_OF_MEMORY = (
 def refuse_launcher() -> None:
     """Raise MtlpruneError where a launcher such as torchrun started several processes, each of which would train."""
     if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
-        what = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
-        raise MtlpruneError(f"WORLD_SIZE: expected 1, found {processes!r}: {what}")
+        advice = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
+        raise MtlpruneError(f"WORLD_SIZE: expected 1, found {processes!r}: {advice}")
 
 
 def out_of_memory(error: BaseException) -> bool:

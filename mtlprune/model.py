@@ -1,5 +1,6 @@
 """One encoder, several decoders: losses for a batch, and sentences out."""
 
+import itertools
 import logging
 import warnings
 import zlib
@@ -287,8 +288,8 @@ class MultiTaskModel(nn.Module):
         Args:
             longest_con: longer sentences get no constituents (None), and a warning is logged; None: all get them.
         """
-        each = [one for text in texts for one in ([text] if isinstance(text, str) or not _are_texts(text) else text)]
-        words = [words_of(text) if isinstance(text, str) else tuple(text) for text in each]
+        lists = [[text] if isinstance(text, str) or not _are_texts(text) else text for text in texts]
+        words = [words_of(text) if isinstance(text, str) else tuple(text) for text in itertools.chain(*lists)]
         sentences = [Sentence(str(number), w).validate() for number, w in enumerate(words, 1)]
         longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:

@@ -223,10 +223,10 @@ def _changed(out: Path, tree: dict[str, Any]) -> str:
 
     both = []
     with reading(out / FILE, RunError, "name another --out"):
-        for one in (read_yaml(out / FILE), tree):
-            config = build_config(merged(read_tree(find_config(one["base"])), one["settings"]), str(out / FILE))
-            pairs = any(name.startswith("pair-") for name in one["grid"]["run"])
-            both.append(config.model_dump(mode="json") | {"--seeds": one["grid"]["seed"], "--pairs": pairs})
+        for sweep in (read_yaml(out / FILE), tree):
+            config = build_config(merged(read_tree(find_config(sweep["base"])), sweep["settings"]), str(out / FILE))
+            pairs = any(name.startswith("pair-") for name in sweep["grid"]["run"])
+            both.append(config.model_dump(mode="json") | {"--seeds": sweep["grid"]["seed"], "--pairs": pairs})
     changed = "; ".join(changes(both[0], both[1], FREE))
     if changed.startswith("--seeds") and ";" not in changed:
         seeds = dict.fromkeys([*both[0]["--seeds"], *both[1]["--seeds"]])

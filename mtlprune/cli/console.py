@@ -141,7 +141,7 @@ def show_document(text: str) -> None:
 
     left_out = f"(A table is wider than {terminal.width} letters; `--out` writes it.)\n"
     terminal.print(
-        Markdown(TABLE.sub(lambda one: one[0] if _least_width(one[0]) <= terminal.width else left_out, text))
+        Markdown(TABLE.sub(lambda found: found[0] if _least_width(found[0]) <= terminal.width else left_out, text))
     )
 
 

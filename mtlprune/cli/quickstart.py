@@ -24,7 +24,7 @@ def quickstart(
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
     jobs: Jobs = None,
-    keep_weights: KeepWeights = False,
+    keep_weights: KeepWeights = None,
 ) -> None:
     """Compare five tasks alone and together on a small generated corpus: `mtlprune compare`, in a few minutes.
 

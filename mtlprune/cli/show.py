@@ -126,27 +126,27 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
 
 
 def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Path | None) -> None:
-    """Write the majority baseline of a run's corpus beside the runs of a folder, for when the corpus is not at hand;
+    """Write the majority baseline of a run's corpus into the folder of the runs, for when the corpus is not at hand;
     nothing where it is not at hand now, or has no training split."""
-    kept = read_json(folder / MAJORITY) if (folder / MAJORITY).is_file() else {}
-    if scores := {split: known for split in splits if (known := majority_of(run, split, data))}:
-        write_json(folder / MAJORITY, kept | {run.read_manifest()["data"]["fingerprint"]: scores})
+    baselines = read_json(folder / MAJORITY) if (folder / MAJORITY).is_file() else {}
+    if scores := {split: of_split for split in splits if (of_split := majority_of(run, split, data))}:
+        write_json(folder / MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:
-    """The majority baseline that was kept beside a run, else that of its corpus; nothing where neither is at hand."""
-    kept, fingerprint = run.path.parent / MAJORITY, run.read_manifest()["data"]["fingerprint"]
-    known = read_json(kept).get(fingerprint, {}) if kept.is_file() else {}
-    if split in known:
-        return dict(known[split])
+    """The majority baseline that stands next to a run, else that of its corpus; nothing where neither is at hand."""
+    file, fingerprint = run.path.parent / MAJORITY, run.read_manifest()["data"]["fingerprint"]
+    baselines = read_json(file).get(fingerprint, {}) if file.is_file() else {}
+    if split in baselines:
+        return dict(baselines[split])
     try:
         return majority_scores(data or run.corpus_path(), run, split)
     except (CorpusError, RunError):  # the page says that the baseline is not known
         return {}
 
 
-def beside(folders: Sequence[RunFolder]) -> list[Path]:
-    """Folders of Results that `mtlprune compare` left beside the runs."""
+def left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
+    """Folders of Results that `mtlprune compare` left next to the folder of its runs."""
     places = dict.fromkeys(run.path.parent.parent for run in folders if run.path.parent.name == RUNS)
     named = [place / name for place in places if (place / FILE).is_file() for name in (PROBES, ANALYSES)]
     return [folder for folder in named if any(folder.glob("*.json"))]
@@ -188,12 +188,12 @@ def report(
 
     notes: list[str] = []
     folders = named_runs(seen_from_here(runs), left_out=notes)
-    given = list({one.resolve(): one for one in [*(analyses or []), *beside(folders)]}.values())
+    given = list({folder.resolve(): folder for folder in [*(analyses or []), *left_by_compare(folders)]}.values())
     probes = [folder for folder in given if (folder / "probes.json").is_file()]
     others = [folder for folder in given if folder not in probes or len(list(folder.glob("*.json"))) > 1]
     scored = split or next((name for name in ("test", "dev") if any(name in run.splits() for run in folders)), "")
-    known = majority_of(folders[0], scored, data)
-    sources = Sources(folders, probes, others, notes, {"majority": known} if known else {})
+    baseline = majority_of(folders[0], scored, data)
+    sources = Sources(folders, probes, others, notes, {"majority": baseline} if baseline else {})
     file = out or Path("report.html")
     with working(f"writing {file}"):
         text = page(sources, Choices(title, split, resamples, resamples), gold_of(data))

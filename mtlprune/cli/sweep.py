@@ -145,7 +145,7 @@ def list_cells(
         standing = {name: standing[name] for name in cells}
         own = [times[name] for name in cells if name in times]
         hours = sum(one.seconds for one in own if one) / 3600
-        gpu = sum(one.seconds for one in own if one and one.rough) / 3600 * core() / GPU
+        gpu = sum(cell.seconds for cell in own if cell and cell.rough) / 3600 * core() / GPU
         counts = f"{len(cells):,}", _counted(standing.values())
         table.add_row(str(whole.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
         if len(sweeps) == 1:
@@ -169,7 +169,7 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config],
 
     known = [one for one in left if one is not None]
     if known:
-        seconds = sum(one.seconds for one in known) / min(jobs, len(known))
+        seconds = sum(cell.seconds for cell in known) / min(jobs, len(known))
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
         unknown = f"; not counted: {len(left) - len(known)} whose data are not known" if len(known) < len(left) else ""
         yield f"left, {at_once}: about {duration(seconds)}{unknown}"

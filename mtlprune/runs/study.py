@@ -115,9 +115,9 @@ def tables(folder: Path) -> list[Path]:
 def _open_table(path: Path, digest: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    if len(whole := tables(path.parent)) == 1 and sha256(whole[0].read_bytes()).hexdigest() != digest:
+    if len(found := tables(path.parent)) == 1 and sha256(found[0].read_bytes()).hexdigest() != digest:
         raise RunError(
-            f"{path.parent / FILE} was changed or damaged: it names another table than {whole[0].name}; {ANEW}"
+            f"{path.parent / FILE} was changed or damaged: it names another table than {found[0].name}; {ANEW}"
         )
     verify_file(path, digest, ANEW)
     return pq.ParquetFile(path)

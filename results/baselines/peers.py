@@ -82,6 +82,27 @@ def tags_of(task: str, sentence: Sentence) -> Sequence[str]:
     return value if task == "pos" else iob2_from_spans(value or (), len(sentence))
 
 
+def tagged_rows(
+    task: str, splits: Splits, tokenizer: Any, index: dict[str, int], longest: int
+) -> tuple[dict[str, Any], dict[str, list[list[int | None]]]]:
+    """Split → rows of sub-words with their labels, and the place of each word's first sub-word, None where the row was
+    cut before it. Other sub-words, and tags that train does not have, count in no loss (-100)."""
+    first: dict[str, list[list[int | None]]] = defaultdict(list)
+    rows: dict[str, Any] = defaultdict(list)
+    for split, sentences in splits.items():
+        for sentence in sentences:
+            row = tokenizer(list(sentence.words), is_split_into_words=True, truncation=True, max_length=longest)
+            owners = row.word_ids()
+            places = [owners.index(word) if word in owners else None for word in range(len(sentence))]
+            labels = [-100] * len(owners)
+            for place, tag in zip(places, tags_of(task, sentence), strict=True):
+                if place is not None:
+                    labels[place] = index.get(tag, -100)
+            rows[split].append({**row, "labels": labels})
+            first[split].append(places)
+    return rows, first
+
+
 def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tuple[list[Any], list[float]]:
     """The values of the test sentences and the dev score of each pass, by the Trainer of transformers."""
     from transformers import (
@@ -98,24 +119,7 @@ def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tup
     names = sorted({tag for sentence in splits["train"] for tag in tags_of(task, sentence)})
     index = {tag: place for place, tag in enumerate(names)}
     model = AutoModelForTokenClassification.from_pretrained(settings.encoder, num_labels=len(names))
-    first: dict[str, list[list[int | None]]] = defaultdict(list)  # the place of each word's first sub-word
-    rows: dict[str, Any] = defaultdict(list)
-    for split, sentences in splits.items():
-        for sentence in sentences:
-            row = tokenizer(
-                list(sentence.words),
-                is_split_into_words=True,
-                truncation=True,
-                max_length=model.config.max_position_embeddings,
-            )
-            owners = row.word_ids()
-            places = [owners.index(word) if word in owners else None for word in range(len(sentence))]
-            labels = [-100] * len(owners)
-            for place, tag in zip(places, tags_of(task, sentence), strict=True):
-                if place is not None:
-                    labels[place] = index.get(tag, -100)
-            rows[split].append({**row, "labels": labels})
-            first[split].append(places)
+    rows, first = tagged_rows(task, splits, tokenizer, index, model.config.max_position_embeddings)
 
     def values(split: str, best: Any) -> list[Any]:
         """Tags, or the spans that they spell; a word without sub-words gets the first label there is, or O."""
@@ -161,6 +165,7 @@ def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tup
             compute_metrics=lambda result: {"score": scored(task, splits["dev"], values("dev", result.predictions))[2]},
         )
         trainer.train()
+        trainer.compute_metrics = None  # which compares with dev
         best = trainer.predict(rows["test"]).predictions
     settings.updates = trainer.state.global_step
     passes = [line["eval_score"] for line in trainer.state.log_history if "eval_score" in line]

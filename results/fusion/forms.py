@@ -1,6 +1,7 @@
 """Four ways to join layers: scores of DEP, and whether fused vectors are less alike, by the rules of PLAN.md.
 
-    python results/fusion/forms.py STL.json MTL-5.json results/fusion/smoothing > results/fusion/forms.md
+    python results/fusion/forms.py STL.json MTL-5.json STL-late.json MTL-5-late.json results/fusion/smoothing \\
+        > results/fusion/forms.md
 
 The JSON files are those of `mtlprune table --format json` (rebuild.sh).
 """
@@ -36,6 +37,16 @@ def scores(tables: dict[str, Path]) -> None:
             print(f"| {name} | {form} | {number(row['mean'])} | {interval} | {probability(row['wide_p'])} | {p} |")
 
 
+def late_minus_early(tables: dict[str, Path]) -> None:
+    """DEP LAS on test with a gate over layers 4 to 6 minus one over layers 1 to 3."""
+    print("| runs | late minus early | p | p (within ±1) |\n|:--|--:|--:|--:|")
+    for name, file in tables.items():
+        frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["cells"])
+        [row] = frame[(frame["task"] == "dep") & frame["delta"].notna()].to_dict("records")
+        interval = f"{number(row['delta'])} [{number(row['wide_low'])}, {number(row['wide_high'])}]"
+        print(f"| {name} | {interval} | {probability(row['wide_p'])} | {probability(row['equivalence_p'])} |")
+
+
 def similarity(folder: Path) -> None:
     """Mean cosine within a sentence of the vectors that decoders read, and the verdict of the plan."""
     result = read(folder, "smoothing")
@@ -56,11 +67,12 @@ def similarity(folder: Path) -> None:
             print(f"| {name} | {form} | {' | '.join(cells)} | {verdict} |")
 
 
-def main(single: str, joint: str, smoothing: str) -> None:
+def main(single: str, joint: str, single_late: str, joint_late: str, smoothing: str) -> None:
     print("# Four ways to join layers\n\n## Scores\n")
     scores({"STL": Path(single), "MTL-5": Path(joint)})
     print("\nTest, three seeds; 95 % intervals over seeds and sentences. Chosen layers are outside of the four.\n")
-    print("## Similarity of the vectors that decoders read\n")
+    late_minus_early({"STL": Path(single_late), "MTL-5": Path(joint_late)})
+    print("\n## Similarity of the vectors that decoders read\n")
     similarity(Path(smoothing))
 
 

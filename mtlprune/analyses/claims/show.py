@@ -458,8 +458,8 @@ def _map(result: Result) -> Spec | None:
     heads = result.frame("groups")
     if not len(heads):
         return None
-    one = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
-    chart = head_map(one, "tasks", limit=float(len(result.about["single"])), words=False)
+    named = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
+    chart = head_map(named, "tasks", limit=float(len(result.about["single"])), words=False)
     explained = ["Rows are layers (1 above), columns heads. White: claimed by none; black: by all."]
     return figure(chart, "Tasks that claim each head", explained)
 

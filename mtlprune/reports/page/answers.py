@@ -207,7 +207,7 @@ def _together(tests: Sequence[tuple[str, str]], other: Verdict | None) -> Verdic
 def _by_scarcity(result: Result) -> tuple[str, str]:
     """The largest change of the mean gap where heads are scarce, and what it speaks for."""
     changes, margin = result.frames["changes"], result.about["settings"]["margin"]
-    row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda one: one.delta)
+    row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.delta)
     leaning = scarcity.leaning(row, margin)
     fight = f"a fight's −{margin:g}"
     words = {"for": f"{fight} or less is seen", "against": f"{fight} is excluded", "undecided": f"{fight} is possible"}

@@ -50,8 +50,8 @@ class Selection:
     @cached_property
     def tied(self) -> dict[str, int]:
         """Run → heads that tie where wanted heads end; only runs that have not told heads apart."""
-        claims = [one for each in self.run_groups for one in each.claims]  # which have names
-        return {f"{one.label}, seed {one.name}": many for one in claims if (many := undecided(one))}
+        claims = [claim for group in self.run_groups for claim in group.claims]  # which have names
+        return {f"{claim.label}, seed {claim.name}": many for claim in claims if (many := undecided(claim))}
 
     @property
     def rank(self) -> tuple[bool, float]:

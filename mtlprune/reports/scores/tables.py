@@ -222,7 +222,10 @@ def narrow(comparison: Comparison) -> list[Grid]:
     for place, other in comparison.against.items():
         mine, theirs, rows = comparison.columns[place], comparison.columns[other], []
         for task in (task for task in comparison.tasks() if (place, task) in comparison.tests):
-            test, scores = comparison.tests[place, task], [statistics.mean(one.values(task)) for one in (theirs, mine)]
+            test, scores = (
+                comparison.tests[place, task],
+                [statistics.mean(column.values(task)) for column in (theirs, mine)],
+            )
             p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
             row = [comparison.row_title(task), *map("{:.2f}".format, scores)]
             rows.append([*row, _marked(comparison, place, task, interval=True), probability(p)])
