@@ -327,8 +327,8 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
 
 
 def _show(whole: Sweep, wanted: Wanted, notes: Sequence[str]) -> str:
-    """Write table and page, where they are not there; returns the table."""
-    from mtlprune.cli.show import gold_of, keep_majority, majority_of
+    """Write table and page, where they are not there; returns the table, on a terminal after a narrow one."""
+    from mtlprune.cli.show import gold_of, keep_majority, majority_of, with_narrow_tables
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.comparisons import compare as compare_runs
     from mtlprune.reports.scores.comparisons import with_tests
@@ -336,13 +336,15 @@ def _show(whole: Sweep, wanted: Wanted, notes: Sequence[str]) -> str:
     from mtlprune.sweeps.compare import HEADS
 
     table, page = wanted.out / TABLE, wanted.out / PAGE
+    runs = {name: cell.place.run for name, cell in whole.cells.items()}
+    trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
+    keep_majority(wanted.out / RUNS, trained[0], ["test"], wanted.corpus)
+    baselines = {"majority": majority_of(trained[0], "test")}
+    comparison = with_tests(compare_runs(trained, "test", baselines))
+    text = markdown(comparison)
     if not (table.is_file() and page.is_file()):
-        runs = {name: cell.place.run for name, cell in whole.cells.items()}
-        trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
-        keep_majority(wanted.out / RUNS, trained[0], ["test"], wanted.corpus)
-        baselines = {"majority": majority_of(trained[0], "test")}
-        write_text(table, markdown(with_tests(compare_runs(trained, "test", baselines))))
+        write_text(table, text)
         probes, analyses = [wanted.out / PROBES], [wanted.out / ANALYSES]
         sources = Sources(list(runs.values()), probes, analyses, notes, baselines)
         write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
-    return table.read_text(encoding="utf-8")
+    return with_narrow_tables(comparison, text)

@@ -83,10 +83,17 @@ def table(
     if out is not None:
         write_text(out, text)
     elif format_ == "markdown":
-        narrow = tables.narrow(comparison) if console().is_terminal else []
-        show_document("\n".join([*(grid.part() for grid in narrow), text]))
+        show_document(with_narrow_tables(comparison, text))
     else:
         say(text, nl=False)
+
+
+def with_narrow_tables(comparison: Comparison, text: str) -> str:
+    """On a terminal the table in a narrow form stands before the whole one, which may be wider than the terminal."""
+    from mtlprune.reports.scores.tables import narrow
+
+    tables = narrow(comparison) if console().is_terminal else []
+    return "\n".join([*(grid.part() for grid in tables), text])
 
 
 def speeds_in(folder: Path) -> dict[str, float]:
@@ -156,6 +163,7 @@ def left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
 
 if TYPE_CHECKING:
     from mtlprune.reports.page.scores import Gold
+    from mtlprune.reports.scores.comparisons import Comparison
     from mtlprune.sentence import Sentence
 
 
