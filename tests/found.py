@@ -10,7 +10,7 @@ import torch
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.reading import Found, Reading, Subject
+from mtlprune.analyses.harness.reading import Found, Reading, Subject
 from mtlprune.config.config import build_config
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads

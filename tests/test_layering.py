@@ -39,7 +39,7 @@ def calls(path: Path) -> list[ast.Call]:
 
 def room(parts: tuple[str, ...]) -> str:
     """Of a module's name below mtlprune; what shows stands above what measures."""
-    return "analyses/show" if parts[0] == "analyses" and "show" in parts[:3] else parts[0]
+    return "analyses/show" if parts[0] == "analyses" and "show" in parts else parts[0]
 
 
 def room_of(path: Path) -> str:

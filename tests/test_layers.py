@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from random_sentences import corpora, sentences
 
-from mtlprune.analyses.dissection.decoders import term_items
 from mtlprune.analyses.probes.items import read_items
-from mtlprune.analyses.smoothing.maths import word_labels
+from mtlprune.analyses.vectors.dissection.decoders import term_items
+from mtlprune.analyses.vectors.smoothing.maths import word_labels
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.export import export
 from mtlprune.corpora.formats.jsonl import check_sentence, from_json, to_json

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from mtlprune.analyses.claims.stability import jackknife
+from mtlprune.analyses.heads.claims.stability import jackknife
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observation_batches, observe, use_eager
@@ -62,7 +62,7 @@ def assignments(one: torch.Tensor, other: torch.Tensor, layers: int) -> dict[str
 
 
 def phi(pairs: Sequence[tuple[Mask, Mask]]) -> float:
-    """1 − D / E over pairs of masks, as ``mtlprune.analyses.claims.stability.phi`` has it for runs; NaN of none."""
+    """1 − D / E over pairs of masks, as ``phi`` of analyses/heads/claims has it for runs; NaN of none."""
     if not pairs:
         return math.nan
     one, other = (np.array(side, dtype=float) for side in zip(*pairs, strict=True))  # (Q, n)

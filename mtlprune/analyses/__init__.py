@@ -3,10 +3,12 @@
 from mtlprune.io.plugins import Registry
 
 _OURS = (
-    *("probes", "gradients", "cross", "curve", "roles", "exchange", "scarcity"),
-    *("treatments", "claims", "head", "heads", "speed"),
-    *("smoothing", "dissection", "syntax", "degeneration"),
+    "probes",
+    *("heads.gradients", "heads.cross", "heads.curve", "heads.roles", "heads.exchange", "heads.scarcity"),
+    *("heads.treatments", "heads.claims", "heads.head", "heads.heads", "heads.speed"),
+    *("vectors.smoothing", "vectors.dissection", "vectors.syntax", "vectors.degeneration"),
 )
-ANALYSES = Registry({name: name for name in _OURS}, "mtlprune.analyses", lambda point: point.name)
-"""Names of the packages here whose ANALYSIS is a record, in the order of display, and of those of installed packages,
-whose entry point is a package such as those here."""
+ANALYSES = Registry({path.rpartition(".")[2]: path for path in _OURS}, "mtlprune.analyses", lambda point: point.name)
+"""Name → the package here whose ANALYSIS is a record, in the order of display, and the same of installed packages,
+whose entry point is a package such as those here. The folder ``heads`` holds what concerns attention heads, ``vectors``
+what concerns hidden states, ``harness`` how analyses reach runs and encoders."""

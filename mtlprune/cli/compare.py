@@ -285,8 +285,8 @@ def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list
 
 def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[str, tuple[Path, dict[str, Any]]]]:
     """Analysis → folder of its Result, and its Request in parts; those that take longest first."""
-    from mtlprune.analyses.claims import ClaimsOptions
-    from mtlprune.analyses.cross import CrossOptions
+    from mtlprune.analyses.heads.claims import ClaimsOptions
+    from mtlprune.analyses.heads.cross import CrossOptions
     from mtlprune.analyses.probes import ProbeOptions
     from mtlprune.runs.claims import group, load_claims
     from mtlprune.sweeps.compare import HEADS, NO_ENCODER

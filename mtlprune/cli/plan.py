@@ -117,7 +117,7 @@ def _assumed(given: Sequence[str]) -> dict[str, StandardError]:
 def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardError]:
     """Errors of MTL − STL of finished runs: the mean of tasks, and each task."""
     from mtlprune.analyses.analysis import Request, find
-    from mtlprune.analyses.treatments.measure import gap_errors
+    from mtlprune.analyses.heads.treatments.measure import gap_errors
 
     folders = named_runs(seen_from_here(runs))
     split = next((one for one in ("test", "dev") if all(one in folder.splits() for folder in folders)), "test")

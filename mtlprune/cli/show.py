@@ -99,7 +99,7 @@ def with_narrow_tables(comparison: Comparison, text: str) -> str:
 def speeds_in(folder: Path) -> dict[str, float]:
     """Name of a run's folder → its speed in the largest batches that were timed. Raises RunError: no such Result."""
     from mtlprune.analyses.analysis import read
-    from mtlprune.analyses.speed.show import rated
+    from mtlprune.analyses.heads.speed.show import rated
 
     rows = rated(read(folder, "speed")).sort_values("batch")
     return {Path(run).name: float(of["speed"].iloc[-1]) for run, of in rows.groupby("run")}

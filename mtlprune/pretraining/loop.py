@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, check_lengths, judge
+from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, check_lengths, judge
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.grammar import draw_minimal_pairs

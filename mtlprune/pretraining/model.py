@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from mtlprune.analyses.syntax.pseudo_likelihood import head_at, load_masked
+from mtlprune.analyses.vectors.syntax.pseudo_likelihood import head_at, load_masked
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlprune.analyses.claims.stability import jackknife
+from mtlprune.analyses.heads.claims.stability import jackknife
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 

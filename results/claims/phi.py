@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtlprune.analyses.claims.stability import Runs, jackknife, phi
+from mtlprune.analyses.heads.claims.stability import Runs, jackknife, phi
 from mtlprune.runs.claims import RunGroup, load_claims
 from mtlprune.runs.study import read_study
 

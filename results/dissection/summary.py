@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.dissection import LEARNT, MASKED, SUBSETS
+from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS
 
 
 def interval(values: np.ndarray) -> str:

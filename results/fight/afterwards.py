@@ -13,8 +13,8 @@ from answer import of_seeds
 from scipy import special, stats
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.claims.maths import STEM_TASKS
-from mtlprune.analyses.cross.measure import PARTS
+from mtlprune.analyses.heads.claims.maths import STEM_TASKS
+from mtlprune.analyses.heads.cross.measure import PARTS
 from mtlprune.evaluation.head_masks import Mask, head_names
 from mtlprune.figures.grid import number, probability
 from mtlprune.runs.claims import load_claims

@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import claimed_heads
-from mtlprune.analyses.closing import ClosedCounts, add_counts, count_closed, whole_run
-from mtlprune.analyses.cross import CrossOptions
-from mtlprune.analyses.reading import Found, Subject, find_sources, read_request, survey
+from mtlprune.analyses.harness.closing import ClosedCounts, add_counts, count_closed, whole_run
+from mtlprune.analyses.harness.reading import Found, Subject, find_sources, read_request, survey
+from mtlprune.analyses.heads.claims.groups import claimed_heads
+from mtlprune.analyses.heads.cross import CrossOptions
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.results import Result, read_result, write_result

@@ -26,9 +26,9 @@ from joint import sides
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.claims.stability import OVER_TASKS
-from mtlprune.analyses.roles import GAIN
-from mtlprune.analyses.scarcity.show import leaning
+from mtlprune.analyses.heads.claims.stability import OVER_TASKS
+from mtlprune.analyses.heads.roles import GAIN
+from mtlprune.analyses.heads.scarcity.show import leaning
 from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm

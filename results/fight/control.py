@@ -17,8 +17,8 @@ from typing import Any
 import pandas as pd
 from joint import MARGIN, sides
 
-from mtlprune.analyses.scarcity.measure import change
-from mtlprune.analyses.settings import Setting, common_seeds, gap
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap
+from mtlprune.analyses.heads.scarcity.measure import change
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.statistics.resamples import Resampled, pooled_deviation, weighted
 from mtlprune.statistics.significance import holm, only_not_shown

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.claims.stability import MODES, Runs, jackknife, phi
+from mtlprune.analyses.heads.claims.stability import MODES, Runs, jackknife, phi
 from mtlprune.figures.charts import Spec, cells, figure, render
 from mtlprune.figures.grid import number
 from mtlprune.runs.claims import RunGroup, load_claims

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.cross import ALL_TASKS
-from mtlprune.analyses.cross.measure import drawn_scores, own_of_draws
-from mtlprune.analyses.exchange import STEM
+from mtlprune.analyses.heads.cross import ALL_TASKS
+from mtlprune.analyses.heads.cross.measure import drawn_scores, own_of_draws
+from mtlprune.analyses.heads.exchange import STEM
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.figures.grid import number, probability
 from mtlprune.runs.claims import load_claims

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.columns import in_columns
 from mtlprune.runs.folder import RunFolder

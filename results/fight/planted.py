@@ -20,10 +20,10 @@ import torch
 from transformers import PreTrainedModel
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.closing import WholeRun, count_closed, whole_run, with_task
-from mtlprune.analyses.reading import find_sources, read_request
-from mtlprune.analyses.roles import RoleOptions
-from mtlprune.analyses.roles.single import gains, halves, of_rows
+from mtlprune.analyses.harness.closing import WholeRun, count_closed, whole_run, with_task
+from mtlprune.analyses.harness.reading import find_sources, read_request
+from mtlprune.analyses.heads.roles import RoleOptions
+from mtlprune.analyses.heads.roles.single import gains, halves, of_rows
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.export import fold_gates
 from mtlprune.evaluation.head_masks import Mask

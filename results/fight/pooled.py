@@ -16,7 +16,7 @@ from control import MARGIN
 from joint import sides
 from scipy import special
 
-from mtlprune.analyses.settings import Setting, common_seeds
+from mtlprune.analyses.harness.settings import Setting, common_seeds
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.statistics.resamples import Resampled, over_seeds, weighted, within_margin
 from mtlprune.statistics.significance import holm

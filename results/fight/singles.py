@@ -16,7 +16,7 @@ import pandas as pd
 from answer import of_seeds
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.roles import ROLES, STL
+from mtlprune.analyses.heads.roles import ROLES, STL
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.figures.grid import number, probability
 from mtlprune.runs.results import Result

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from run_folders import append_gates, claim, scattered, write_run
 
-from mtlprune.analyses.claims import maths
-from mtlprune.analyses.claims.maths import SHARING, claimed_by, list_heads, majority_probability
-from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.heads.claims import maths
+from mtlprune.analyses.heads.claims.maths import SHARING, claimed_by, list_heads, majority_probability
+from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.runs.claims import Claim, ClaimError, by_chance, group, load_claims, notes
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import is_joint

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from mtlprune.analyses.curve.maths import Mask, areas, examine, numbers, ranked, sufficient_sets, within_layers
-from mtlprune.analyses.curve.measure import Judge
+from mtlprune.analyses.heads.curve.maths import Mask, areas, examine, numbers, ranked, sufficient_sets, within_layers
+from mtlprune.analyses.heads.curve.measure import Judge
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.gates import Gates

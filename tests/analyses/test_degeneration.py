@@ -16,10 +16,11 @@ from torch import Tensor
 from transformers import BertForMaskedLM
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.degeneration import DegenerationOptions
-from mtlprune.analyses.degeneration import maths as dg
-from mtlprune.analyses.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
-from mtlprune.analyses.degeneration.pieces import (
+from mtlprune.analyses.harness.reading import Found, ProbeError, find_sources
+from mtlprune.analyses.vectors.degeneration import DegenerationOptions
+from mtlprune.analyses.vectors.degeneration import maths as dg
+from mtlprune.analyses.vectors.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
+from mtlprune.analyses.vectors.degeneration.pieces import (
     BANDS,
     Softmax,
     by_frequency,
@@ -28,8 +29,7 @@ from mtlprune.analyses.degeneration.pieces import (
     first_checkpoint,
     read_vectors,
 )
-from mtlprune.analyses.reading import Found, ProbeError, find_sources
-from mtlprune.analyses.smoothing.maths import cosine
+from mtlprune.analyses.vectors.smoothing.maths import cosine
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError

@@ -14,10 +14,10 @@ from tiny import HEADS, LAYERS, WORDS
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import SUBSETS, comparison, decoders
-from mtlprune.analyses.dissection import maths as dissection
-from mtlprune.analyses.dissection.maths import embedding_terms, importance, terms, trace
-from mtlprune.analyses.dissection.measure import dissect
+from mtlprune.analyses.vectors.dissection import SUBSETS, comparison, decoders
+from mtlprune.analyses.vectors.dissection import maths as dissection
+from mtlprune.analyses.vectors.dissection.maths import embedding_terms, importance, terms, trace
+from mtlprune.analyses.vectors.dissection.measure import dissect
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import remove_heads

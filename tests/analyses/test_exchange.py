@@ -11,8 +11,8 @@ import torch
 from found import model_of
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.exchange import STEM, ExchangeOptions
-from mtlprune.analyses.exchange.measure import (
+from mtlprune.analyses.heads.exchange import STEM, ExchangeOptions
+from mtlprune.analyses.heads.exchange.measure import (
     Change,
     _cells,
     _contrasts,

@@ -12,8 +12,8 @@ import torch
 from found import model_of
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.cross import ALL_TASKS, CrossOptions
-from mtlprune.analyses.cross.measure import (
+from mtlprune.analyses.heads.cross import ALL_TASKS, CrossOptions
+from mtlprune.analyses.heads.cross.measure import (
     ClosedCounts,
     Tables,
     _cells,

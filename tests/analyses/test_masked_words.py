@@ -12,10 +12,16 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.dissection import LEARNT, MASKED, SUBSETS, TERMS, DissectionOptions
-from mtlprune.analyses.dissection.masked import MaskedItems, learnt_answers, masked_items, own_head, score_masked
-from mtlprune.analyses.reading import Subject, batches
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel
+from mtlprune.analyses.harness.reading import Subject, batches
+from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS, TERMS, DissectionOptions
+from mtlprune.analyses.vectors.dissection.masked import (
+    MaskedItems,
+    learnt_answers,
+    masked_items,
+    own_head,
+    score_masked,
+)
+from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.encoder.model import Encoder
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "deberta-v2"]
@@ -112,7 +118,7 @@ def test_a_head_that_reads_one_term_is_right_with_that_term_alone(language_model
     gold = own_head(lm.model, terms[2], 5).argmax(-1)
     items = MaskedItems(terms, gold, gold, np.zeros(200, np.int64), torch.arange(200).ge(100).long() + 1)
     items.part[:80] = 0
-    monkeypatch.setattr("mtlprune.analyses.dissection.masked.masked_items", lambda *given: items)
+    monkeypatch.setattr("mtlprune.analyses.vectors.dissection.masked.masked_items", lambda *given: items)
     own, _ = score_masked(subject, lm, sentences_of([30]), range(1), REQUEST)
     assert gold.bincount().max() < 150
     for row, subset in enumerate(SUBSETS):

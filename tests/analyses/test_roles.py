@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtlprune.analyses.roles import MEAN, RoleOptions
-from mtlprune.analyses.roles.maths import (
+from mtlprune.analyses.heads.roles import MEAN, RoleOptions
+from mtlprune.analyses.heads.roles.maths import (
     LIMIT,
     START,
     conflict_heads,
@@ -18,8 +18,8 @@ from mtlprune.analyses.roles.maths import (
     role_scores,
     two_sided,
 )
-from mtlprune.analyses.roles.measure import _mean_gains, with_draws
-from mtlprune.analyses.roles.single import halves, interfering
+from mtlprune.analyses.heads.roles.measure import _mean_gains, with_draws
+from mtlprune.analyses.heads.roles.single import halves, interfering
 from mtlprune.statistics.resamples import Resampled, System
 
 

@@ -11,8 +11,8 @@ import pytest
 from report_runs import TASKS, gold_sentences, write_study_run
 
 from mtlprune.analyses.analysis import Request, find
-from mtlprune.analyses.scarcity import MEAN, ScarcityOptions
-from mtlprune.analyses.scarcity.measure import measure
+from mtlprune.analyses.heads.scarcity import MEAN, ScarcityOptions
+from mtlprune.analyses.heads.scarcity.measure import measure
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result, read_result, write_result

@@ -19,11 +19,11 @@ from transformers import BertModel
 from transformers.activations import ACT2FN
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.claims.groups import Groups, compare, compared, difference
-from mtlprune.analyses.reading import of_corpora, survey
-from mtlprune.analyses.smoothing import SmoothingOptions, maths
-from mtlprune.analyses.smoothing.measure import BOUNDS, CHANGED, COMPARED, EFFECTS, STATES, SmoothingSurvey
-from mtlprune.analyses.smoothing.show import FIGURES, TABLES
+from mtlprune.analyses.harness.reading import of_corpora, survey
+from mtlprune.analyses.heads.claims.groups import Groups, compare, compared, difference
+from mtlprune.analyses.vectors.smoothing import SmoothingOptions, maths
+from mtlprune.analyses.vectors.smoothing.measure import BOUNDS, CHANGED, COMPARED, EFFECTS, STATES, SmoothingSurvey
+from mtlprune.analyses.vectors.smoothing.show import FIGURES, TABLES
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, head_norms, read_layers, refusal

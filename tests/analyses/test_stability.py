@@ -14,8 +14,8 @@ from run_folders import change_config, claim, scattered, write_run
 from scipy import stats
 
 from mtlprune import read_results
-from mtlprune.analyses.claims import ANALYSIS, stability
-from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.heads.claims import ANALYSIS, stability
+from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.figures.maps import claim_maps
 from mtlprune.reports.analyses import markdown
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims

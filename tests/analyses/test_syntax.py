@@ -12,8 +12,8 @@ from found import GATES, reading_of, sentences_of, subject_of, without_heads
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.syntax.measure import findings
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
+from mtlprune.analyses.vectors.syntax.measure import findings
+from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.corpora.blimp import MinimalPair, Paradigm
 from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves, uas_of
 from mtlprune.encoder.model import Encoder
@@ -195,7 +195,7 @@ def test_it_is_what_one_masked_position_after_another_gives(family, tiny_encoder
     lm = model_of(tiny_encoder(family))
     expected = [one_by_one(lm, text) for text in TEXTS]
     for slots in (1, 300, 10**6):
-        monkeypatch.setattr("mtlprune.analyses.syntax.pseudo_likelihood.SLOTS", slots)
+        monkeypatch.setattr("mtlprune.analyses.vectors.syntax.pseudo_likelihood.SLOTS", slots)
         assert pseudo_log_likelihoods(lm, TEXTS) == pytest.approx(expected, abs=2e-4)
 
 

@@ -15,8 +15,8 @@ from report_runs import TASKS, gold_sentences, write_study_run
 from run_folders import change_config
 
 from mtlprune.analyses.analysis import Request, find
-from mtlprune.analyses.treatments import TreatmentsOptions
-from mtlprune.analyses.treatments.measure import gap_errors, measure
+from mtlprune.analyses.heads.treatments import TreatmentsOptions
+from mtlprune.analyses.heads.treatments.measure import gap_errors, measure
 from mtlprune.figures.grid import number
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.speed.measure import _flops
-from mtlprune.analyses.speed.show import rated
+from mtlprune.analyses.heads.speed.measure import _flops
+from mtlprune.analyses.heads.speed.show import rated
 from mtlprune.model import MultiTaskModel
 from mtlprune.training.pruning.head_removal import cut, word_vectors
 

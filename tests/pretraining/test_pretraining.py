@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
+from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora.grammar import build_grammar, draw_minimal_pairs
 from mtlprune.corpora.store import load_corpus, save_corpus

@@ -17,11 +17,11 @@ from tiny import CONTRACT_FAMILIES, make_tiny
 
 import mtlprune
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.reading import ProbeError, find_sources, variant
 from mtlprune.analyses.probes import ANALYSIS, AS_RELEASED, CONTROLS, MODES, SHUFFLED, SOUND, TRUE, ProbeOptions, maths
 from mtlprune.analyses.probes.items import Items, chance, lowest, offset_hits, read_items
 from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey
 from mtlprune.analyses.probes.show import findings
-from mtlprune.analyses.reading import ProbeError, find_sources, variant
 from mtlprune.config import apply_override
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, because_of_heads, on_claims, on_scores, phi_of
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result, read_result

@@ -9,10 +9,10 @@ from run_folders import claim, scattered
 
 from mtlprune import read_results
 from mtlprune.analyses.analysis import HeadColumn, find
-from mtlprune.analyses.claims import ANALYSIS
-from mtlprune.analyses.claims.maths import claim_columns
-from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.heads.measure import HeadTable, correlations
+from mtlprune.analyses.heads.claims import ANALYSIS
+from mtlprune.analyses.heads.claims.maths import claim_columns
+from mtlprune.analyses.heads.claims.measure import overlap
+from mtlprune.analyses.heads.heads.measure import HeadTable, correlations
 from mtlprune.figures.grid import number, probability
 from mtlprune.io.files import RunError
 from mtlprune.reports.analyses import tables

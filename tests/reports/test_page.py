@@ -19,7 +19,7 @@ from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
 from run_folders import change_config
 
-from mtlprune.analyses.claims.measure import overlap
+from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.render import Part, rendered
 from mtlprune.runs.claims import group, load_claims

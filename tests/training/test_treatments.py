@@ -16,7 +16,7 @@ from small_runs import Settings, assert_alike, check_resumes, gradients, train_u
 from tiny import make_tiny
 from torch import Tensor
 
-from mtlprune.analyses.reading import find_sources
+from mtlprune.analyses.harness.reading import find_sources
 from mtlprune.config.blocks import ADDED_TREATMENTS, HeadsConfig
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.observe import observe, use_eager

@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.reading import (
+    ProbeError,
+    Source,
+    Subject,
+    batches,
+    entry,
+    find_sources,
+    remarks,
+    too_long,
+)
 from mtlprune.analyses.probes import (
     AS_RELEASED,
     ATTENTION,
@@ -47,7 +57,6 @@ from mtlprune.analyses.probes.maths import (
     unit_vectors,
 )
 from mtlprune.analyses.probes.published import read_published
-from mtlprune.analyses.reading import ProbeError, Source, Subject, batches, entry, find_sources, remarks, too_long
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder

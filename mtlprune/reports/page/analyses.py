@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, results_in
-from mtlprune.analyses.claims import ANALYSIS as CLAIMS
+from mtlprune.analyses.heads.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.probes import show as probes
 from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
 from mtlprune.figures.grid import Grid

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.analyses.claims.stability import MODES, OVER_TASKS
-from mtlprune.analyses.roles import GAIN
-from mtlprune.analyses.roles import show as roles
-from mtlprune.analyses.scarcity import MEAN
-from mtlprune.analyses.scarcity import show as scarcity
-from mtlprune.analyses.treatments.show import pairs_not_shown
+from mtlprune.analyses.heads.claims.stability import MODES, OVER_TASKS
+from mtlprune.analyses.heads.roles import GAIN
+from mtlprune.analyses.heads.roles import show as roles
+from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.analyses.heads.scarcity import show as scarcity
+from mtlprune.analyses.heads.treatments.show import pairs_not_shown
 from mtlprune.figures.grid import number, probability, seen_from
 from mtlprune.runs.groups import is_joint
 from mtlprune.statistics.significance import LEVEL, only_not_shown

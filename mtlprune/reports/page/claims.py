@@ -12,9 +12,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mtlprune.analyses.claims import ANALYSIS, maths
-from mtlprune.analyses.claims.measure import overlap
-from mtlprune.analyses.claims.show import claims_in
+from mtlprune.analyses.heads.claims import ANALYSIS, maths
+from mtlprune.analyses.heads.claims.measure import overlap
+from mtlprune.analyses.heads.claims.show import claims_in
 from mtlprune.config.blocks import PruningConfig
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, head_names
 from mtlprune.figures.grid import Grid, number, probability

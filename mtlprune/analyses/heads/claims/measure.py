@@ -1,0 +1,174 @@
+"""Do tasks claim the same heads, beyond what the depth of layers explains? Every figure beside its null.
+
+result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/dep-2"]))
+result.frames["tests"], result.frames["pairs"]
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.heads.claims.maths import (
+    STEM_TASKS,
+    claimed_by,
+    compare_pairs,
+    list_heads,
+    share_by_seed,
+    share_over_pairs,
+    share_within,
+    spreads,
+)
+from mtlprune.analyses.heads.claims.stability import label_tests, missing, stability, variance_split
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.runs.claims import Claim, Gates, RunGroup, by_chance, group, load_claims, notes
+from mtlprune.runs.results import Result, head_rows
+from mtlprune.statistics.agreement import decompose, jaccard, multiple_correlation, overlap_coefficient, pearson
+from mtlprune.statistics.permutation import shared_null
+
+
+def measure(request: Request) -> Result:
+    """The overlap of runs with gates, ``request.names``. Raises ClaimError: they cannot be read or compared."""
+    return overlap(load_claims(request.names), request.options.permutations, request.seed)
+
+
+def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) -> Result:
+    """Compare claims. NaN stands for what is not defined; the notes say why.
+
+    Args:
+        claims: of one encoder, in any order; runs of one label are its seeds.
+        permutations: how many; 0 leaves out what needs them.
+        seed: of the permutations.
+
+    Returns:
+        ``about`` names the runs as ``encoders``, one gate set each. The frames: ``heads`` of each run (``gate``,
+        of stable heads also π, ``frequency``), ``layers`` of each label, ``labels``, ``pairs`` of labels, ``tests``
+        over all pairs, ``labellings`` of runs, ``numbers`` of tasks, ``groups`` of heads, ``variance``, ``stability``
+        (Φ), ``split`` (variance by seeds).
+    """
+    run_groups = group(claims)
+    frames = _frames(run_groups, permutations, np.random.SeedSequence(seed))
+    kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
+    settings = {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS}
+    notes_of = [*notes(run_groups), *missing(run_groups), *explain(run_groups, permutations)]
+    return Result("claims", {**_about(run_groups, settings), "notes": notes_of}, kept)
+
+
+def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.SeedSequence) -> dict[str, pd.DataFrame]:
+    """All frames, some of them empty."""
+    single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
+    between, within, layered, uniform, unequal, relabelled, resampled = map(np.random.default_rng, seed.spawn(7))
+    null = shared_null(np.stack([run_group.times for run_group in run_groups]), permutations, between)
+    pairs = compare_pairs(run_groups, null)
+    equal_seeds, unequal_seeds = share_by_seed(single, permutations, unequal)
+    tests = {
+        "all": share_over_pairs(single, null[:, : len(single), : len(single)]),
+        "equal seeds": equal_seeds,
+        "unequal seeds": unequal_seeds,
+    }
+    every = [claim for run_group in run_groups for claim in run_group.claims]
+    return {
+        "heads": pd.concat([head_rows(_grids(claim)).assign(**_keys(claim)) for claim in every]),
+        "layers": pd.DataFrame(
+            {"encoder": run_group.label, "layer": layer, "claimed": claimed}
+            for run_group in run_groups
+            for layer, claimed in enumerate(run_group.claimed.sum(1), 1)
+        ),
+        "labels": pd.DataFrame([_label(run_group, permutations, within) for run_group in run_groups]),
+        "pairs": pairs,
+        "tests": pd.DataFrame([{"mode": mode, **row} for mode, row in tests.items()]),
+        "labellings": label_tests(single, permutations, relabelled),
+        "numbers": claimed_by([run_group.claimed for run_group in single], permutations, layered, uniform),
+        "groups": list_heads(single),
+        "variance": _variance(single),
+        "stability": stability(run_groups, len(single)),
+        "split": variance_split(run_groups, len(single), resampled),
+    }
+
+
+def _variance(single: Sequence[RunGroup]) -> pd.DataFrame:
+    variance = decompose([run_group.gates for run_group in single])
+    parts = {part: (value, variance.shares[part]) for part, value in variance.components.items()}
+    parts |= {f"seeds: {part}": (value, np.nan) for part, value in variance.seeds.items()}
+    parts["total"] = variance.total, np.nan
+    return pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"])
+
+
+def _about(run_groups: Sequence[RunGroup], settings: dict[str, float]) -> dict[str, object]:
+    """The entries of a Result on its runs."""
+    _, layers, heads = run_groups[0].gates.shape
+    shape = {"layers": layers, "heads": heads}
+    every = [claim for run_group in run_groups for claim in run_group.claims]
+    return {
+        "encoder": every[0].encoder,
+        **shape,
+        "settings": settings,
+        "encoders": [
+            {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
+            | {"training": claim.training, "half": claim.half, "name": claim.name}
+            | ({} if claim.frequencies is None else {"stable": _stable(claim)})
+            | ({"by_chance": drawn[0]} if (drawn := by_chance(claim))[0] else {})
+            for claim in every
+        ],
+        "single": [run_group.label for run_group in run_groups if not run_group.joint],
+    }
+
+
+def _keys(claim: Claim) -> dict[str, str | int]:
+    return {"encoder": claim.label, "run": claim.run, "seed": claim.seed}
+
+
+def _grids(claim: Claim) -> dict[str, Gates]:
+    return {"gate": claim.gates} | ({} if claim.frequencies is None else {"frequency": claim.frequencies})
+
+
+def _stable(claim: Claim) -> dict[str, float | None]:
+    """Rule of stable heads (share of halves that must choose one, and their number), and the bound on false claims."""
+    rule = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
+    return {**rule, "expected_false": claim.expected_false}
+
+
+def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:
+    seeds = range(len(run_group.claims))
+    gates, opened = (each.reshape(len(seeds), -1) for each in (run_group.gates, run_group.open))
+    pairs = list(itertools.combinations(seeds, 2))
+    multiple = [multiple_correlation(gates[last], np.delete(gates, last, axis=0)) for last in seeds]
+    return {
+        "encoder": run_group.label,
+        "claimed": int(run_group.claimed.sum()),
+        "multiple_last": multiple[-1],
+        "multiple_mean": pd.Series(multiple, dtype=float).mean(),
+        **spreads(
+            pearson=(pearson(gates[i], gates[j]) for i, j in pairs),
+            jaccard=(jaccard(opened[i], opened[j]) for i, j in pairs),
+            overlap_coefficient=(overlap_coefficient(opened[i], opened[j]) for i, j in pairs),
+        ),
+        **share_within(run_group, permutations, generator),
+    }
+
+
+def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
+    """A sentence for every reason for which figures of these groups of runs are not defined."""
+    single = [run_group for run_group in run_groups if not run_group.joint]
+    alone = [run_group.label for run_group in run_groups if len(run_group.claims) == 1]
+    even = [run_group.label for run_group in run_groups if not np.ptp(run_group.times, axis=1).any()]
+    flat = [run_group.label for run_group in run_groups if any(not np.ptp(gates) for gates in run_group.gates)]
+    number = "one" if single else "no"
+    reasons = {
+        f"{', '.join(alone)}: one seed, so nothing is known of the agreement within it.": alone,
+        f"{', '.join(even)}: the heads of each layer are open equally often, so permuting heads within layers changes "
+        "nothing and gives no p-value.": even,
+        f"{', '.join(flat)}: all gates of a run are equal, so they correlate with nothing and have no variance.": flat,
+        "No permutations were asked for, so there are no p-values from permutations.": permutations == 0,
+        "There is one setting only, so there is nothing to compare it with.": len(run_groups) < 2,
+        f"There is {number} single task, so tasks cannot be compared, and their part of the variance is unknown.": len(
+            single
+        )
+        < 2,
+        f"With fewer than {STEM_TASKS} single tasks there can be no stem head.": len(single) < STEM_TASKS,
+        "No single task has two seeds, so seeds cannot be resampled, and their part of the variance lies in that "
+        "of tasks by heads.": single and all(len(run_group.claims) < 2 for run_group in single),
+    }
+    return [sentence for sentence, holds in reasons.items() if holds]

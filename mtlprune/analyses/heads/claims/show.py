@@ -1,0 +1,512 @@
+"""The overlap of claims as it is shown: sentences, tables and figures of a Result (docs/claims.md explains them)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.heads.claims.maths import claim_columns
+from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
+from mtlprune.figures.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
+from mtlprune.figures.grid import Grid, number, probability, seen_from
+from mtlprune.runs.claims import Claim
+from mtlprune.runs.results import Result
+from mtlprune.statistics.standard_errors import LEVEL, detectable
+
+SHOWN = 24
+"""Comparisons of heads by claims that are listed."""
+PARTS = {
+    "layers": "between layers",
+    "heads": "heads within layers, common to all tasks",
+    "tasks": "tasks: how many heads are open",
+    "tasks_by_layers": "tasks by layers",
+    "tasks_by_heads": "tasks by heads within layers",
+    "seeds": "seeds (residual)",
+}
+SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1), "z": ("z", 2), "p": ("p", probability)}
+
+
+def about(result: Result) -> str:
+    """Describe the runs, and define an open head."""
+    info, settings = result.about, result.about["settings"]
+    runs = len({one["run"] for one in info["encoders"]})  # one with a gate set a task has a claim for each
+    return (
+        f"Encoder {info['encoder']}: {info['layers']} layers × {info['heads']} heads = "
+        f"{info['layers'] * info['heads']}. Runs: {runs}. A head is open where its gate exceeds "
+        f"{settings['open_above']:g}. {settings['permutations']:,} permutations, seed {settings['seed']}. Heads are "
+        "named LAYER-HEAD, both counted from 1."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The answer, how stable claims are, and how many stem heads there are beside chance."""
+    sentences = [answer(result), *stable(result), *selected(result)]
+    stem = _group(result, "stem")
+    if len(stem):
+        sentences.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
+    return sentences
+
+
+def claimed_by_several(result: Result) -> str:
+    """A sentence: how many heads are claimed by as many tasks as make a stem head, and by all, beside the numbers that
+    layer depth alone explains; "" where the Result has no such numbers."""
+    numbers = result.frame("numbers")
+    if not len(numbers):
+        return ""
+    least, every = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
+    parts = []
+    for row in numbers[numbers["tasks"].isin({least, every})].itertuples():
+        who = f"all {row.tasks} tasks" if row.tasks == every else f"{row.tasks} tasks or more"
+        more = "" if math.isnan(row.layers_more) else f", p {probability(row.layers_more)}"
+        parts.append(f"{row.heads} by {who} ({number(row.layers_expected, 1)} expected from layer depth alone{more})")
+    return f"Heads claimed: {'; '.join(parts)}."
+
+
+def answer(result: Result) -> str:
+    """Say with numbers whether tasks claim the same heads beyond what the depth of layers explains."""
+    tests = result.frames["tests"].set_index("mode")
+    every, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
+    if math.isnan(every.shared):
+        return "Whether tasks claim the same heads is open: two single tasks or more are needed."
+    first = (
+        f"Two runs of different single tasks share {number(every.shared, 1)} open heads on average; layer depth alone "
+        f"explains {number(every.expected, 1)}"
+    )
+    if math.isnan(every.z):
+        return f"{first}, and permuting heads within layers cannot change that."
+    if math.isnan(every.p):
+        return f"{first} (z = {number(every.z)}; no permutations, so no p)."
+    apart = ""
+    if not math.isnan(equal.shared) and not math.isnan(unequal.shared):
+        apart = (
+            f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
+            f"(expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
+        )
+    verdict = "they share more than depth explains"
+    if every.p > LEVEL:
+        error = (every.shared - every.expected) / every.z if every.z else math.nan  # of the null: permuted heads
+        verdict = f"no more than depth explains is shown{seen_from(float(detectable(error)), unit='heads')}"
+    return f"{first} (z = {number(every.z)}, p {probability(every.p)}): {verdict}.{apart}{_by_label(result)}"
+
+
+def _by_label(result: Result) -> str:
+    """A sentence on how much more alike runs of one task are than runs of two, with p; "" where that is not known."""
+    tests = {(test.pairs, test.counted): test for test in result.frame("labellings").itertuples()}
+    plain, deep = (tests.get(("all", counted)) for counted in ("shared heads", "beyond depth"))
+    if plain is None or deep is None or math.isnan(plain.p):
+        return ""
+    more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p {probability(deep.p)}"
+    if ranked := tests.get(("all", "beyond depth and ranking")):
+        own = number(ranked.within - ranked.between, 1)
+        more += f"; {own} more in one task where what all runs rank alike is taken out too, p {probability(ranked.p)}"
+    if apart := tests.get(("unequal seeds", "shared heads")):
+        more += f"; of unequal seeds only, p {probability(apart.p)}, {probability(apart.least)} at least"
+    return (
+        f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
+        f"(p {probability(plain.p)}, tasks of runs permuted, {probability(plain.least)} at least; {more})."
+    )
+
+
+def stable(result: Result) -> list[str]:
+    """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
+    sentences, known = [], {}
+    for one in result.frame("stability").itertuples():
+        if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
+            # of unequal seeds, which stand last, where it can be
+            known[one.encoder, one.term, one.mode, one.measure] = one
+    terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
+    words = [
+        f"{who} {', layer-centred '.join(_interval(known[key]) for key in keys if key in known)}"
+        for term, who in terms.items()
+        if (keys := [(OVER_TASKS, term, mode, "phi") for mode in MODES])[0] in known
+    ]
+    keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
+    words += [f"{key[0]} {_interval(known[key])}" for key in keys if key in known]
+    if words:
+        intro = "Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %)"
+        sentences.append(f"{intro}: {'; '.join(words)}.")
+        encoders = result.about["encoders"]
+        if drawn := sum(one.get("by_chance", 0) for one in encoders):
+            share = drawn / sum(one["open"] for one in encoders)
+            sentences.append(
+                f"{share:.0%} of open heads were taken from others with the same gate: there Φ and the maps show how "
+                "ties were broken, not what tasks want (see the notes)."
+            )
+    for wanted in RELIABILITIES:
+        one = known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}"))
+        if one and math.isfinite(one.value):
+            interval = "" if math.isnan(one.low) else f"{_needed(one.low)} to {_needed(one.high)}; "
+            sentences.append(
+                f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
+                f"seeds ({interval}Spearman-Brown)."
+            )
+    tests = result.frame("labellings")
+    if len(tests) and not tests["nearest_p"].isna().all():
+        each = [
+            f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p "
+            f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
+            for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
+        ]
+        among = "" if tests["pairs"].nunique() == 1 else ", of those with other seeds,"
+        sentences.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
+    split = [one for one in result.frame("split").itertuples() if one.encoder == OVER_TASKS]
+    if split:
+        parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
+        sentences.append(f"Shares of the variance of a task's gates between heads: {parts}.")
+    return sentences
+
+
+def selected(result: Result) -> list[str]:
+    """A sentence for all labels with one rule of stability: what their claims rest on, and how many may be false."""
+    runs = pd.DataFrame([{**one, **one["stable"]} for one in result.about["encoders"] if one.get("stable")])
+    rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
+    heads = result.about["layers"] * result.about["heads"]
+    return [
+        f"Stable claims of {', '.join(of['encoder'].unique())}: heads with π ≥ {threshold:g} in {halves} halves of the "
+        f"data, {number(of['open'].mean(), 1)} of {heads} in a run on average, of which at most {number(false, 1)} are "
+        "expected to be false."
+        for (threshold, halves, false), of in rules
+    ]
+
+
+def _interval(row: Any) -> str:
+    known = "" if math.isnan(row.low) else f" [{number(row.low)}, {number(row.high)}]"
+    return f"{number(row.value)}{known}"
+
+
+def _term(term: str) -> str:
+    return "in heads that all its runs share" if term == COMMON else f"with {term}"
+
+
+def _needed(runs: float) -> str:
+    """A number of runs in words, rounded up; "–" of NaN."""
+    return "–" if math.isnan(runs) else "∞" if math.isinf(runs) else f"{math.ceil(runs - 1e-9):,}"
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """Columns of the runs of all labels, whatever ``of`` is; no notes."""
+    return claim_columns(claims_in(result)), []
+
+
+def claims_in(result: Result) -> list[Claim]:
+    """The claims that a Result was made of, as far as it knows them."""
+    return [
+        Claim(e["run"], e["encoder"], e["seed"], e["kind"], grids["gate"], [], start=e["training"], half=e["half"])
+        for e, grids in ((e, result.grids(e)) for e in result.about["encoders"])
+    ]
+
+
+def _group(result: Result, group: str) -> pd.DataFrame:
+    heads = result.frame("groups")
+    return heads[heads["group"] == group].sort_values("tasks", ascending=False, kind="stable") if len(heads) else heads
+
+
+def _places(heads: pd.DataFrame) -> list[str]:
+    """LAYER-HEAD."""
+    return [f"{head.layer}-{head.head}" for head in heads.itertuples()]
+
+
+def _spread(frame: pd.DataFrame, name: str) -> list[str]:
+    """Mean ± sample standard deviation."""
+    both = zip(frame[f"{name}_mean"], frame[f"{name}_sd"], strict=True)
+    return [number(mean) + ("" if math.isnan(sd) else f" ± {number(sd)}") for mean, sd in both]
+
+
+def _spreads(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    return frame.assign(**{name: _spread(frame, name) for name in names}) if len(frame) else frame
+
+
+def _runs(result: Result) -> Grid:
+    runs = pd.DataFrame(result.about["encoders"]).astype(str).groupby("encoder", sort=False)
+    layers = result.frames["layers"].astype(str).groupby("encoder", sort=False)["claimed"].agg(" ".join)
+    frame = runs[["seed", "open"]].agg(", ".join).join(layers).reset_index()
+    total = result.frames["labels"].set_index("encoder")["claimed"]
+    columns: dict[str, Any] = {"label": "encoder", "seeds": "seed", "open heads": "open"}
+    return Grid.of(
+        "Open heads",
+        frame.assign(total=frame["encoder"].map(total)),
+        {**columns, "claimed, by layer": "claimed", "claimed": "total"},
+        "Claimed: open in more than half of a setting's seeds.",
+        texts=4,
+    )
+
+
+def _within(result: Result) -> Grid:
+    seeds = pd.Series([one["encoder"] for one in result.about["encoders"]]).value_counts()
+    labels = result.frames["labels"]
+    columns: dict[str, Any] = {"label": "encoder", "multiple R": ("multiple_last", 2)}
+    columns |= {"mean over last": ("multiple_mean", 2), "Pearson": "pearson", "Jaccard": "jaccard"}
+    return Grid.of(
+        "Agreement of the seeds of a setting",
+        _spreads(labels[labels["encoder"].map(seeds) > 1], "pearson", "jaccard", "overlap_coefficient"),
+        {**columns, "overlap coefficient": "overlap_coefficient", **SHARING},
+        "Multiple R: square root of the adjusted R² of the last seed regressed on all others (the original's "
+        "diagonal). Mean over last: each seed in turn as the last. Others: mean ± sample standard deviation over pairs "
+        "of seeds. p: every seed permuted by itself within layers.",
+    )
+
+
+def _labellings(result: Result) -> Grid:
+    tests = result.frame("labellings")
+    share: Any = "{:.0%}".format
+    if len(tests):
+        tests = tests.assign(value=tests["within"] - tests["between"])
+        looked = zip(tests["labellings"], tests["exact"], strict=True)
+        tests = tests.assign(
+            difference=[_interval(row) for row in tests.itertuples()],
+            labellings=[f"{many:,}{' (all)' if exact else ''}" for many, exact in looked],
+        )
+    return Grid.of(
+        "Runs of one task and of two",
+        tests,
+        {
+            "pairs of runs": "pairs",
+            "measure": "counted",
+            "one task": ("within", 2),
+            "two tasks": ("between", 2),
+            "difference": "difference",
+            "p": ("p", probability),
+            "least p": ("least", probability),
+            "labellings": "labellings",
+            "nearest run": ("nearest", share),
+            "chance": ("nearest_chance", share),
+            "p of nearest": ("nearest_p", probability),
+        },
+        "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
+        "heads in each layer explain. Beyond depth and ranking: minus the mean over masks that keep these numbers and "
+        "how many runs open each head, so that heads which all tasks like do not count as a task's own. p, one-sided: "
+        "how often the difference is as large when the tasks of runs are permuted (of unequal seeds, among the runs of "
+        "one seed, pairs of equal seeds left out); beyond depth and ranking also in such masks, the larger of the two. "
+        "Interval of 95 % by jack-knife over training runs. Least p: the smallest that is possible with these runs. "
+        "Nearest run: share of runs whose nearest other run is of their task, beside its mean over the labellings.",
+        texts=2,
+    )
+
+
+def _stability(result: Result) -> Grid:
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for one in result.frame("stability").itertuples():
+        if one.encoder == one.other:
+            of = f"{one.encoder}, {one.term}" if one.encoder == OVER_TASKS else one.encoder
+            cells = rows.setdefault((of, one.control, one.term), [of, one.control, str(one.n), *"––––"])
+            if one.measure == "phi":
+                cells[3 + MODES.index(one.mode)] = _interval(one)
+            elif one.mode == MODES[0]:
+                cells[5 + RELIABILITIES.index(float(one.measure.rpartition(" ")[2]))] = _needed(one.value)
+    return Grid(
+        ["label", "runs", "pairs", "Φ", "layer-centred Φ", *(f"seeds for {wanted}" for wanted in RELIABILITIES)],
+        list(rows.values()),
+        2,
+        "Stability of claims",
+        "Φ of Nogueira, Sechidis and Brown (2018): 1 for the same heads, 0 for independent draws; layer-centred: for "
+        "draws within layers. Jack-knife intervals of 95 % over runs; none where leaving out a run changes nothing, "
+        "which is no certainty, or cannot be done. Seeds for a reliability: Spearman-Brown from Φ.",
+    )
+
+
+def _split(result: Result) -> Grid:
+    rows = [[one.encoder, _term(one.term), _interval(one), str(one.n)] for one in result.frame("split").itertuples()]
+    return Grid(
+        ["label", "part", "share", "pairs"],
+        rows,
+        2,
+        "Variance of gates within a setting",
+        "Between heads of a run: what all runs of the setting have in common, and what goes with seeds and halves of "
+        "the data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
+    )
+
+
+CORRELATION = "Pearson over heads between settings' mean gates; on the diagonal the multiple R within the setting."
+
+
+def _matrix(result: Result) -> pd.DataFrame:
+    """Labels by labels."""
+    labels = result.frames["labels"]
+    names = list(labels["encoder"])
+    matrix = pd.DataFrame(np.diag(labels["multiple_last"]), names, names)
+    for pair in result.frame("pairs").itertuples():
+        matrix.loc[pair.encoder, pair.other] = matrix.loc[pair.other, pair.encoder] = pair.pearson
+    return matrix
+
+
+def _correlation(result: Result) -> Grid:
+    matrix = _matrix(result)
+    columns: dict[str, Any] = {"": "index", **{name: (name, 2) for name in matrix}}
+    return Grid.of("Correlation of gates", matrix.reset_index(), columns, CORRELATION)
+
+
+def _pairs(result: Result) -> Grid:
+    columns: dict[str, Any] = {"pair": "pair", "Jaccard": "jaccard", "overlap coefficient": "overlap_coefficient"}
+    return Grid.of(
+        "Heads shared by two settings",
+        _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"),
+        {**columns, **SHARING, "q": ("q", probability)},
+        "Open heads of a seed of one and a seed of the other setting, mean ± sample standard deviation over such "
+        "pairs. Expected, z and p: heads permuted within layers, all seeds of a setting together. q: p after "
+        "Benjamini-Hochberg over the pairs.",
+    )
+
+
+def _named_pairs(result: Result) -> pd.DataFrame:
+    pairs = result.frame("pairs")
+    return pairs.assign(pair=pairs["encoder"] + " – " + pairs["other"]) if len(pairs) else pairs
+
+
+def _claimed_by_both(result: Result) -> Grid:
+    columns: dict[str, Any] = {"pair": "pair", "claimed by both": ("claimed", 0), "in layers": ("claimed_layers", 1)}
+    columns |= {"p": ("p_layers", probability), "anywhere": ("claimed_anywhere", 1)}
+    return Grid.of(
+        "Heads claimed by two settings",
+        _named_pairs(result),
+        {**columns, "hypergeometric p": ("p_anywhere", probability), "q": ("q_anywhere", probability)},
+        "Heads that the majority of seeds of both settings have open. In layers: expected if heads fell anywhere "
+        "within their layers, with exact p. Anywhere: expected if they fell anywhere, with the plain hypergeometric p "
+        "and q (Benjamini-Hochberg over the pairs); it takes a common preference for layers for overlap.",
+    )
+
+
+def _claimed_by(result: Result) -> Grid:
+    columns: dict[str, Any] = {"tasks": ("tasks", lambda tasks: f"≥ {tasks}"), "heads": ("heads", 0)}
+    for null, words in (("layers", "in layers"), ("uniform", "anywhere")):
+        columns |= {words: (f"{null}_expected", 1), f"{words}: p more": (f"{null}_more", probability)}
+        columns[f"{words}: p fewer"] = (f"{null}_fewer", probability)
+    return Grid.of(
+        "Heads by the number of tasks that claim them",
+        result.frame("numbers"),
+        columns,
+        "Heads claimed by so many single tasks or more, beside what is expected if every task's heads fell "
+        "anywhere within their layers, or anywhere; p: of so many or more, and of so many or fewer.",
+    )
+
+
+def _variance(result: Result) -> Grid:
+    parts = result.frames["variance"].query("part in @PARTS")
+    return Grid.of(
+        "Variance of gates",
+        parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"]),
+        {"part": "part", "component": ("component", 5), "%": ("share", 1)},
+        "Single tasks only. Components by the method of moments (analysis of variance of unweighted task means); "
+        "estimates below 0 count as 0 in the shares.",
+    )
+
+
+def _stem(result: Result) -> Grid:
+    heads = _group(result, "stem")
+    return Grid.of(
+        "Stem heads",
+        heads.assign(place=_places(heads)),
+        {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
+        f"Claimed by {result.about['settings']['stem_tasks']} single tasks or more. Confidence: share of "
+        "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head; few seeds that agree "
+        "give 1.00, which is no certainty.",
+        texts=2,
+    )
+
+
+def _exclusive(result: Result) -> Grid:
+    rows = []
+    for label in (*result.about["single"], ""):
+        heads = _group(result, "exclusive" if label else "free")
+        mine = heads[heads["claimed_by"] == label] if len(heads) else heads
+        sure = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in mine.itertuples()]
+        names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
+        rows.append([f"{label} only" if label else "no single task", names, str(len(mine))])
+    caption = "With the confidence of each, as of stem heads."
+    return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
+
+
+TABLES = (
+    *(_runs, _within, _stability, _labellings, _split, _correlation, _pairs, _claimed_by_both),
+    *(_claimed_by, _variance, _stem, _exclusive),
+)
+
+
+def _correlations(result: Result) -> Spec | None:
+    """Matrix of settings by settings: correlations of gates."""
+    names = list(result.frames["labels"]["encoder"])
+    if len(names) < 2:
+        return None
+    table = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
+    table = table.assign(words=table["value"].map(number))
+    return figure(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), "Correlation of gates", [CORRELATION])
+
+
+def _shared(result: Result) -> Spec | None:
+    """A row a pair of settings: heads shared, and heads expected from depth."""
+    pairs = _named_pairs(result)
+    if not len(pairs):
+        return None
+    kinds = ["shared", "expected from depth"]
+    rows = pairs.rename(columns={"expected": kinds[1]}).melt("pair", kinds, var_name="kind")
+    place = alt.Y("pair:N", sort=list(pairs["pair"]), title=None, axis=alt.Axis(grid=True, domain=False))
+    colour = alt.Color("kind:N", sort=kinds, scale=alt.Scale(domain=kinds, range=[INK, "#ffffff"]), legend=None)
+    base = alt.Chart(data(rows)).encode(place, alt.X("value:Q", title="open heads", scale=alt.Scale(zero=False)))
+    legend = alt.Legend(orient="bottom", title=None, symbolStrokeColor=INK)
+    dots = base.mark_circle(size=60, stroke=INK, strokeWidth=1.2, opacity=1).encode(colour.legend(legend))
+    lines = base.mark_line(color=SOFT, strokeWidth=1.2).encode(detail="pair:N")
+    chart = (lines + dots).properties(width=420, height=alt.Step(18))
+    explained = ["Open heads that a run of one setting shares with a run of the other, on average."]
+    return figure(chart, "Heads shared by two settings", explained)
+
+
+def _map(result: Result) -> Spec | None:
+    """Map of layers by heads: tasks that claim each head."""
+    heads = result.frame("groups")
+    if not len(heads):
+        return None
+    named = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
+    chart = head_map(named, "tasks", limit=float(len(result.about["single"])), words=False)
+    explained = ["Rows are layers (1 above), columns heads. White: claimed by none; black: by all."]
+    return figure(chart, "Tasks that claim each head", explained)
+
+
+FIGURES = {"correlation": Chart.of(_correlations), "shared": Chart.of(_shared), "heads": Chart.of(_map)}
+
+# -- heads by claims in other analyses ---------------------------------------------------------------------------------
+
+
+def by_claims(result: Result) -> list[str]:
+    """A sentence on what the comparisons come to."""
+    claims = result.about["claims"]
+    if claims is None:
+        return ["No runs with gates were named (--claims), so heads are not compared by how many tasks claim them."]
+    tests = _known(result)
+    sizes = ", ".join(f"{size} {name}" for name, size in claims["groups"].items())
+    return [
+        f"Heads by claims of {', '.join(claims['tasks'])}: {sizes}. Of {len(tests)} comparisons within layers "
+        f"{(tests['q'] < LEVEL).sum()} have q < {LEVEL} (Benjamini-Hochberg over all of them; "
+        f"{LEVEL * len(tests):.0f} would have p < {LEVEL} by chance, {(tests['p'] < LEVEL).sum()} have)."
+    ]
+
+
+def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits: int = 4) -> Grid:
+    """The surest comparisons; no rows where there is none.
+
+    Args:
+        measures: measure → what it is called.
+        signs: what a value below or above 0 means.
+        digits: of values.
+    """
+    known = _known(result)
+    spearman = {"tasks": "Spearman with number of tasks", "gates": "Spearman with mean gate"}
+    terms = known["term"].str.replace("-", "−").replace(spearman)
+    shown = known.assign(measure=known["measure"].map(measures), term=terms).sort_values("p", kind="stable")[:SHOWN]
+    columns: dict[str, Any] = {"encoder": "name", "measure": "measure", "comparison": "term", "heads": ("n", 0)}
+    return Grid.of(
+        "Heads by claims",
+        shown,
+        {**columns, "value": ("value", digits), "p": ("p", probability), "q": ("q", probability)},
+        f"The {len(shown)} smallest p of {len(known)} comparisons, all within layers (heads are permuted within "
+        f"layers); two-sided; q over all of them. {signs} All are in the frame tests.",
+        texts=3,
+    )
+
+
+def _known(result: Result) -> pd.DataFrame:
+    if "tests" not in result.frames:
+        return pd.DataFrame(columns=["name", "measure", "term", "value", "n", "p", "q"], dtype=object)
+    return result.named("tests").dropna(subset=["p"])

@@ -1,0 +1,229 @@
+"""Scores of finished runs with the heads closed that each task claims, and with random heads of the same layers closed.
+
+Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.closing import ClosedCounts, add_counts, count_closed, whole_run
+from mtlprune.analyses.harness.reading import (
+    Found,
+    Reading,
+    Subject,
+    find_sources,
+    read_request,
+    survey,
+    training_sentences,
+)
+from mtlprune.analyses.heads.claims.groups import claimed_heads
+from mtlprune.analyses.heads.cross import ALL_TASKS
+from mtlprune.encoder.interventions import CONSTANT
+from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.runs.groups import is_joint
+from mtlprune.runs.results import Result, head_rows
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import over_seeds, resampled_scores
+from mtlprune.statistics.significance import differences, holm
+from mtlprune.statistics.standard_errors import Floats
+from mtlprune.training.ablation import SENTENCES, close_with
+
+Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
+"""Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
+
+PARTS = ("claimed", "exclusive", "shared")
+"""Parts of a label's heads that are closed: all; those that no other single task claims; those that another claims."""
+
+
+def measure(request: Request) -> Result:
+    """All runs on the same sentences. Frames:
+
+    - ``scores``: the main score of each run's task with nothing closed (``other`` "") and with the heads closed that
+      the label ``other`` claims, or one of PARTS of them (``mode``): these heads (``step`` 0), and each draw of as many
+      random heads of the same layers (``control`` random).
+    - ``cells``, wide: for each label of runs, task, closed label and part the mean ``open``, ``closed`` and ``random``
+      score; ``delta`` = closed − random with interval and p over seeds, sentences and draws (over sentences alone with
+      one seed), ``holm``, p corrected over the cells of other tasks with this part, and ``equal``, p of a difference of
+      the margin or more.
+    - ``own``, wide: delta of a label's heads in its own runs minus the mean of those of other single tasks there, for
+      each label and their mean (ALL_TASKS); ``term`` is "units", of the root mean square of all delta of the label's
+      runs, which has no scale, or "points"; ``holm`` over the labels.
+    - ``claimed``: by PARTS 1 for the heads that are closed for the label ``other``.
+
+    Raises:
+        RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
+    """
+    closed = claimed_heads(request.claims, find_sources(request.names))
+    reading = read_request(request)
+    generator = np.random.default_rng([request.seed, 10])
+    parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
+    masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
+    tables: Tables = {}
+    constant = request.options.closed in CONSTANT
+    train = training_sentences(reading, request, SENTENCES) if constant else []
+    result = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks, tables))
+    claimed = pd.concat(
+        [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
+        ignore_index=True,
+    )
+    scores = result.frames["scores"]
+    own = _own(tables, scores, request, result.about["notes"])
+    return result.with_frames(claimed=claimed, cells=_cells(tables, drawn_scores(scores), request), own=own)
+
+
+def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
+    """Label → PARTS of its heads (L, A); exclusive and shared ones only where there are both."""
+    parts = {}
+    for label, heads in closed.items():
+        theirs = [mask for other, mask in closed.items() if other != label and not is_joint(other)]
+        shared = heads & np.any(theirs, axis=0) if theirs else np.zeros_like(heads)
+        both = {"exclusive": heads & ~shared, "shared": shared}
+        parts[label] = {"claimed": heads, **(both if all(mask.any() for mask in both.values()) else {})}
+    return parts
+
+
+def _scored(
+    reading: Reading,
+    train: Sequence[Sentence],
+    subject: Subject,
+    request: Request,
+    masks: Mapping[tuple[str, str], list[Mask]],
+    tables: Tables,
+) -> Found | str:
+    run = whole_run(subject, request.device)
+    if isinstance(run, str):
+        return run
+    tested = [heads for several in masks.values() for heads in several]
+    close_with(run.model, request.options.closed, train, tested, request.seed)
+    rows = []
+    drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
+    for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:
+        control = "random" if draw else ""
+        for task, counted in count_closed(run.model, heads, reading.sentences, run.precision).items():
+            place = {"task": task, "other": other, "mode": mode, "control": control, "step": draw}
+            rows.append({**place, "measure": "score", "value": counted.scores(counted.totals)[0]})
+            add_counts(tables, (subject.label, task, mode, other, control), subject.seed, counted)
+        request.on_batch()
+    return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
+
+
+def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores by draw of random heads, mean over seeds: rows label of the runs, task, part and closed label."""
+    random = scores[scores["control"] == "random"]
+    return random.groupby(["encoder", "task", "mode", "other", "step"])["value"].mean().unstack("step")
+
+
+def _cells(tables: Tables, drawn: pd.DataFrame, request: Request) -> pd.DataFrame:
+    keys = [key for key in tables if key[2] and not key[4]]
+    systems = []
+    for label, task, mode, other, _ in keys:
+        seeds = tuple(sorted(tables[label, task, "", "", ""].runs))
+        systems.append(tables[label, task, mode, other, ""].system(seeds, request.options.draws))  # draws are summed
+        systems.append(tables[label, task, mode, other, "random"].system(seeds))
+        systems.append(tables[label, task, "", "", ""].system(seeds))
+    pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
+    tested = differences(systems, pairs, request.options.resamples, request.seed)
+    means = np.reshape([system.scores(system.totals).mean() for system in systems], (-1, 3))
+    rows = []
+    for (label, task, mode, other, _), difference, (closed, random, open_) in zip(keys, tested, means, strict=True):
+        interval = {"low": difference.low, "high": difference.high, "p": difference.p}
+        interval["detectable"], delta = difference.detectable, difference.delta
+        if difference.has_seeds:
+            error = difference.wide_error.with_draws(-drawn.loc[[(label, task, mode, other)]].to_numpy())
+            wide, interval["equal"] = error.half_width(), error.upper_tail(request.options.margin - abs(delta))
+            interval |= {"low": delta - wide, "high": delta + wide, "p": error.two_sided(delta)}
+            interval["detectable"] = error.detectable()
+        row: dict[str, object] = {"encoder": label, "task": task, "other": other, "mode": mode}
+        row |= {"open": open_, "closed": closed, "random": random, "delta": delta, "n": difference.seeds[0]}
+        rows.append(row | {"equal": math.nan, **interval})
+    frame = pd.DataFrame(rows).sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
+    apart = frame[frame["encoder"] != frame["other"]]
+    return frame.assign(holm=apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy())))
+
+
+def _own(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
+    """Own heads against those of others; empty where runs and claims do not have two single tasks in common. Where
+    seeds lack, a note is added."""
+    labels = [
+        key[0] for key in tables if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
+    ]
+    places = {key[0]: key for key in tables if key[0] in labels and not key[2]}  # label → its only task
+    if len(labels) < 2:
+        return pd.DataFrame()
+    seeds = tuple(sorted(set.intersection(*(set(tables[key].runs) for key in places.values()))))
+    if not seeds:
+        notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
+        return pd.DataFrame()
+    parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
+    order = [(label, part, other) for part in parts for label in labels for other in labels]
+    systems = [
+        tables[label, places[label][1], part, other, control].system(seeds)
+        for label, part, other in order
+        for control in ("", "random")
+    ]
+
+    each = resampled_scores(systems, request.options.resamples, request.seed)
+
+    def contrasts(scores: Sequence[Floats]) -> Floats:
+        """Scores (..., S) of each system → (parts, 2, labels + 1, ..., S)."""
+        delta = np.reshape(scores, (len(parts), len(labels), len(labels), 2, *scores[0].shape))
+        return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
+
+    observed, booted = map(contrasts, zip(*each, strict=True))
+    delta = np.reshape([one.observed for one in each], (len(parts), len(labels), len(labels), 2, -1))
+    by_draw, rows = drawn_scores(scores[scores["seed"].isin(seeds)]), []
+    keys = [(label, places[label][1], part, other) for part in parts for label in labels for other in labels]
+    draws = by_draw.loc[keys].to_numpy().reshape(len(parts), len(labels), len(labels), -1)  # (parts, T, U, D)
+    drawn = [own_of_draws(of[:, :, 0] - of[:, :, 1], random) for of, random in zip(delta, draws, strict=True)]
+    for part, term, label in np.ndindex(observed.shape[:3]):
+        row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
+        figure = observed[part, term, label], booted[part, term, label]
+        rows.append({**row, **over_seeds(*figure, drawn=drawn[part][term, label])})
+    own = pd.DataFrame(rows)
+    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
+    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
+
+
+TERMS = ("units", "points")
+
+
+def own_minus_others(delta: Floats) -> Floats:
+    """The change of a task's score by its own heads minus the mean change by others' heads; below 0: its own cost more.
+
+    Points of accuracy and of F1 have no common scale, nor do tasks that lose a little by any head and those that lose
+    much; so it is given in points, and in units of a task's usual change: the root mean square of its row.
+
+    Args:
+        delta: (T, T, ..., S), by which closing heads of a task (second) changes a task's score (first) in S runs.
+
+    Returns:
+        (2, T + 1, ..., S): the ``TERMS``, by task and last the mean over tasks; units NaN where nothing changes.
+    """
+    own = np.einsum("aa...->a...", delta)
+    points = own - (delta.sum(1) - own) / (len(delta) - 1)
+    with np.errstate(invalid="ignore"):  # a task that no heads cost anything
+        units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
+    both = np.stack([units, points])
+    return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
+
+
+def own_of_draws(delta: Floats, random: Floats) -> Floats:
+    """What each draw of random heads adds to `own_minus_others`, its units taken as they are.
+
+    Args:
+        delta: (T, T, S), as there.
+        random: (T, U, D), the score of each task with each draw closed that is made for the heads of each of U = T.
+
+    Returns:
+        (2, T + 1, U, D)
+    """
+    number = len(delta)
+    points = -((np.eye(number) * number - 1) / (number - 1))[:, :, None] * random
+    with np.errstate(invalid="ignore", divide="ignore"):
+        units = points / np.sqrt((delta**2).mean(axis=(1, 2)))[:, None, None]
+    both = np.stack([units, points])
+    return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)

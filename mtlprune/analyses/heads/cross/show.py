@@ -1,0 +1,144 @@
+"""Costs of closing one task's heads for every task: tables, sentences and figures of a Result."""
+
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.analyses.heads.cross import ALL_TASKS
+from mtlprune.errors import plural
+from mtlprune.evaluation.ablations import SENTENCES
+from mtlprune.figures.charts import Chart, Spec, figure, matrix
+from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
+from mtlprune.runs.groups import label_order
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL, holm
+
+
+def about(result: Result) -> str:
+    """Describe the data, the closing of heads with its random control, and the tests."""
+    info, settings = result.about, result.about["settings"]
+    return (
+        f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
+        "Heads that a setting claims (open in more than half of its seeds) are closed in finished runs, whose weights "
+        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it "
+        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. "
+        "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds, "
+        f"sentences ({settings['resamples']:,}) and draws, Holm over the cells of other tasks, margin "
+        f"±{settings['margin']:g}."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """Sentences: does closing one task's heads hurt others more than closing other heads, and itself more?"""
+    all_cells = _cells(result)
+    apart = all_cells[all_cells["encoder"] != all_cells["other"]]
+    sentences = []
+    words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too"}
+    for part, of in apart.groupby("mode", sort=False):
+        lower, higher = (int(((of["holm"] < LEVEL) & (sign * of["delta"] < 0)).sum()) for sign in (1, -1))
+        equal = int((holm(of["equal"]) < LEVEL).sum())
+        sentences.append(
+            f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
+            f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}; in {equal} the "
+            f"difference is shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean "
+            f"difference {number(of['delta'].mean())} points."
+        )
+    for row in () if len(apart) else all_cells.itertuples():
+        sentences.append(
+            f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
+            f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
+        )
+    own = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
+    for part, of in own.groupby("mode", sort=False):
+        mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
+        tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
+        sentences.append(
+            f"In units of what its runs usually lose, a task loses {_more(mean)} by {PARTS[part]} than by those of "
+            f"other tasks, mean of tasks (95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
+            f"{mean.n} seeds). By task, in points: {', '.join(f'{row.encoder} {_more(row)}' for row in tasks)}. Their "
+            f"mean ({with_interval(points)}) adds points of scores that have no common scale."
+        )
+    return sentences
+
+
+BOUND = 5.0
+"""Points at which the colours of the matrix end at the least."""
+PARTS = {
+    "claimed": "its own claimed heads",
+    "exclusive": "those heads that it alone claims",
+    "shared": "those of its claimed heads that another task claims, too,",
+}
+
+
+def _more(row: Any) -> str:
+    return f"{number(abs(row.delta))} {'more' if row.delta < 0 else 'less'}"
+
+
+def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Rows in the order of tasks, which is one for runs and for heads that are closed; the mean of tasks first."""
+    by = list(columns)
+    return frame.sort_values(
+        by, key=lambda one: [(name != ALL_TASKS, label_order(name)) for name in one], kind="stable"
+    )
+
+
+def _cells(result: Result) -> pd.DataFrame:
+    frame = _in_order(result.frames["cells"], "encoder", "other")
+    sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
+    return frame.assign(
+        closed_for=[
+            f"{label}{'' if part == 'claimed' else f', {part}'} ({plural(sizes[label, part], 'head')})"
+            for label, part in zip(frame["other"], frame["mode"], strict=True)
+        ],
+        scored=[
+            label if task.upper() in label.split(" (")[0] else f"{label}: {task.upper()}"
+            for label, task in zip(frame["encoder"], frame["task"], strict=True)
+        ],
+    )
+
+
+def _table(result: Result) -> Grid:
+    columns: dict[str, Any] = {"heads of": "closed_for", "scored": "scored"}
+    columns |= {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
+    return Grid.of(
+        "Scores with the heads of one setting closed",
+        _cells(result),
+        {**columns, **difference("difference", "Holm"), "below margin: p": ("equal", probability)},
+        "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
+        "heads those that no other single task claims; shared: those that another one claims, too.",
+        texts=2,
+    )
+
+
+def _own(result: Result) -> Grid:
+    columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term"}
+    return Grid.of(
+        "Own heads and those of others, by the task that is scored",
+        _in_order(result.frame("own", "encoder"), "encoder"),
+        {**columns, **difference("own minus others", "Holm")},
+        "What a task's runs lose by its own heads minus the mean of what they lose by those of each other single task, "
+        "both beside random heads; below 0: its own cost it more. Units: of the root mean square of all these "
+        "differences in the task's runs, so that tasks with different scores can be averaged. Holm over tasks.",
+        texts=3,
+    )
+
+
+TABLES = (_own, _table)
+
+
+def _matrix(result: Result) -> Spec:
+    """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
+    claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["delta"])
+    own = claimed["encoder"] == claimed["other"]
+    shown = claimed["p"].where(own, claimed["holm"]) < LEVEL
+    return figure(
+        matrix(claimed, "scored", "closed_for", shown, own, "points", BOUND),
+        "What closing one task's heads costs every task",
+        [
+            "Points, claimed heads (rows) minus as many random heads of the same layers. * p < 0.05 over seeds and "
+            "sentences, after Holm off the diagonal, which is outlined; pale: not shown."
+        ],
+    )
+
+
+FIGURES = {"matrix": Chart.of(_matrix, "cells")}

@@ -1,0 +1,261 @@
+"""Scores of each task of finished runs with only some heads open, in several orders; sufficient sets of heads.
+
+Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, G numbers of
+open heads, O orders, C resamples.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.closing import ClosedCounts, add_counts, count_closed, whole_run, with_task
+from mtlprune.analyses.harness.reading import (
+    Found,
+    ProbeError,
+    Reading,
+    Subject,
+    find_sources,
+    read_request,
+    survey,
+    training_sentences,
+)
+from mtlprune.analyses.heads.claims.groups import groups_of
+from mtlprune.analyses.heads.curve.maths import Ranking, areas, examine, numbers, ranked, sufficient_sets, within_layers
+from mtlprune.corpora.tables import batched
+from mtlprune.evaluation.head_masks import Mask
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs.results import Result, head_rows
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores
+from mtlprune.statistics.significance import LEVEL, holm
+from mtlprune.statistics.standard_errors import Floats
+from mtlprune.tasks.base import Task
+from mtlprune.training.ablation import close, close_with, known_target
+from mtlprune.training.head_gradients import derivatives
+from mtlprune.training.pruning.selectors import BATCH, fisher_mask, importance
+
+Order = tuple[str, str, int]
+"""What ranks heads, "" or one of reverse and random, and the number of the draw, from 1."""
+
+
+@dataclass(eq=False)
+class Judge:
+    """One task of a run: its scores with only some heads open, each evaluated once, and rankings of its heads.
+
+    Attributes:
+        model: of this task alone, in evaluation mode, with all heads and one gate set, which is fixed to masks here.
+        train, sentences: on which heads are ranked, and which are scored; at least one has the layer.
+        on_batch: called after each evaluation.
+    """
+
+    model: MultiTaskModel
+    name: str
+    train: Sequence[Sentence]
+    sentences: Sequence[Sentence]
+    precision: torch.dtype = torch.float32
+    on_batch: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.task = cast(Task, self.model.tasks[self.name])
+        self._counts: dict[bytes, System] = {}
+        self._slopes: dict[bytes, Tensor] = {}
+        places = self.model.encoder.places
+        self.size = places.layers, places.heads
+
+    def counts(self, heads: Mask) -> System:
+        """The counts of the run with only these heads (L, A) open."""
+        if (key := heads.tobytes()) not in self._counts:
+            self._counts[key] = count_closed(self.model, ~heads, self.sentences, self.precision)[self.name]
+            self.on_batch()
+        return self._counts[key]
+
+    def score(self, heads: Mask) -> float:
+        """The score in points with only these heads (L, A) open."""
+        counts = self.counts(heads)
+        return float(counts.scores(counts.totals)[0])
+
+    def slopes(self, heads: Mask) -> Tensor:
+        """Derivatives of the loss by each head's output on training sentences, (S, L, A), with only some heads open."""
+        if (key := heads.tobytes()) not in self._slopes:
+            close(self.model, ~heads)
+            pairs = [(one, target) for one in self.train if (target := known_target(self.task, one)) is not None]
+            constants, parts = self.model.encoder.head_constants, [torch.zeros(0, *heads.shape)]
+            for some in batched(sorted(pairs, key=lambda pair: len(pair[0])), BATCH):
+                pieces = self.model.encoder.tokenize_all([sentence.words for sentence, _ in some])
+                targets = {self.name: [target for _, target in some]}
+                parts.append(derivatives(self.model, pieces, targets, self.precision, lambda batch: constants))
+            self._slopes[key] = torch.cat(parts)
+        return self._slopes[key]
+
+    def rank(self, selector: str, taken: Mask, seed: int) -> Ranking:
+        """The ranking by a selector of the heads that are not ``taken``, with those closed."""
+        slopes = self.slopes(~taken)
+        values = importance(slopes) if selector == "importance" else slopes.double().square().sum(0)
+        order = ranked(np.where(taken, -1.0, values.double().numpy()), np.random.default_rng(seed))
+
+        def fisher(keep: int) -> Mask:
+            if keep in (0, taken.size):
+                return order(keep)
+            mask = fisher_mask(slopes, keep, np.random.default_rng(seed)).bool().numpy()
+            return np.asarray(mask & ~taken)
+
+        return fisher if selector == "fisher" else order
+
+
+@dataclass(frozen=True, eq=False)
+class _Curves:
+    """The sentences that heads are ranked on, gates that rank them, too, and counts of all runs so far."""
+
+    reading: Reading
+    request: Request
+    train: Sequence[Sentence]
+    gates: Mapping[str, Floats]
+    tables: dict[tuple[str, str], dict[tuple[Order, int], ClosedCounts]] = field(default_factory=dict)
+    """Label and task → order and number of open heads → counts."""
+
+
+def measure(request: Request) -> Result:
+    """All runs on the same sentences. Frames, an order named by what ranks heads (``mode``: a selector or gates) and
+    ``control`` ("", reverse, random for heads permuted within layers):
+
+    - ``curve``, wide: the ``score`` of each run's task with so many ``heads`` open, by order and draw (``step``).
+    - ``areas``, wide: mean ``cpr`` over ``n`` runs and draws; ``enough``, the mean of the least number of
+      heads with a score within the margin of the whole; of rankings ``delta``, their CPR minus that of heads permuted
+      within layers, with interval and p over seeds and sentences (over sentences alone with one run), and ``holm``.
+    - ``sets``, wide: of each run and task the disjoint sufficient sets of the first selector (``step``): how many
+      ``heads``, the score with ``all`` heads open and with only these (``alone``); of the first one also `examine`. No
+      row where all heads closed are within the margin of the whole.
+    - ``heads``: by ``task`` the number of the ``set`` that a head is in (0: none).
+
+    Raises:
+        RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; no run that can be measured.
+    """
+    sources, options = find_sources(request.names), request.options
+    if len(kinds := {source.kind for source in sources}) > 1:
+        raise ProbeError(
+            f"expected runs of one encoder, found {', '.join(sorted(kinds))}; name them in calls of their own"
+        )
+    groups = groups_of(request.claims, sources)
+    reading = read_request(request)
+    train = training_sentences(reading, request, options.train_sentences)
+    study = _Curves(reading, request, train, groups.gates if groups else {})
+    result = survey("curve", reading, request, lambda subject: _measured(study, subject))
+    if "sets" in result.frames and (least := 1 / (1 + options.tests)) > LEVEL:
+        result.about["notes"].append(
+            f"With tests={options.tests} no p of a set is below {least:.2f}, so none is shown to be sufficient beyond "
+            "random sets or needed, and members of which none can go are not shown to be needed; 0.05 needs tests=19."
+        )
+    return result.with_frames(areas=_areas(study))
+
+
+def _measured(study: _Curves, subject: Subject) -> Found | str:
+    request, run = study.request, whole_run(subject, study.request.device, study.reading.fingerprint)
+    if isinstance(run, str):
+        return run
+    halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5
+    close_with(run.model, request.options.closed, study.train, list(halves), request.seed)
+    frames: dict[str, list[pd.DataFrame]] = {}
+    notes = []
+    for name in run.model.tasks if subject.task is None else [subject.task]:
+        alone = with_task(run.model, name)
+        judge = Judge(alone, name, study.train, study.reading.sentences, run.precision, request.on_batch)
+        if not any(judge.task.known(sentence) for sentence in judge.sentences):
+            notes.append(f"{subject.label}: no sentence has the layer {name}, so it is not scored.")
+            continue
+        for key, frame in {"curve": _curve(study, subject, judge), **_sets(study, subject, judge)}.items():
+            frames.setdefault(key, []).append(frame.assign(task=name))
+    if not frames:
+        return f"no sentence of {study.reading.split} has a layer of its tasks"
+    return Found({key: pd.concat(some, ignore_index=True) for key, some in frames.items()}, {}, notes)
+
+
+def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranking]:
+    """Each selector's ranking and that by gates, where there are some of the task, with their reverse and controls."""
+    request, nothing = study.request, np.zeros(judge.size, bool)
+    named = {selector: judge.rank(selector, nothing, request.seed) for selector in request.options.selectors}
+    task, label = judge.name.upper(), subject.label.split(" (")[0]
+    own = next((study.gates[one] for one in (f"{label}:{task}", task, label) if one in study.gates), None)
+    if own is not None:
+        named["gates"] = ranked(own, np.random.default_rng(request.seed))
+    orders: dict[Order, Ranking] = {}
+    for name, ranking in named.items():
+        orders[name, "", 0] = ranking
+        orders[name, "reverse", 0] = lambda keep, best=ranking: ~best(nothing.size - keep)  # type: ignore[misc]
+        for draw in range(1, request.options.draws + 1):
+            generator = np.random.default_rng([request.seed, 21, draw])
+            orders[name, "random", draw] = within_layers(ranking, judge.size, generator)
+    return orders
+
+
+def _curve(study: _Curves, subject: Subject, judge: Judge) -> pd.DataFrame:
+    """The scores of all orders; their counts go to the tables of the study."""
+    opened = numbers(judge.size[0] * judge.size[1], study.request.options.every)
+    masks = {(order, n): best(n) for order, best in _orders(study, subject, judge).items() for n in opened}
+    evaluations = len({mask.tobytes() for mask in masks.values()})
+    study.request.on_status(subject.part(judge.name, "curve, evaluation"), evaluations)
+    table = study.tables.setdefault((subject.label, judge.name), {})
+    rows = []
+    for ((mode, control, draw), keep), mask in masks.items():
+        add_counts(table, ((mode, control, draw), keep), subject.seed, judge.counts(mask))
+        rows.append({"mode": mode, "control": control, "step": draw, "heads": keep, "score": judge.score(mask)})
+    return pd.DataFrame(rows)
+
+
+def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFrame]:
+    """The disjoint sufficient sets of one run and task, the first one tested; nothing where no head is needed."""
+    request, options, nothing = study.request, study.request.options, np.zeros(judge.size, bool)
+    whole = judge.score(~nothing)
+    floor = whole - options.margin
+    if judge.score(nothing) >= floor:
+        return {}
+    request.on_status(subject.part(judge.name, "sufficient sets, evaluation"))  # nobody knows how many there are
+    select = functools.partial(judge.rank, options.selectors[0], seed=request.seed)
+    sets = sufficient_sets(judge.score, select, floor, options.every, nothing)
+    evaluations = 2 * options.tests + int(sets[0].sum()) + min(options.tests, int((~sets[0]).sum()))
+    request.on_status(subject.part(judge.name, "tests of the first set, evaluation"), evaluations)
+    tests = examine(judge.score, sets[0], options.tests, np.random.default_rng([request.seed, 22, subject.seed]))
+    rows = [
+        {"step": step, "heads": int(members.sum()), "all": whole, "alone": judge.score(members)}
+        for step, members in enumerate(sets, 1)
+    ]
+    number = np.sum([step * members for step, members in enumerate(sets, 1)], axis=0).astype(float)
+    return {"sets": pd.DataFrame([rows[0] | tests, *rows[1:]]), "heads": head_rows({"set": number})}
+
+
+def _areas(study: _Curves) -> pd.DataFrame:
+    """The areas of all orders of all labels and tasks, means over draws."""
+    tables = study.tables.items()
+    rows = [{"encoder": key[0], "task": key[1], **row} for key, table in tables for row in _rows(table, study.request)]
+    frame = pd.DataFrame(rows)
+    return frame.assign(holm=holm(frame["p"]))
+
+
+def _rows(table: Mapping[tuple[Order, int], ClosedCounts], request: Request) -> Iterator[dict[str, object]]:
+    orders, opened = (list(dict.fromkeys(part)) for part in zip(*table, strict=True))
+    seeds = tuple(sorted(next(iter(table.values())).runs))
+    systems = [table[order, keep].system(seeds) for order in orders for keep in opened]
+
+    def curves(scores: Sequence[Floats]) -> Floats:
+        """Scores (..., S) of each system → (O, ..., S, G)."""
+        return np.moveaxis(np.reshape(scores, (len(orders), len(opened), *scores[0].shape)), 1, -1)
+
+    observed, booted = map(
+        curves, zip(*resampled_scores(systems, request.options.resamples, request.seed), strict=True)
+    )
+    performance, drawn = areas(observed, opened), areas(booted, opened)  # (O, S), (O, C, S)
+    least = np.array(opened)[(observed >= observed[..., -1:] - request.options.margin).argmax(-1)]  # (O, S)
+    for mode, control in dict.fromkeys(order[:2] for order in orders):
+        own, null = ([order[:2] == (mode, kind) for order in orders] for kind in (control, "random"))
+        row = {"mode": mode, "control": control, "n": len(seeds), "p": np.nan}
+        row |= {"cpr": performance[own].mean(), "enough": least[own].mean()}
+        if not control:
+            mean, of_null = (Resampled(performance[some].mean(0), drawn[some].mean(0)) for some in (own, null))
+            row |= over_seeds(*(mean - of_null), one_run=True)
+        yield row

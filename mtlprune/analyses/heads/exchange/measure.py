@@ -1,0 +1,292 @@
+"""Shares of the change of a task's decision that pass through sets of heads, and through each head.
+
+The decision of task t on sentence x of a pair (a, b) is m(x) = L(x, gold of b) − L(x, gold of a), in nats, with
+L the loss of t on the sentence. With the outputs of heads S taken from b, m(a) becomes m(a; S); the share that passes
+through S is
+
+    Σ over pairs of m(a) − m(a; S)   /   Σ over pairs of m(a) − m(b)
+
+0 where S carries nothing; 1 where putting S alone into a makes it decide as b. Shares of sets need not add up.
+
+Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+import torch
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.closing import whole_run
+from mtlprune.analyses.harness.reading import Found, Reading, Subject, find_sources, read_request, survey
+from mtlprune.analyses.heads.claims.groups import claimed_heads
+from mtlprune.analyses.heads.exchange import LEAST, STEM
+from mtlprune.corpora.grammar import Pair, draw_pairs
+from mtlprune.corpora.swaps import SWAPPED, swapped_pairs
+from mtlprune.corpora.tables import batched
+from mtlprune.encoder.batch import Encoded, EncoderBatch
+from mtlprune.encoder.interventions import exchange, head_outputs
+from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.model import MultiTaskModel, autocast
+from mtlprune.runs.groups import is_joint
+from mtlprune.runs.results import Result, head_rows
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import Resampled, over_seeds, weighted
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import Floats
+from mtlprune.tasks.base import Target, Task
+from mtlprune.training.ablation import known_target
+from mtlprune.training.head_gradients import alone
+
+BATCH = 50
+CARRIED = 0.1
+"""A set carries a task's change from this share on."""
+LAYERS = ("pos", "ner", "dep", "con", "srl")
+"""Layers in which generated sentences differ."""
+
+
+class Change(NamedTuple):
+    """The change that the pairs of one layer make in one run, and what of it passes through each set of heads.
+
+    Attributes:
+        whole: (P,) m(a) − m(b).
+        decided: the part of pairs with m(a) > 0 > m(b).
+        through: label of a set → (1 + D, P) m(a) − m(a; S), of the set and of each draw of random ones.
+    """
+
+    whole: Floats
+    decided: float
+    through: dict[str, Floats]
+
+
+Usable = tuple[Pair, tuple[Target, Target]]
+"""Two sentences, and the targets of a task in both."""
+Changes = dict[tuple[str, str], dict[int, Change]]
+"""Label of runs and task → seed → change."""
+
+
+def measure(request: Request) -> Result:
+    """All runs on the same pairs of sentences. Frames:
+
+    - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
+      STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
+      with interval and p over seeds, pairs and draws (without seeds where there is one), ``holm`` over all cells; how
+      many ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or
+      more.
+    - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
+      through those of ``others`` (all single tasks that have claims), ``own minus others``, and the ``stem`` heads;
+      intervals and p as of ``cells``.
+    - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
+    - ``heads``: ``share`` of each head by ``task``; with the setting ``single``.
+
+    Raises:
+        RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
+    """
+    sets = with_stem(claimed_heads(request.claims, find_sources(request.names)))
+    reading = read_request(replace(request, split=request.options.natural or request.split))
+    generator = np.random.default_rng([request.seed, 16])
+    masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
+    changes: Changes = {}
+    result = survey("exchange", reading, request, lambda subject: _exchanged(reading, subject, request, masks, changes))
+    shares = _shares(changes, request)
+    cells = pd.DataFrame(_cells(shares, changes))
+    contrasts, stems = pd.DataFrame(_contrasts(shares)), pd.DataFrame(_stems(shares))
+    return result.with_frames(cells=cells.assign(holm=holm(cells["p"])), contrasts=contrasts, stems=stems)
+
+
+def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
+    """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some."""
+    single = [heads for label, heads in claimed.items() if not is_joint(label)]
+    stem = np.sum(single, axis=0) >= 3 if single else np.zeros(1, bool)
+    return {**claimed, **({STEM: stem} if stem.any() else {})}
+
+
+def _exchanged(
+    reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]], changes: Changes
+) -> Found | str:
+    run = whole_run(subject, request.device, reading.fingerprint)
+    if isinstance(run, str):
+        return run
+    frames, notes, changed = [], [], False
+    each = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)[: None if request.options.single else 0]
+    exchanges = sum(map(len, masks.values())) + len(each)
+    natural = reading.sentences if request.options.natural else None
+    for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
+        pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
+        if len(pairs) < LEAST:
+            notes.append(
+                f"{subject.label}, seed {subject.seed}: {name} is left out; pairs with known labels and as many "
+                f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
+            )
+            continue
+        request.on_status(subject.part(name, f"sets{' and single heads' * bool(len(each))}, exchange"), exchanges)
+        margins = _Margins(run.model, name, pairs, run.precision)
+        change, shares = _change(margins, masks, each, request.on_batch)
+        changes.setdefault((subject.label, name), {})[subject.seed], changed = change, True
+        if len(each):
+            frames.append(head_rows({"share": shares.reshape(run.size)}).assign(task=name))
+    if not changed:
+        return " ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ"
+    return Found({"heads": pd.concat(frames, ignore_index=True)} if frames else {}, {}, notes)
+
+
+def _change(
+    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], each: Mask, on_batch: Callable[[], None]
+) -> tuple[Change, Floats]:
+    """The change of one task's margins, and the shares (H,) of it through each head alone, ``each`` (H, L, A)."""
+    first, second = margins.of("first"), margins.of("second")
+
+    def passing(heads: Mask) -> Floats:
+        on_batch()
+        return first - margins.exchanged(heads)
+
+    through = {}
+    for label, several in masks.items():
+        through[label] = np.stack(list(map(passing, several)))
+    change = Change(first - second, float(((first > 0) & (second < 0)).mean()), through)
+    return change, np.array([passing(one).sum() / change.whole.sum() for one in each])
+
+
+def usable_pairs(
+    model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
+) -> list[Usable]:
+    """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, the shortest first; those
+    left out have labels that the run does not know, or words of other numbers of sub-words, so that places would not
+    correspond."""
+    if natural is None:
+        layers = [name, "dep+con"] if name in ("dep", "con") else [name]
+        drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
+    else:
+        drawn = swapped_pairs(natural, name, seed + 1)
+    task, usable = cast(Task, model.tasks[name]), list[Usable]()
+    for pair in drawn:
+        first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
+        both = known_target(task, pair.first), known_target(task, pair.second)
+        if np.array_equal(first.counts, second.counts) and both[0] is not None and both[1] is not None:
+            usable.append((pair, (both[0], both[1])))
+        if len(usable) == size:
+            break
+    return sorted(usable, key=lambda one: len(one[0].first))  # so that batches have little padding
+
+
+class _Margins:
+    """Decisions (P,) of one task on pairs: how much better the gold of the first sentence fits than the other."""
+
+    def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[Usable], precision: torch.dtype) -> None:
+        self.model, self.name, self.targets = model, name, [targets for _, targets in pairs]
+        encoder, self.precision = model.encoder, precision
+        self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
+        for rows in batched(range(len(pairs)), BATCH):
+            both = {
+                side: encoder.collate(encoder.tokenize_all([getattr(pairs[row][0], side).words for row in rows]))
+                for side in ("first", "second")
+            }
+            self.batches.append((rows, {side: batch.to(model.device) for side, batch in both.items()}))
+        with autocast(model.device, precision):
+            self.given = [head_outputs(encoder, both["second"]) for _, both in self.batches]
+
+    @torch.no_grad()
+    def of(self, side: str) -> Floats:
+        """The decisions on the first or second sentences as they are."""
+        with autocast(self.model.device, self.precision):
+            return np.concatenate([self._margins(rows, self.model.encoder(both[side])) for rows, both in self.batches])
+
+    @torch.no_grad()
+    def exchanged(self, heads: Mask) -> Floats:
+        """The decisions on the first sentences with the outputs of some heads (L, A) taken from the second."""
+        gates = torch.from_numpy(~heads).float().to(self.model.device)
+        with autocast(self.model.device, self.precision):
+            parts = [
+                self._margins(rows, exchange(self.model.encoder, both["first"], outputs, gates))
+                for (rows, both), outputs in zip(self.batches, self.given, strict=True)
+            ]
+        return np.concatenate(parts)
+
+    def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:
+        task = self.model.tasks[self.name]
+        losses = [
+            [float(alone(task, encoded.select([place]), self.targets[row][side])) for side in (1, 0)]
+            for place, row in enumerate(rows)
+        ]
+        second, first = np.array(losses).T
+        return np.asarray(second - first)
+
+
+class Share(NamedTuple):
+    """The shares of one task's change that pass through one set of heads: (S,) through the set and through random heads
+    of the same layers, and their difference, which pairs resample; what each draw adds to it, (D,), mean over seeds."""
+
+    seeds: tuple[int, ...]
+    own: Floats
+    random: Floats
+    beyond: Resampled
+    drawn: Floats
+
+
+Shares = dict[tuple[str, str, str], Share]
+"""Label of runs, task, label of a set → shares."""
+
+
+def _shares(changes: Changes, request: Request) -> Shares:
+    """The shares of all sets; pairs are resampled alike for all sets, apart for each task."""
+    shares = {}
+    for (label, task), runs in changes.items():
+        seeds = tuple(sorted(runs))
+        whole = np.stack([runs[seed].whole for seed in seeds])  # (S, P)
+        size = whole.shape[1]
+        generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
+        weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
+        for other in runs[seeds[0]].through:
+            through = np.stack([runs[seed].through[other] for seed in seeds], 1)  # (1 + D, S, P)
+            beyond = through[0] - through[1:].mean(0)
+            booted = (beyond @ weights.T / (whole @ weights.T)).T  # (C, S)
+            own, *draws = through.sum(2) / whole.sum(1)  # (S,) each
+            random = np.mean(draws, axis=0)
+            drawn = -np.mean(draws, axis=1)
+            shares[label, task, other] = Share(seeds, own, random, Resampled(own - random, booted), drawn)
+    return shares
+
+
+def _cells(shares: Shares, changes: Changes) -> Iterator[dict[str, object]]:
+    """Rows of the frame ``cells``."""
+    for (label, task, other), share in shares.items():
+        runs = changes[label, task]
+        row = {"encoder": label, "task": task, "other": other, "n": len(runs), "share": share.own.mean()}
+        row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].whole)}
+        row |= {"decided": np.mean([run.decided for run in runs.values()])}
+        yield row | over_seeds(*share.beyond, one_run=True, drawn=share.drawn[None])
+
+
+def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
+    """Rows of the frame ``contrasts``, of labels all of whose tasks claim heads and have the same seeds."""
+    for label in dict.fromkeys(label for label, *_ in shares):
+        of = {(task, other): share for (one, task, other), share in shares.items() if one == label}
+        tasks = [task for task in LAYERS if (task, task.upper()) in of]
+        if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
+            continue
+        claimed = [one for one in dict.fromkeys(other for _, other in of) if one != STEM and not is_joint(one)]
+        own = {(task, task.upper()): 1 / len(tasks) for task in tasks}
+        others = [(task, other) for task in tasks for other in claimed if other != task.upper()]
+        apart = dict.fromkeys(others, 1 / len(others))
+        terms = {"own": own, "others": apart, "own minus others": {**own, **{key: -w for key, w in apart.items()}}}
+        terms |= {"stem": {(task, STEM): 1 / len(tasks) for task in tasks}} if (tasks[0], STEM) in of else {}
+        for name, weights in terms.items():
+            figure = weighted([of[key].beyond for key in weights], [*weights.values()])
+            by_set: dict[str, Floats] = {}  # a set's draws are the same for all tasks
+            for key, weight in weights.items():
+                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].drawn
+            row = {"encoder": label, "term": name, "n": len(figure.observed)}
+            yield row | over_seeds(*figure, drawn=np.stack([*by_set.values()]))
+
+
+def _stems(shares: Shares) -> Iterator[dict[str, object]]:
+    """Rows of the frame ``stems``."""
+    carried: dict[tuple[str, int], list[bool]] = {}
+    for (label, _, other), share in shares.items():
+        for seed, own in zip(share.seeds, share.own, strict=True) if other == STEM else ():
+            carried.setdefault((label, seed), []).append(own >= CARRIED)
+    for (label, seed), tasks in sorted(carried.items()):
+        yield {"encoder": label, "seed": seed, "carried": sum(tasks), "of": len(tasks)}

@@ -1,0 +1,124 @@
+"""Shares of changes that pass through heads: tables, sentences and figures of a Result."""
+
+from typing import Any
+
+from mtlprune.analyses.heads.exchange import STEM
+from mtlprune.errors import plural
+from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map, matrix
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL, only_not_shown
+
+
+def about(result: Result) -> str:
+    """Describe the pairs, the exchange and the random control; define the share."""
+    settings = result.about["settings"]
+    natural = settings.get("natural")
+    of = (
+        f"of a sentence of {natural} and the same with one name or modifier swapped"
+        if natural
+        else "of generated sentences"
+    )
+    return (
+        f"Up to {settings['pairs']} pairs {of} for each layer, which differ in its gold only; seed "
+        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
+        "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
+        f"sentence decide as the second. Beside it {plural(settings['draws'], 'draw')} of as many random heads of "
+        "their layers. Intervals and p are over seeds, pairs and draws."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """Sentences: does a change pass through the task's own heads rather than those of others?"""
+    rows = result.frames["cells"]
+    claimed = rows[rows["other"] != STEM]
+    own = claimed["other"].str.upper() == claimed["task"].str.upper()
+    sentences = []
+    if own.any() and (~own).any():
+        (mine, of_mine), (theirs, of_theirs) = (
+            (number(some["share"].mean()), number(some["random"].mean())) for some in (claimed[own], claimed[~own])
+        )
+        sentences.append(
+            f"Of the change of a task's decision, means of cells, {mine} passes through the heads that the task itself "
+            f"claims ({of_mine} through random ones of the same layers), {theirs} through those that another task "
+            f"claims ({of_theirs})."
+        )
+    contrasts = result.frame("contrasts", "term")
+    for row in contrasts.query("term == 'stem'").itertuples():
+        sentences.append(
+            f"{row.encoder}: beyond random heads those that three tasks or more claim carry {with_interval(row)} of a "
+            f"change, mean of tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
+        )
+    for row in contrasts.query("term == 'own minus others'").itertuples():
+        sentences.append(
+            f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
+            f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
+        )
+    shown = int(((rows["holm"] < LEVEL) & (rows["delta"] > 0)).sum())
+    seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
+    sentences.append(
+        f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
+    )
+    if len(stem := rows[rows["other"] == STEM]):
+        words = ", ".join(f"{one.task.upper()} {number(one.share)} ({number(one.random)})" for one in stem.itertuples())
+        carriers = result.frames["stems"].query("of > 2")
+        carried = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
+        also = f"; a tenth or more of the change of three tasks or more in {carried}" if len(carriers) else ""
+        sentences.append(f"Heads that three tasks or more claim (random ones of their layers) carry: {words}{also}.")
+    return sentences
+
+
+def _table(result: Result) -> Grid:
+    rows = only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
+    columns: dict[str, Any] = {"run": "encoder", "changed": "task", "heads of": "other", "pairs": ("pairs", 0)}
+    columns |= {"decided": ("decided", 2), "runs": ("n", 0), "share": ("share", 2), "random": ("random", 2)}
+    return Grid.of(
+        "Share of a change that passes through claimed heads",
+        rows,
+        {**columns, **difference("difference", "Holm", "detectable")},
+        "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
+        "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
+        f"minus random heads of the same layers, with 95 % interval. {DETECTABLE}",
+        texts=3,
+    )
+
+
+TABLES = (_table,)
+
+
+def _matrix(result: Result) -> Spec:
+    """Matrix of sets of heads by changed layer."""
+    rows = result.frames["cells"]
+    several = rows["encoder"].nunique() > 1
+    names = [
+        f"{row.encoder}: {row.task.upper()}" if several and row.task.upper() != row.encoder else row.task.upper()
+        for row in rows.itertuples()
+    ]
+    return figure(
+        matrix(
+            rows.assign(changed=names, value=rows["share"]),
+            "changed",
+            "other",
+            (rows["holm"] < LEVEL) & (rows["delta"] > 0),
+            rows["task"].str.upper() == rows["other"].str.upper(),
+            "share of the change",
+        ),
+        "Through whose heads does a decision change?",
+        [
+            "Columns: the task whose decision changes; rows: whose claimed heads it passes through.",
+            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05); pale: not shown.",
+        ],
+    )
+
+
+def _heads(result: Result) -> Spec:
+    """Share of the change that passes through each head."""
+    heads = by_task(result.named("heads")).rename(columns={"value": "share"})
+    return figure(
+        head_map(heads, "share", diverging=True, across=3, axes=True, heading="share of the change"),
+        "What passes through each head",
+        ["Each head by itself; shares of heads need not add up."],
+    )
+
+
+FIGURES = {"matrix": Chart.of(_matrix), "heads": Chart.of(_heads, "heads")}

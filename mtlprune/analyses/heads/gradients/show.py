@@ -1,0 +1,204 @@
+"""Views of gradients on heads: tables, sentences and figures of a Result."""
+
+import pandas as pd
+
+from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.heads.gradients import EVERY
+from mtlprune.figures.charts import Chart, Spec, figure, head_map
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL
+
+
+def about(result: Result) -> str:
+    """Describe the data and the halves; define a head's importance."""
+    facts = result.about
+    return (
+        f"{result.source} ({facts['fingerprint'][:8]}); {facts['too_long']} too long and left out; seed "
+        f"{facts['seed']}. "
+        "Importance of a head: mean over sentences of |∂L/∂ξ|, with ξ a factor of the head's output (Michel, Levy and "
+        "Neubig 2019); relative: over the l2 norm of its layer, as the method ranks heads. Halves are of the "
+        "sentences, not seeds of training: what they disagree in is noise of the data alone."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The main numbers, in sentences."""
+    halves = _pairs(result, "halves")["spearman"]
+    sentences = [
+        alike(result),
+        f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves)} over "
+        f"{len(halves)} maps.",
+    ]
+    for name, rows in result.named("joint").groupby("name", observed=True):
+        mean = rows.groupby("measure")["value"].mean()
+        itself = f"; of a task with itself on other sentences {mean['halves']:.2f}" if "halves" in mean else ""
+        sentences.append(
+            f"{name}: the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads and "
+            f"pairs{itself}); {100 * mean['opposed']:.0f} % oppose each other."
+        )
+    return list(filter(None, sentences))
+
+
+def alike(result: Result) -> str:
+    """Correlation of importance between tasks alone, tasks of a joint run, and runs of a task; "" with one map."""
+    maps = _pairs(result, "maps")
+    joint = {one["encoder"] for one in result.about["encoders"] if len(one["tasks"]) > 1 or ":" in one["encoder"]}
+    alone = ~maps["encoder"].isin(joint) & ~maps["other"].isin(joint)
+    within = (maps["encoder"] == maps["other"]) & (maps["seed"] == maps["other_seed"])
+    same = maps["task"] == maps["other_task"]
+    kinds = {
+        "two tasks trained alone": alone & ~same,
+        "two tasks of one joint run": within & ~same,
+        "one task in two runs": same,
+    }
+    answers = []
+    for kind, where in kinds.items():
+        if len(rows := maps[where]):
+            sure = int((rows["p"] < LEVEL).sum())
+            answers.append(f"{kind} {number(rows['spearman'].mean())} ({sure} of {len(rows)} pairs have p < {LEVEL})")
+    if not answers:
+        return ""
+    return (
+        f"How alike importance ranks the heads of a layer, mean Spearman on the same sentences: {'; '.join(answers)} "
+        "(two-sided, heads permuted within layers, not corrected)."
+    )
+
+
+def _range(values: pd.Series) -> str:
+    low, high = number(values.min()), number(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def _pairs(result: Result, mode: str) -> pd.DataFrame:
+    """Pairs of maps, with both in words: ``first`` and ``second``."""
+    pairs = result.named("pairs").query("mode == @mode")
+    called = {
+        (one["encoder"], one["seed"]): name for one, name in zip(result.about["encoders"], result.names, strict=True)
+    }
+    return pairs.assign(
+        first=[_called(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
+        second=[_called(called[one.other, one.other_seed], one.other_task) for one in pairs.itertuples()],
+    )
+
+
+def _called(name: str, task: str) -> str:
+    """POS of the run POS; DEP in MTL-5; MTL-5, all tasks."""
+    if task == EVERY:
+        return f"{name}, {task}"
+    return name if task.upper() == name.partition(",")[0].partition(" (")[0] else f"{task.upper()} in {name}"
+
+
+def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """Importance by task in every run, whatever ``of`` is (of several seeds in the first); and what the gradients of
+    a joint run's tasks have in common."""
+    columns: list[HeadColumn] = []
+    taken: set[str] = set()
+    notes = []
+    for encoder, name in zip(result.about["encoders"], result.names, strict=True):
+        if encoder["encoder"] in taken:
+            notes.append(f"Gradients: {name} is another seed and has no column.")
+            continue
+        taken.add(encoder["encoder"])
+        heads = result.frames["heads"].query("mode == '' and measure == 'importance'")
+        for task in heads.loc[heads["encoder"] == encoder["encoder"], "task"].unique():
+            part = Result("gradients", result.about, {"heads": heads[heads["task"] == task]})
+            grid = part.grids(encoder)["importance"]
+            title = f"importance {_called(encoder['encoder'], task)}"
+            columns.append(HeadColumn(title, "gradients", grid, task != EVERY, "mean of |∂L/∂ξ| over sentences"))
+        for measure, grid in result.grids(encoder, "joint").items():
+            title, meaning = JOINT[measure]
+            columns.append(
+                HeadColumn(title, "gradients", grid, measure != "halves", f"{encoder['encoder']}: {meaning}")
+            )
+    return columns, notes
+
+
+JOINT = {
+    "cosine": ("gradient cosine", "cosine of two tasks' gradients, mean over pairs of tasks"),
+    "opposed": ("tasks opposed", "share of pairs of tasks whose gradients oppose each other"),
+    "halves": ("gradient halves", "cosine of a task's gradients on two halves of the sentences, mean over tasks"),
+}
+
+
+def _alike(result: Result) -> Grid:
+    return Grid.of(
+        "Do two halves of the sentences rank heads alike?",
+        _pairs(result, "halves"),
+        {"map": "first", "heads": ("n", 0), "Spearman": ("spearman", 2), "p": ("p", probability)},
+        "Spearman within layers between the importance in one half of the sentences and in the other; p by permuting "
+        "heads within layers, two-sided, not corrected.",
+    )
+
+
+def _across(result: Result) -> Grid:
+    pairs = _pairs(result, "maps")
+    called = [{_called(one.encoder, one.task), _called(one.other, one.other_task)} for one in pairs.itertuples()]
+    pairs = pairs.assign(
+        maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
+        sure=pairs["p"] < LEVEL,
+    )
+    return Grid.of(
+        "Do two tasks rank heads alike?",
+        pairs.groupby("maps", sort=False)
+        .agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
+        .reset_index(),
+        {"maps": "maps", "pairs": ("n", 0), "Spearman": ("mean", 2), f"p < {LEVEL}": ("sure", 0)},
+        "The same between two maps, on the same sentences: mean over pairs of runs, and how many have such a p.",
+    )
+
+
+def _pulls(result: Result) -> Grid | None:
+    if (cosines := result.frames.get("cosines")) is None:
+        return None
+    cosines = cosines.assign(
+        pair=[f"{one.upper()} and {two.upper()}" for one, two in zip(cosines["task"], cosines["other"], strict=True)]
+    )
+    means = cosines.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
+    pulls = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
+    return Grid.of(
+        "Do two tasks of a joint run pull heads one way?",
+        pulls,
+        {
+            "run": "encoder",
+            "tasks": "pair",
+            "cosine": ("mean", 3),
+            "least": ("min", 3),
+            "most": ("max", 3),
+            "seeds": ("size", 0),
+        },
+        "Cosine of two tasks' gradients on a head's weights, mean over heads; mean, least and most of seeds.",
+    )
+
+
+TABLES = (_alike, _across, _pulls)
+
+
+def _maps(result: Result) -> Spec | None:
+    """Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."""
+    heads = result.named("heads")
+    heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
+    if not len(heads):
+        return None
+    names = [_called(name, task) for name, task in zip(heads["name"], heads["task"], strict=True)]
+    frame = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
+    frame = frame.rename(columns={"value": "relative importance"})
+    return figure(
+        head_map(frame, "relative importance", across=3, axes=True, heading="importance over its layer's norm"),
+        "Which heads each task needs",
+        [f"{result.source}. A row is a layer; the darker, the more the task's loss hangs on the head."],
+    )
+
+
+def _joint(result: Result) -> Spec:
+    """Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns."""
+    cosines = result.named("joint")
+    cosines = cosines[cosines["measure"] == "cosine"].rename(columns={"value": "cosine"})
+    return figure(
+        head_map(cosines, "cosine", diverging=True, across=3, axes=True, heading="mean cosine over pairs of tasks"),
+        "Do tasks pull a head one way?",
+        ["Cosine of two tasks' gradients on a head's weights: blue where they oppose each other."],
+    )
+
+
+FIGURES = {"maps": Chart.of(_maps), "cosine": Chart.of(_joint, "joint")}

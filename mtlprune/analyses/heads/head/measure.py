@@ -1,0 +1,214 @@
+"""One head of one run or encoder: its labels among results of probes, its claims, its attention in short sentences.
+
+Letters: S places of a sentence: the start token, its words, the end token.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.closing import closing_costs
+from mtlprune.analyses.harness.reading import Subject, entry, find_sources, remarks
+from mtlprune.analyses.probes import ATTENTION
+from mtlprune.analyses.probes.reading import known, modes, read_probes, shape
+from mtlprune.corpora.formats import words_of
+from mtlprune.corpora.store import load_corpus
+from mtlprune.encoder.observe import observe
+from mtlprune.runs.claims import group, load_claims
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import Result
+from mtlprune.sentence import Sentence
+
+SHORTEST, LONGEST = 8, 14
+"""Words of the sentences shown: short enough to be read, long enough to show something."""
+CANDIDATES, USUAL = 500, 4
+BEST_OF = 5
+"""A head shows what it knows where it is among so many best ones."""
+Pairs = frozenset[tuple[int, int]]
+"""Places that a task connects; word i (from 0) has place i + 1."""
+
+
+def measure(request: Request) -> Result:
+    """Everything known of the head. Frames, all wide:
+
+    - ``known``: of ``probes.reading.known``, its labels, the best first. ``claimed``: by label of the runs in how many
+      of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``
+      and with this one ``closed``.
+    - ``attention``: for each word of a ``sentence`` the ``target`` that it attends to most, the ``weight``, the part
+      that goes to the ``special`` tokens, and whether the head's best label connects the two (``sought``).
+
+    Raises:
+        RunError: no such run, encoder, head or task; results of other encoders; nothing to show.
+    """
+    options = request.options
+    if len(request.names) != 1:
+        raise RunError(f"analyze head: expected one run or encoder, found {len(request.names)}")
+    [name] = request.names
+    [source] = find_sources([name])
+    candidates, seen_in = _candidates(name, request)
+    subject = _subject(name, options.gates_of)
+    place = _place(subject, options.layer, options.head)
+    rows, kinds, notes = _known(options.probes, subject, options.layer, options.head)
+    notes += remarks(subject)
+    label = _label(rows, kinds)
+    sought = [_sought(sentence, label, kinds) for sentence in candidates]
+    ranked = sorted(range(len(candidates)), key=lambda k: -len(sought[k]) / len(candidates[k]))
+    order = ranked[: request.sentences or USUAL]
+    if options.text is None:
+        most = f"those with most {label['task'].upper()} {label['label']}" if label and any(sought) else "the first"
+        notes.append(f"Sentences: {most} {seen_in}" if candidates else seen_in)
+    attention = [
+        {"sentence": candidates[k].id, **row}
+        for k, row in _attention(subject, options.layer, place, order, candidates, sought)
+    ]
+    claimed = _claimed(request.claims, options.layer, options.head)
+    about = {
+        "layer": options.layer,
+        "head": options.head,
+        "settings": options.model_dump(mode="json"),
+        "of": entry(subject, source.kind),
+        "encoders": [],
+        "notes": notes,
+    }
+    frames = {"known": rows, "claimed": pd.DataFrame(claimed), "attention": pd.DataFrame(attention)}
+    if options.closed is not None:
+        costs = closing_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
+        closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
+        frames["closing"] = pd.DataFrame(closing)
+    if not any(map(len, frames.values())):
+        head = f"head {options.layer}-{options.head}"
+        raise RunError(f"analyze head: nothing to show of {head}. {seen_in} Or give probes=DIR or --claims RUN.")
+    return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
+
+
+def _subject(name: str, gates_of: str | None) -> Subject:
+    """The run or encoder named, with the gates or clones of one task where each has its own. Raises RunError."""
+    subjects = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
+    if gates_of is None and len(subjects) == 1:
+        return next(iter(subjects.values()))
+    if gates_of not in subjects or len(subjects) == 1:
+        each = f"gates_of={' or '.join(subjects)}" if len(subjects) > 1 else "no gates_of, as all tasks share gates"
+        raise RunError(f"{name}: expected {each}, found {gates_of or 'none'}")
+    return subjects[gates_of]
+
+
+def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
+    """Sentences to choose from, and where they come from in words."""
+    text, place = request.options.text, None if request.corpus == Path() else request.corpus
+    if text is not None:
+        if not (words := words_of(text)):
+            raise RunError("text: expected words apart by blanks, found none")
+        return [Sentence("text", words).validate()], ""
+    if place is None and (Path(name) / "config.yaml").is_file():
+        place = Path(RunFolder.with_weights(name).read_config().get("data", {}).get("path", ""))
+    if place is None:
+        return [], "No sentences: name a corpus (--corpus DIR) or give one (text='...')."
+    fit = (sentence for sentence in load_corpus(place)[request.split] if SHORTEST <= len(sentence) <= LONGEST)
+    candidates = list({sentence.words: sentence for sentence in islice(fit, CANDIDATES)}.values())
+    where = f"{place.name}, {request.split}, {SHORTEST} to {LONGEST} words"
+    return candidates, f"(of {len(candidates)}: {where})." if candidates else f"No sentence: {where}."
+
+
+def _place(subject: Subject, layer: int, head: int) -> int:
+    """The place (from 0) of a head (from 1) among those left in its layer. Raises RunError where it is not there."""
+    places = subject.encoder.places
+    if layer > places.layers or head > places.heads:
+        raise RunError(
+            f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
+            f"{layer}"
+        )
+    kept = places.kept[layer - 1]
+    if head - 1 not in kept:
+        left = ", ".join(str(number + 1) for number in kept) or "none"
+        raise RunError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
+    return kept.index(head - 1)
+
+
+def _known(
+    folder: Path | None, subject: Subject, layer: int, head: int
+) -> tuple[pd.DataFrame, Mapping[str, str], list[str]]:
+    """The labels that the head finds, the kinds of their layers, and notes about them."""
+    if folder is None:
+        return pd.DataFrame(), {}, []
+    results, places = read_probes([folder]), subject.encoder.places
+    if (size := shape(results)) != (places.layers, places.heads):
+        raise RunError(
+            f"{folder} holds results of {size[0]} × {size[1]} heads, but {subject.name} has {places.layers} × "
+            f"{places.heads}; probe this encoder"
+        )
+    each = {(one["encoder"], one["seed"]): one["run"] for one in results.about["encoders"]}
+    probed = each.get((subject.label, subject.seed))
+    if probed is None:
+        others = ", ".join(f"{encoder} (seed {seed})" for encoder, seed in each)
+        raise RunError(f"{folder} holds no results of {subject.label}, seed {subject.seed} (there: {others}); probe it")
+    mode = modes(results)[0]
+    notes = [f"Probes: {folder}, {mode}."]
+    if Path(probed).resolve() != Path(subject.name).resolve():
+        notes.append(f"Probed was {probed}; is it the same as {subject.name}?")
+    rows = known(results, mode, subject.label, subject.seed)
+    return rows[(rows["layer"] == layer) & (rows["head"] == head)], results.about["kinds"], notes
+
+
+def _label(rows: pd.DataFrame, kinds: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The best label that is seen in attention; root is none of them, as it is read at [CLS]."""
+    attended = (row for row in rows.to_dict("records") if kinds[row["task"]] in ATTENTION)
+    sure = (row for row in attended if not row["apart"] and not row["few"])
+    return next((row for row in sure if row["gain"] > 0 and row["rank"] <= BEST_OF), None)
+
+
+def _sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> Pairs:
+    """The pairs of places that a label connects in a sentence."""
+    layer: Any = None if label is None else sentence.get(label["task"])
+    if label is None or layer is None:
+        return frozenset()
+    if kinds[label["task"]] == "tree":
+        ends = enumerate(zip(*layer, strict=True), 1)
+        return frozenset((dependent, head) for dependent, (head, relation) in ends if relation == label["label"])
+    return frozenset(
+        (word + 1, predicate.index + 1)
+        for predicate in layer
+        for span in predicate.arguments
+        if span.label == label["label"]
+        for word in range(span.start, span.end)
+    )
+
+
+def _attention(
+    subject: Subject, layer: int, place: int, order: Sequence[int], sentences: Sequence[Sentence], sought: list[Pairs]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of a sentence, and a row for each of its words: the word that it attends to most."""
+    if not order:
+        return
+    encoder = subject.encoder
+    batch = encoder.collate(encoder.tokenize_all([sentences[k].words for k in order]))
+    seen = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, place]
+    for k, matrix in zip(order, seen, strict=True):
+        words = sentences[k].words
+        weights = matrix[: len(words) + 2, : len(words) + 2].double().numpy()  # (S, S)
+        for row in range(1, len(words) + 1):
+            target = 1 + int(np.argmax(weights[row, 1:-1]))
+            connected = (row, target) in sought[k] or (target, row) in sought[k]
+            special = float(weights[row, 0] + weights[row, -1])
+            shown = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
+            yield k, {**shown, "special": special, "sought": connected}
+
+
+def _claimed(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:
+    """A row for each label: in how many seeds the head is open, and its mean gate. Raises RunError: no such head."""
+    rows = []
+    for one in group(load_claims(runs)) if runs else ():
+        layers, heads = one.mean.shape
+        if layer > layers or head > heads:
+            raise RunError(
+                f"{one.claims[0].run} has {layers} layers of {heads} heads, so there is no head {head} in layer {layer}"
+            )
+        place = layer - 1, head - 1
+        rows.append(
+            {"encoder": one.label, "open": int(one.times[place]), "seeds": len(one.claims), "mean": one.mean[place]}
+        )
+    return rows

@@ -1,0 +1,31 @@
+"""All that is known of each head side by side, and which of it goes together within layers."""
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.evaluation.ablations import Closed
+from mtlprune.io.block import Block
+
+
+class HeadsOptions(Block):
+    """The encoder that is read, and settings of the comparison of columns."""
+
+    of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
+    closed: Closed | None = Field(default=None, description="Close each head of runs without gates, with this instead.")
+    permutations: int = Field(default=9999, ge=1, description="Of heads within layers.")
+
+
+ANALYSIS = Analysis(
+    name="heads",
+    title="Every head",
+    key="head-table",
+    question="A table of all heads: everything known of each, joined.",
+    help="""Join claims and gates of runs with what analyses wrote of the same heads, a row a head.
+
+    Name runs with gates and folders of probes and other analyses. Columns are correlated within layers (Spearman, heads
+    permuted within layers, corrected). With closed=zero, mean, resample or optimal name finished runs without gates,
+    too: how much each task's loss rises with each head closed alone becomes a column. One head with its attention:
+    mtlprune analyze head RUN head=3-7.""",
+    needs=frozenset({"results"}),
+    options=HeadsOptions,
+)

@@ -1,0 +1,160 @@
+"""The join of all columns of heads, and which of them go together within layers.
+
+Letters: L layers, A heads a layer, K heads of which two columns both say something.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses import ANALYSES
+from mtlprune.analyses.analysis import HeadColumn, Request, find, read, usable
+from mtlprune.analyses.harness.closing import closing_columns
+from mtlprune.analyses.heads.claims.maths import claim_columns
+from mtlprune.evaluation.ablations import Closed
+from mtlprune.io.files import RunError, reading
+from mtlprune.runs.claims import load_claims
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, head_rows
+from mtlprune.statistics.permutation import corrected, layered_rank_test
+
+FEWEST = 3
+"""Heads that two columns must share to be compared."""
+
+
+def measure(request: Request) -> Result:
+    """Everything that is named. Frames, layers and heads from 1:
+
+    - ``heads``: a measure a column of numbers. ``words``, wide: ``words`` of each head in a column ``term``.
+    - ``columns``, wide: ``term``, its name; ``source``, the analysis that it comes from; ``meaning``.
+    - ``correlations``: of ``correlations``.
+
+    Raises:
+        RunError: nothing to join, results that do not belong together, damaged ones.
+    """
+    folders = [name for name in map(Path, request.names) if any((name / f"{one}.json").is_file() for one in ANALYSES)]
+    runs = [name for name in map(Path, request.names) if name not in folders]
+    kind: Closed | None = request.options.closed
+    sources = sorted((one.name for one in usable() if one.columns != ()), reverse=True)
+    table = HeadTable()
+    whole = [name for name in runs if kind is not None and not RunFolder.existing(name).gates_path.is_file()]
+    if kind is not None:
+        if not whole:
+            raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
+        table.add(closing_columns(list(map(str, whole)), kind, request), "the runs without gates")
+    if runs := [name for name in runs if name not in whole]:
+        table.add(claim_columns(load_claims(runs)), "the runs with gates")
+        sources.remove("claims")
+    for folder in folders:
+        table.read(folder, request.options.of, sources)
+    present = {column.source for column in table.columns}
+    if absent := [name for name in (*sources, "claims") if name not in present]:
+        table.notes.append(f"Not among what was named, so without columns: {', '.join(dict.fromkeys(absent))}.")
+    if not table.columns:
+        raise RunError("analyze heads: nothing to join; name runs with gates, and folders that analyses wrote")
+    values: dict[str, Any] = {column.name: column.values for column in table.columns}
+    numbers = {name: grid for name, grid in values.items() if grid.dtype.kind == "f"}
+    words = [head_rows({name: grid}) for name, grid in values.items() if name not in numbers]
+    about = {
+        "layers": table.columns[0].values.shape[0],
+        "heads": table.columns[0].values.shape[1],
+        "settings": {**request.options.model_dump(), "seed": request.seed, "sources": list(map(str, request.names))},
+        "encoders": [],
+        "notes": table.notes,
+    }
+    frames = {
+        "heads": head_rows(numbers),
+        "words": pd.concat([pd.DataFrame(), *words]).rename(columns={"measure": "term", "value": "words"}),
+        "columns": pd.DataFrame(
+            {"term": column.name, "source": column.source, "meaning": column.meaning} for column in table.columns
+        ),
+        "correlations": correlations(table.columns, request.options.permutations, request.seed),
+    }
+    return Result("heads", about, {name: frame for name, frame in frames.items() if len(frame)})
+
+
+@dataclass(eq=False)
+class HeadTable:
+    """The join; row (l, a) is head a + 1 of layer l + 1 in the encoder's original numbering."""
+
+    columns: list[HeadColumn] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, columns: Iterable[HeadColumn], where: str) -> None:
+        """Add columns. Raises RunError: other layers or heads than before, or a heading that is there already."""
+        for column in columns:
+            first = self.columns[0] if self.columns else column
+            if column.values.shape != first.values.shape:
+                (layers, heads), (here, a_layer) = first.values.shape, column.values.shape
+                raise RunError(
+                    f"{where} is about an encoder of {here} × {a_layer} heads, but {first.name!r} about one of "
+                    f"{layers} × {heads}; heads of different encoders do not correspond, so leave one out"
+                )
+            if any(column.name == other.name for other in self.columns):
+                raise RunError(f"{where}: {column.name!r} is there twice; name one folder of each analysis")
+            self.columns.append(column)
+
+    def read(self, folder: Path, of: str, names: Collection[str]) -> None:
+        """Add what every analysis in a folder says of one encoder's heads; claims and gradients are those of all runs.
+
+        Raises:
+            RunError: no result of ``names`` there, a damaged one, or none of this encoder.
+        """
+        here = [name for name in names if (folder / f"{name}.json").is_file()]
+        if not here:
+            files = ", ".join(f"{name}.json" for name in names)
+            raise RunError(f"{folder} holds none of {files}; name a folder that an analysis wrote (--out DIR)")
+        lacking: dict[str, list[str]] = {}
+        for name in here:
+            path, analysis = folder / f"{name}.json", find(name)
+            with reading(path, RunError, "make it anew"):
+                result = read(folder, name)
+                labels = [one["encoder"] for one in result.about["encoders"]]
+                one = "encoders" in analysis.needs and "decoders" not in analysis.needs  # else columns of all runs
+                if one and of not in labels:
+                    lacking[name] = labels
+                    continue
+                make = analysis.show.head_columns if analysis.columns is None else measured
+                columns, notes = make(result, of)
+            self.notes += [*notes, *([] if columns else [f"{path} says nothing of single heads of {of}."])]
+            self.add(columns, str(path))
+        if len(lacking) == len(here):
+            expected = " or ".join(dict.fromkeys(label for labels in lacking.values() for label in labels))
+            raise RunError(f"{folder} has no result of {of!r}; expected of={expected}")
+        self.notes += [f"{folder / name}.json has no result of {of}." for name in lacking]
+
+
+def measured(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+    """The columns that the record of an analysis names, means where an encoder was read with several seeds; notes."""
+    analysis = find(result.analysis)
+    each = [result.grids(one) for one in result.about["encoders"] if one["encoder"] == of]
+    columns = []
+    for column in analysis.columns or ():
+        grids = [grids[column.measure] for grids in each if column.measure in grids]
+        if grids and not np.isnan(grids[0]).all():
+            mean = np.mean(grids, axis=0)
+            columns.append(HeadColumn(column.title, analysis.name, mean, column.tested, column.meaning))
+    return columns, [f"{analysis.name}.json: means of {len(each)} results of {of}."] if len(each) > 1 else []
+
+
+def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: int = 0) -> pd.DataFrame:
+    """Spearman's correlation within layers of every two tested columns, the surest first, those of two sources before.
+
+    Returns:
+        ``first``, ``second``; ``one_source``, whether both come from one source, and so may go together by
+        construction; ``heads``, K; ``rho`` and ``p``, NaN where a column does not vary within any layer; ``q``,
+        Benjamini and Hochberg over the pairs from one source or over those from two.
+    """
+    rows = []
+    for one, other in combinations([column for column in columns if column.tested], 2):
+        ranks = layered_rank_test(one.values, other.values, permutations, (seed, 7), FEWEST)
+        rows.append((one.name, other.name, one.source == other.source, ranks.heads, ranks.value, ranks.p))
+    compared = pd.DataFrame(rows, columns=["first", "second", "one_source", "heads", "rho", "p"])
+    compared["q"] = compared.groupby("one_source")["p"].transform(lambda p: corrected(p.to_numpy()))
+    order = compared.assign(size=-compared["rho"].abs()).sort_values(["one_source", "p", "size"])
+    return compared.loc[order.index]

@@ -1,0 +1,239 @@
+"""Roles of every head for every task of finished runs, and what closing heads gains that interfere with a task.
+
+Letters for shapes: V selections, T tasks, L layers, A heads a layer, N sentences, K counts a score is made of, D draws
+of random heads, C resamples, S runs (seeds).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.closing import (
+    ClosedCounts,
+    WholeRun,
+    add_counts,
+    count_closed,
+    whole_run,
+    with_task,
+)
+from mtlprune.analyses.harness.reading import Found, Reading, Subject, read_request, survey, training_sentences
+from mtlprune.analyses.heads.roles import MEAN, ROLES, STL
+from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
+from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, one_by_one
+from mtlprune.encoder.interventions import CONSTANT
+from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.model import autocast
+from mtlprune.runs.groups import is_joint
+from mtlprune.runs.results import Result, head_rows
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.significance import holm
+from mtlprune.tasks.base import Task
+from mtlprune.training.ablation import SENTENCES, close_with, known_target
+
+Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
+"""Label and seed of a run → task → role → (L, A)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Study:
+    """The sentences that gates are fitted to, and what all runs have found so far."""
+
+    reading: Reading
+    request: Request
+    train: list[Sentence]
+    roles: Roles = field(default_factory=dict)
+    closed: dict[tuple[str, str, str], ClosedCounts] = field(default_factory=dict)
+    """Label, task, "open", "closed" or the number of a draw → counts of its runs."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of `closed` that each label and task has."""
+        return ["open", "closed", *map(str, range(self.request.options.draws))]
+
+
+def measure(request: Request) -> Result:
+    """All runs, gates fitted to the same sentences of train, scores on the same of the split. Frames:
+
+    - ``heads``: scores of the ROLES by ``task`` and ``step`` (selection, from 0); NaN where a head was removed.
+    - ``conflicts``, wide: of each joint run, and of the single-task runs of a seed together (``encoder`` STL), the
+      number of ``conflict`` heads, ``expected`` with heads permuted within layers, and p of so many.
+    - ``gains``, wide: of each label and task with conflict heads that interfere with it: mean score with all heads
+      ``open``, with these ``closed`` for this task alone and with as many ``random`` ones of their layers; ``delta`` =
+      closed − random with interval and p over seeds, sentences and draws, ``holm`` over all tasks, ``n`` runs; of
+      several runs also MEAN, over the tasks of each run that have such heads.
+
+    With ``closing`` single no gates are fitted, and ``heads`` has what closing each head alone gains, in points, and
+    what could be detected (`interfering`; ``step`` 0: the half that chooses, 1: the one that confirms); ``chosen``,
+    wide, the heads that the first half chooses, with p and ``holm`` on the second; ``gains`` is of those confirmed,
+    all closed at once, on the second half.
+
+    Raises:
+        RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
+    """
+    reading = read_request(request)
+    single = request.options.closing == "single"
+    number = SENTENCES if single else request.options.train_sentences
+    needed = not single or request.options.closed in CONSTANT
+    study = _Study(reading, request, training_sentences(reading, request, number) if needed else [])
+    one = _each_closed if single else _roles
+    result = survey("roles", reading, request, lambda subject: one(study, subject))
+    strength = request.options.strength
+    for heads in () if single else sorted({one["layers"] * one["heads"] for one in result.about["encoders"]}):
+        result.about["notes"].append(
+            f"The push of λ = {strength:g} over {heads} heads lets through effects of "
+            f"{least_effect(strength, heads):.2g} nats of a task's loss or more (4 λ / heads): a head whose closing "
+            "changes the loss by less goes where it is pushed."
+        )
+    return result.with_frames(conflicts=pd.DataFrame(_conflicts(study)), gains=_gains(study))
+
+
+def _each_closed(study: _Study, subject: Subject) -> Found | str:
+    """Close each head of a run alone, then together those that interfere with a task on both halves."""
+    run, options = whole_run(subject, study.request.device, study.reading.fingerprint), study.request.options
+    if isinstance(run, str):
+        return run
+    closed = one_by_one(run.size)
+    close_with(run.model, options.closed, study.train, closed, study.request.seed)
+    status = f"{subject.label}, seed {subject.seed}: each head closed alone, evaluation"
+    study.request.on_status(status, 1 + len(closed))
+    counts = count_each(run, study.reading.sentences, study.request.on_batch)
+    if not counts:
+        return "no sentence has a layer of its tasks"
+    heads, chosen, masks = interfering(counts, run.size, options.resamples, study.request.seed)
+    _, confirming = halves(len(study.reading.sentences), study.request.seed)
+    for name, mask in masks.items():
+        _close(study, subject, run, name, mask, confirming)
+    return Found({"heads": heads, "chosen": chosen})
+
+
+def _roles(study: _Study, subject: Subject) -> Found | str:
+    run = whole_run(subject, study.request.device, study.reading.fingerprint)
+    if isinstance(run, str):
+        return run
+    run.model.requires_grad_(False)  # gates alone are fitted
+    frames, roles = [], {}
+    for name in run.model.tasks if subject.task is None else [subject.task]:
+        study.request.on_status(subject.part(name, "gates, selection"), study.request.options.selections)
+        selections = _fitted(study, run, name)  # role → (V, L, A)
+        if selections is None:
+            return f"none of the training sentences has its layer {name} with known labels"
+        roles[name] = {role: agreed(values) for role, values in selections.items()}
+        for step in range(study.request.options.selections):
+            rows = head_rows({role: values[step] for role, values in selections.items()})
+            frames.append(rows.assign(task=name, step=step))
+    study.roles[subject.label, subject.seed] = roles
+    for name, mask in _hindering(roles) if len(roles) > 1 else ():
+        _close(study, subject, run, name, mask)
+    return Found({"heads": pd.concat(frames, ignore_index=True)})
+
+
+def _fitted(study: _Study, run: WholeRun, name: str) -> dict[str, NDArray[np.float64]] | None:
+    """Role → scores (V, L, A) for one task of a run; None where no sentence has its layer with known labels."""
+    options, model, task = study.request.options, run.model, cast(Task, run.model.tasks[name])
+    known = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
+    if not known:
+        return None
+    pieces, scores = model.encoder.tokenize_all([sentence.words for sentence, _ in known]), []
+    for selection in range(options.selections):
+        generator = np.random.default_rng([study.request.seed, 13, selection])
+        size = min(options.batch, len(known))
+        order = [generator.choice(len(known), size, replace=False) for _ in range(options.updates)]
+
+        def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
+            rows = order[update]
+            batch = model.collate([pieces[row] for row in rows], {name: [known[row][1] for row in rows]})
+            with autocast(model.device, run.precision):
+                return task.loss(model.encoder(batch.pieces, gates), batch.targets[name][1])
+
+        fits = two_sided(loss, run.size, options.strength, options.updates, options.rate)
+        scores.append(role_scores(*(gates.double().cpu().numpy() for gates in fits)))
+        study.request.on_batch()
+    return {role: np.stack([one[role] for one in scores]) for role in ROLES}
+
+
+def _hindering(roles: dict[str, dict[str, Mask]]) -> Iterator[tuple[str, Mask]]:
+    """Tasks with conflict heads that interfere with them, and these."""
+    for name, own in roles.items():
+        helped = np.any([masks["facilitating"] for other, masks in roles.items() if other != name], axis=0)
+        if (heads := own["interfering"] & helped).any():
+            yield name, heads
+
+
+def _close(
+    study: _Study, subject: Subject, run: WholeRun, name: str, heads: Mask, rows: NDArray[np.intp] | None = None
+) -> None:
+    """Score a task, on some of the sentences, with no heads closed, with these, and with random ones of their layers,
+    which are drawn anew for each run."""
+    options, generator = study.request.options, np.random.default_rng([study.request.seed, 14, subject.seed])
+    closed = [heads, *random_sets(heads, options.draws, generator)]
+    alone = with_task(run.model, name)
+    close_with(alone, options.closed, study.train, closed, study.request.seed)
+    study.request.on_status(subject.part(name, "heads that interfere closed, evaluation"), 1 + len(closed))
+    sentences = study.reading.sentences if rows is None else [study.reading.sentences[row] for row in rows]
+    for kind, mask in zip(study.kinds, [np.zeros_like(heads), *closed], strict=True):
+        counted = count_closed(alone, mask, sentences, run.precision)
+        add_counts(study.closed, (subject.label, name, kind), subject.seed, counted[name])
+        study.request.on_batch()
+
+
+def _conflicts(study: _Study) -> Iterator[dict[str, Any]]:
+    """A row for each joint run, and for the single-task runs of each seed together."""
+    sets = {key: roles for key, roles in study.roles.items() if len(roles) > 1}
+    for (label, seed), roles in study.roles.items():
+        if len(roles) == 1 and not is_joint(label):
+            sets.setdefault((STL, seed), {}).update(roles)
+    for (label, seed), roles in sets.items():
+        if len(roles) > 1:
+            helps, hinders = (np.stack([one[role] for one in roles.values()]) for role in ROLES[:2])
+            generator = np.random.default_rng([study.request.seed, 15])
+            count, expected, p = conflicts(helps, hinders, study.request.options.permutations, generator)
+            row = {"encoder": label, "seed": seed, "conflict": count, "expected": expected}
+            yield {**row, "p": p, "n": len(roles)}
+
+
+def _gains(study: _Study) -> pd.DataFrame:
+    """The gain of a task by closing the heads that interfere with it, beyond random heads of the same layers."""
+    options, keys = study.request.options, [key[:2] for key in study.closed if key[2] == "closed"]
+    seeds = [tuple(sorted(study.closed[(*key, "closed")].runs)) for key in keys]
+    systems = [
+        study.closed[(*key, kind)].system(own) for key, own in zip(keys, seeds, strict=True) for kind in study.kinds
+    ]
+    scores = resampled_scores(systems, options.resamples, study.request.seed)
+    generator, rows, width = np.random.default_rng([study.request.seed, 17]), [], len(study.kinds)
+    runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks
+    for place, (label, task) in enumerate(keys):
+        opened, closed, *draws = scores[width * place : width * (place + 1)]
+        random = with_draws(draws, generator)
+        gain, three = closed - random, zip(("open", "closed", "random"), (opened, closed, random), strict=True)
+        means = {kind: float(one.observed.mean()) for kind, one in three}
+        rows.append({"encoder": label, "task": task, "n": len(seeds[place]), **over_seeds(*gain), **means})
+        for run, seed in enumerate(seeds[place]):
+            runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
+    each = pd.DataFrame(rows, columns=None if rows else ["p"])
+    return pd.concat([each.assign(holm=holm(each["p"])), pd.DataFrame(_mean_gains(runs))], ignore_index=True)
+
+
+def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Resampled:
+    """The mean of a figure over draws of something at random. With each resample of the sentences every run gets as
+    many of its draws, drawn with replacement, so that an interval counts that other draws would have come out
+    otherwise."""
+    booted = np.stack([one.booted for one in draws])  # (D, C, S)
+    again = generator.integers(len(draws), size=booted.shape)
+    observed = np.mean([one.observed for one in draws], axis=0)
+    return Resampled(observed, np.take_along_axis(booted, again, axis=0).mean(0))
+
+
+def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[dict[str, Any]]:
+    """Rows of the mean over the tasks of each run that have conflict heads, of labels with several runs."""
+    for label in dict.fromkeys(label for label, _ in runs):
+        means = [weighted(gains) for (one, _), gains in runs.items() if one == label]
+        if len(means) > 1:
+            observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))
+            yield {"encoder": label, "task": MEAN, "n": len(means), **over_seeds(observed, booted)}

@@ -1,0 +1,194 @@
+"""Roles of heads: tables, sentences and figures of a Result."""
+
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.analyses.heads.roles import GAIN, MEAN, ROLES, STL
+from mtlprune.errors import plural
+from mtlprune.evaluation.ablations import SENTENCES
+from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL, only_not_shown
+
+
+def about(result: Result) -> str:
+    """Describe the fit of gates, or the closing of each head alone; define roles and conflict heads."""
+    settings = result.about["settings"]
+    if _single(result):
+        return (
+            f"{result.origin} Each head of the finished run is closed alone. A head is chosen for a task where closing "
+            "it raises the task's score on one half of the sentences (one-sided p < 0.05), and interferes with it "
+            "where it does on the other half, too (p < 0.05 after Holm's correction over all that a run chooses)."
+            f"{SENTENCES[settings['closed']]}"
+        )
+    return (
+        f"{result.origin} One soft gate a head on the finished run, fitted to a task's loss on "
+        f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, then pushed open and "
+        f"closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
+        "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
+        f"score is above 0.5 in each of {plural(settings['selections'], 'selection')}. A conflict head "
+        f"facilitates one task and interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
+    )
+
+
+def _single(result: Result) -> bool:
+    """Whether each head was closed alone, without gates."""
+    return bool(result.about["settings"].get("closing") == "single")
+
+
+def findings(result: Result) -> list[str]:
+    """Sentences: are there heads that interfere, beyond chance, and does closing them gain a task anything?"""
+    sentences = []
+    if _single(result):
+        numbers = _numbers(result)
+        sentences.append(
+            f"Of {numbers['heads'].sum():,} heads, counted for each run and task, closing alone raises the task's "
+            f"score on one half of the sentences for {numbers['chosen'].sum()}, and on the other, too, for "
+            f"{numbers['confirmed'].sum()}; a gain of {number(numbers['detectable'].min())} to "
+            f"{number(numbers['detectable'].max())} points, by task, would be seen in four of five cases."
+        )
+    for label, rows in result.frame("conflicts", "encoder").groupby("encoder", sort=False):
+        where = "single-task runs of one seed" if label == STL else label
+        sentences.append(
+            f"Heads of {where} that facilitate one task and interfere with another: "
+            f"{', '.join(map(str, rows['conflict']))}; permuting heads within layers gives "
+            f"{number(rows['expected'].mean(), 1)} (p {', '.join(map(probability, rows['p']))})."
+        )
+    for row in _known_gains(result).itertuples():
+        mean = row.task == MEAN
+        whose, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
+        seen = seen_from(row.detectable, before="; not shown: ")
+        sentences.append(
+            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {whose} for it alone, "
+            f"instead of random heads of the same layers, gains {row.encoder} {with_interval(row)} points ({name} "
+            f"{probability(row.holm)}{seen})."
+        )
+    return sentences
+
+
+def leaning(result: Result) -> tuple[str, Any]:
+    """Say whether closing heads that interfere speaks for a fight over heads, against it or leaves it undecided, and
+    give the row of the mean gain that says so; None where the Result is withdrawn, or no head interferes."""
+    gains = result.frame("gains", "task")
+    mean = next(gains[gains["task"] == MEAN].itertuples(), None)
+    if mean is None or result.withdrawn:
+        return "undecided", None
+    if mean.n > 1 and mean.low > 0 and mean.delta >= GAIN:
+        return "for", mean
+    return "against" if mean.n > 1 and mean.high < GAIN else "undecided", mean
+
+
+def _known_gains(result: Result) -> pd.DataFrame:
+    """Gains, of whose mean p needs no correction; ``detectable`` only where p shows nothing."""
+    gains = result.frame("gains", "holm", "p", "task")
+    return only_not_shown(gains.assign(holm=gains["holm"].fillna(gains["p"])).dropna(subset="holm"))
+
+
+def _numbers(result: Result) -> pd.DataFrame:
+    """For each run and task the number of heads, of those chosen and confirmed, and the median detectable gain."""
+    keys, heads = ["encoder", "seed", "task"], result.frames["heads"]
+    second = heads[(heads["measure"] == "detectable") & (heads["step"] == 1)]
+    numbers = second.groupby(keys, sort=False)["value"].agg(heads="size", detectable="median")
+    chosen = result.frame("chosen", *keys, "holm")
+    for name, rows in (("chosen", chosen), ("confirmed", chosen[chosen["holm"] < LEVEL])):
+        numbers[name] = rows.groupby(keys).size().reindex(numbers.index, fill_value=0)
+    return numbers.reset_index()
+
+
+def _alone(result: Result) -> list[Grid]:
+    if not _single(result):
+        return []
+    columns: dict[str, Any] = {"run": "encoder", "task": "task", "seed": ("seed", 0)}
+    counts = {name: (name, 0) for name in ("heads", "chosen", "confirmed")} | {"detectable": ("detectable", 2)}
+    points = {"first half": ("first", 2), "second half": ("second", 2), "p": ("p", probability)}
+    points = {"layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("holm", probability)}
+    how_many = (
+        "Chosen on one half of the sentences, confirmed on the other. Detectable: the gain that the second half would "
+        "show in four of five cases (two-sided 5 %, not corrected), median of heads."
+    )
+    which = (
+        "Points that the task gains by closing this head alone. The first half chooses heads, so their gain there is "
+        "too high; p, one-sided, is of the second."
+    )
+    numbers, chosen = _upper(_numbers(result)), _upper(result.frame("chosen", "task"))
+    return [
+        Grid.of("Heads whose closing raises a task's score", numbers, columns | counts, how_many, texts=2),
+        Grid.of("The heads that are chosen", chosen, columns | points, which, texts=2),
+    ]
+
+
+def _upper(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(task=[task if task == MEAN else task.upper() for task in frame["task"]])
+
+
+def _counts(result: Result) -> Grid | None:
+    if _single(result):
+        return None
+    heads = result.frames["heads"].assign(task=lambda frame: frame["task"].str.upper())
+    keys = ["encoder", "seed", "task"]
+    agreed = heads.groupby([*keys, "layer", "head", "measure"], sort=False)["value"].min() > 0.5  # of selections
+    return Grid.of(
+        "How many heads have each role",
+        agreed.groupby([*keys, "measure"], sort=False).sum().unstack().reset_index(),
+        {"run": "encoder", "task": "task", "seed": ("seed", 0), **{role: (role, 0) for role in ROLES}},
+        "Heads with the role in every selection.",
+        texts=2,
+    )
+
+
+def _conflicts(result: Result) -> Grid | None:
+    if _single(result):
+        return None
+    columns: dict[str, Any] = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0)}
+    columns |= {"conflict heads": ("conflict", 0), "by chance": ("expected", 1), "p": ("p", probability)}
+    return Grid.of(
+        "Heads that facilitate one task and interfere with another",
+        result.frame("conflicts"),
+        columns,
+        "By chance: mean with the heads of each task permuted within layers; p of so many or more. Single tasks: the "
+        "runs of one seed together.",
+    )
+
+
+def _gains(result: Result) -> Grid | None:
+    if not len(gains := _known_gains(result)):
+        return None
+    scores: dict[str, Any] = {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
+    which = "" if _single(result) else "conflict "
+    return Grid.of(
+        f"What closing {which}heads gains the task they interfere with",
+        _upper(gains),
+        {"run": "encoder", "task": "task", "runs": ("n", 0), **scores, **difference("gain", "Holm", "detectable")},
+        f"Main score with the {which}heads closed that interfere with the task, for this task alone; gain: beyond as "
+        f"many random heads of the same layers, with 95 % interval over seeds, sentences and draws. {DETECTABLE} A "
+        "fight predicts gains.",
+        texts=2,
+    )
+
+
+TABLES = (_alone, _conflicts, _gains, _counts)
+
+
+def _maps(result: Result) -> Spec:
+    """Facilitating minus interfering score of every head for each task, mean of selections; or what closing it gains,
+    mean of halves."""
+    rows = result.named("heads").pivot_table(
+        "value", ["name", "task", "layer", "head"], "measure", sort=False, observed=True
+    )
+    if _single(result):
+        frame, value, title = rows.reset_index(), "gain", "What a task gains by closing a head"
+        explained = ["Points, mean of both halves; above 0 closing the head alone raises the task's score."]
+    else:
+        frame = (rows["facilitating"] - rows["interfering"]).rename("role").reset_index()
+        value, title = "role", "Which heads help a task, and which get in its way"
+        explained = [
+            "+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."
+        ]
+    tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
+    chart = head_map(by_task(frame), value, diverging=True, across=tasks, axes=True, heading=value)
+    return figure(chart, title, explained)
+
+
+FIGURES = {"maps": Chart.of(_maps)}

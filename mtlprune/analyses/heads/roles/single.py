@@ -1,0 +1,94 @@
+"""Each head closed alone: which ones raise a task's score on one half of the sentences, and again on the other.
+
+Letters for shapes: L layers, A heads a layer, H = L·A, N sentences, K counts a score is made of.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mtlprune.analyses.harness.closing import WholeRun, count_closed
+from mtlprune.evaluation.head_masks import Mask
+from mtlprune.runs.results import head_rows
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import System, resampled_scores
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import LEVEL, Floats, StandardError
+
+Rows = NDArray[np.intp]
+"""Sentences of one half, by their places."""
+
+
+def halves(sentences: int, seed: int) -> tuple[Rows, Rows]:
+    """Two halves of the sentences, drawn by the seed: in the first heads are chosen, in the second confirmed."""
+    first, second = np.array_split(np.random.default_rng([seed, 16]).permutation(sentences), 2)
+    return np.sort(first), np.sort(second)
+
+
+def count_each(
+    run: WholeRun, sentences: Sequence[Sentence], on_batch: Callable[[], None] = lambda: None
+) -> dict[str, list[System]]:
+    """Task → its counts with all heads open, and with each of the H heads closed alone."""
+    counts: dict[str, list[System]] = {}
+    for heads in [np.zeros(run.size, bool), *one_by_one(run.size)]:
+        for task, counted in count_closed(run.model, heads, sentences, run.precision).items():
+            counts.setdefault(task, []).append(counted)
+        on_batch()
+    return counts
+
+
+def one_by_one(size: tuple[int, int]) -> list[Mask]:
+    """A mask for each head alone."""
+    return list(np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size))
+
+
+def of_rows(system: System, rows: Rows) -> System:
+    """The same of some of the sentences."""
+    return replace(system, counts=system.counts[:, rows])
+
+
+def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Floats]:
+    """What closing each head gains, in points, one-sided p that it gains nothing, and the minimum detectable gain, (H,)
+    each; over sentences, as there is one run. p is NaN of heads whose closing changes nothing.
+
+    Args:
+        systems: with all heads open, then with each closed.
+    """
+    opened, *closed = resampled_scores(systems, resamples, seed)
+    apart = [one - opened for one in closed]
+    errors = [StandardError.of([one.observed], [one.booted]) for one in apart]
+    values = np.array([float(one.observed[0]) for one in apart])
+    p = np.array([error.upper_tail(value) for error, value in zip(errors, values, strict=True)])
+    return {"gain": values, "p": p, "detectable": np.array([error.detectable() for error in errors])}
+
+
+def interfering(
+    counts: Mapping[str, Sequence[System]], size: tuple[int, int], resamples: int, seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Mask]]:
+    """Of one run the frame ``heads`` (``gain`` and ``detectable`` of every head by ``task`` and ``step``, 0 for the
+    first half), the frame ``chosen``, and task → heads that interfere with it, (L, A).
+
+    A head is *chosen* for a task where closing it raises its score on the first half (one-sided p < LEVEL), and
+    *interferes* where it does on the second, too, after Holm's correction over all that are chosen in the run.
+    """
+    parts, chosen = [], []
+    for task, systems in counts.items():
+        sides = halves(systems[0].counts.shape[1], seed)
+        first, second = (gains([of_rows(one, rows) for one in systems], resamples, seed) for rows in sides)
+        for step, half in enumerate((first, second)):
+            grids = {name: half[name].reshape(size) for name in ("gain", "detectable")}
+            parts.append(head_rows(grids).assign(task=task, step=step))
+        for head in np.flatnonzero(first["p"] < LEVEL):
+            place = dict(zip(("layer", "head"), (int(at) + 1 for at in np.unravel_index(head, size)), strict=True))
+            row = {"task": task, **place, "first": first["gain"][head], "second": second["gain"][head]}
+            chosen.append({**row, "p": second["p"][head]})
+    frame = pd.DataFrame(chosen, columns=None if chosen else ["task", "layer", "head", "p"])
+    frame = frame.assign(holm=holm(frame["p"]))
+    masks = {}
+    for task, rows in frame[frame["holm"] < LEVEL].groupby("task", sort=False):
+        masks[str(task)] = np.zeros(size, bool)
+        masks[str(task)][rows["layer"] - 1, rows["head"] - 1] = True
+    return pd.concat(parts, ignore_index=True), frame, masks

@@ -1,0 +1,181 @@
+"""Gaps between joint and single-task runs under many and few heads, and how they change.
+
+Letters: C resamples, S seeds.
+"""
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.runs.columns import Columns, ScoredRun, in_columns
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import PRUNING, SHARED, untreated
+from mtlprune.runs.results import Result
+from mtlprune.statistics.resamples import Resampled, by_draw, over_seeds, pooled_deviation, weighted, within_margin
+
+FEW = 3
+"""From so few seeds values can lie close by chance, so that an interval is too narrow."""
+
+
+class Level(NamedTuple):
+    """Single-task and joint runs of equal settings, with so many heads open from the first update; the label says how
+    many, after how many updates where these differ, and of which joint runs where there is need."""
+
+    single: Setting
+    joint: Setting
+    heads: int
+    label: str = ""
+
+    @property
+    def others(self) -> str:
+        """The encoder and the settings beside those of pruning."""
+        kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
+        return f"{self.joint.column.encoder} {sorted(kept)}"
+
+
+def measure(request: Request) -> Result:
+    """All runs. Frames, by ``task`` (a task, MEAN, or the mean without one):
+
+    - ``levels``: the ``gap`` of a level (``term``), joint minus single tasks, with the interval over seeds and
+      sentences; ``heads`` open (``all``: none closed), ``updates`` of joint runs, scores ``single`` and ``joint``.
+    - ``changes``: the gap of ``term`` minus that of ``other``, which has all heads and else the same settings (or, of a
+      level with all heads, is the first such); paired by seed. ``widens``: p of a true change of −margin or less;
+      ``equal``: p of one of the margin or more either way. Where seeds share draws, the same with ``draws`` (so many)
+      in the place of seeds, after ``draws_``; where a change has FEW seeds or fewer, the same with an error not below
+      that of all changes of the task, after ``pooled_``.
+
+    Raises:
+        RunError: no single-task and joint runs of the same settings under two numbers of heads; runs that cannot be
+            compared.
+    """
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
+    options, tasks = request.options, max((list(one.runs[0].tasks) for one in comparison.columns), key=len)
+    means = {MEAN: list(range(len(tasks)))}
+    if options.without:
+        if options.without not in tasks or len(tasks) < 2:
+            raise RunError(f"without: expected one of the tasks {', '.join(tasks)}, found {options.without!r}")
+        means[f"mean without {options.without.upper()}"] = [k for k, t in enumerate(tasks) if t != options.without]
+    means |= {task: [place] for place, task in enumerate(tasks)}
+    levels = _levels(comparison, tasks, request)
+    alike: dict[str, list[Level]] = {}  # levels of equal other settings, many heads before few
+    for one in levels:
+        alike.setdefault(one.others, []).append(one)
+    whole = [some[0] for some in alike.values() if some[0].heads == levels[0].heads]
+    bases = {one: some[0] for some in alike.values() if some[0] in whole for one in some[1:]}
+    bases |= dict.fromkeys(whole[1:], whole[0])
+    gaps, changes = [], []
+    for one, (name, places) in itertools.product(levels, means.items()):
+        figure, draws = _figure({one: 1}, places)
+        row = {"term": one.label, "heads": one.heads, "updates": one.joint.updates, "task": name, "n": len(draws)}
+        seeds, sides = common_seeds(one.single, one.joint), {"single": one.single, "joint": one.joint}
+        scores = {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
+        gaps.append({**row, **over_seeds(*figure), **scores})
+    for name, places in means.items():
+        figures = {one: _figure({one: 1, base: -1}, places) for one, base in bases.items()}
+        pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
+        for one, (figure, draws) in figures.items():
+            keys = {"term": one.label, "other": bases[one].label, "task": name, "n": len(draws)}
+            changes.append(keys | change(figure, draws, options.margin, pooled))
+    order = {one.label: place for place, one in enumerate(levels)}
+    changes.sort(key=lambda row: order[str(row["term"])])
+    paired = {place for one in levels for place in (one.single.place, one.joint.place)}
+    notes = [
+        f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
+        for place in have_all(comparison, tasks)
+        if place not in paired
+    ]
+    notes += _unlike(levels)
+    about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
+    about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
+    about |= {"heads": max(one.heads for one in levels)}
+    return Result("scarcity", about, {"levels": pd.DataFrame(gaps), "changes": pd.DataFrame(changes)})
+
+
+def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:
+    """Joint columns with the single tasks of the same settings, many heads before few. Raises RunError as `measure`."""
+    columns, places = comparison.columns, have_all(comparison, tasks)
+    alone = {place for place in places if len(columns[place].runs[0].tasks) == 1}
+    pairs = [
+        (single, joint)
+        for joint in places
+        for single in alone
+        if joint not in alone and columns[joint].encoder == columns[single].encoder
+        if all(run.settings == columns[joint].runs[0].settings for run in columns[single].runs)
+    ]
+    open_heads = {joint: _open(columns[joint].runs) for _, joint in pairs}
+    if len(set(open_heads.values())) < 2:
+        raise RunError(
+            "expected single-task and joint runs of the same settings with all heads, and such with few "
+            f"(pruning.method: random, pruning.draw), found {len(pairs)} such settings, all with as many heads"
+        )
+    total = max(whole for _, joint in pairs for run in columns[joint].runs for _, whole in run.heads.values())
+    order = [place for pair in pairs for place in pair]
+    settings = read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch)
+    of = {one.place: one for one in settings}
+    levels = [Level(of[single], of[joint], open_heads[joint] or total) for single, joint in pairs]
+    levels.sort(key=lambda one: (-one.heads, one.joint.updates))
+    updates = len({one.joint.updates for one in levels}) > 1
+    labels = [f"{one.heads} heads" + f", {one.joint.updates:,} updates" * updates for one in levels]
+    if len({*labels}) < len(labels):
+        labels = [f"{label}, {one.joint.label}" for label, one in zip(labels, levels, strict=True)]
+    return [one._replace(label=label) for one, label in zip(levels, labels, strict=True)]
+
+
+def _unlike(levels: Sequence[Level]) -> list[str]:
+    """A sentence for each level whose single-task and joint runs of a seed have other heads open."""
+    notes = []
+    for one in levels:
+        runs = [run for run in (*one.single.column.runs, *one.joint.column.runs) if run.heads]
+        masks = {(run.seed, (run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
+        if len(masks) > len({run.seed for run in runs}):
+            notes.append(
+                f"{one.label}: single-task and joint runs of one seed have other heads open, so their draws add noise "
+                "to the gap; pruning.draw gives them the same."
+            )
+    return notes
+
+
+def _open(runs: Sequence[ScoredRun]) -> int:
+    """Heads that are open; 0 where all are. Raises RunError where they are not fixed at random, or differ."""
+    for run in runs:
+        if run.pruning and run.tree["pruning"]["method"] != "random":
+            raise RunError(
+                f"{run.path}: expected all heads, or random ones (pruning.method: random), found {run.pruning}"
+            )
+    numbers = {count for run in runs for count, _ in run.heads.values()} or {0}
+    if len(numbers) > 1:
+        raise RunError(f"{runs[0].path} and others of its settings have {sorted(numbers)} heads; expected one number")
+    return numbers.pop()
+
+
+def _figure(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
+    """The weighted sum of the gaps of some levels, and of each seed the draws of their heads."""
+    seeds = common_seeds(*(side for one in weights for side in (one.single, one.joint)))
+    figure = weighted([gap(one.joint, one.single, seeds, places) for one in weights], list(weights.values()))
+    return figure, list(zip(*(one.joint.draws(seeds) for one in weights), strict=True))
+
+
+def change(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
+    """A row of ``changes``, as `measure` has it.
+
+    Args:
+        draws: of each seed.
+        pooled: standard deviation between seeds of all changes of the task.
+    """
+    row = over_seeds(*figure) | dict(zip(("widens", "equal"), within_margin(*figure, margin), strict=True))
+    number = len(set(draws))
+    others: dict[str, tuple[Resampled, float]] = {}
+    if 1 < number < len(draws):
+        others["draws_"], row["draws"] = (by_draw(figure, draws), 0.0), number
+    if 1 < len(draws) <= FEW and pooled > float(figure.observed.std(ddof=1)):
+        others["pooled_"] = figure, pooled
+    for prefix, (one, least) in others.items():
+        found = over_seeds(*one, pooled=least) | {"widens": within_margin(*one, margin, least)[0]}
+        row |= {prefix + name: found[name] for name in ("delta", "low", "high", "widens")}
+    return row

@@ -1,0 +1,135 @@
+"""Gaps under many and few heads: sentences, tables and a figure of a Result."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.errors import plural
+from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
+from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.runs.results import Result
+from mtlprune.statistics.significance import LEVEL, only_not_shown
+
+
+def about(result: Result) -> str:
+    """Describe the data and the tests; define the gap and its change."""
+    info, settings = result.about, result.about["settings"]
+    return (
+        f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
+        f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus that with all heads, paired by "
+        f"seed. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; seed "
+        f"{settings['seed']}), not corrected; where seeds share draws of heads, also over draws in the place of seeds. "
+        f"Margin: {_points(settings['margin'])}."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The mean gap with few heads beside that with all, and whether it widens; whether heads were the same."""
+    margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
+    sentences = []
+    for row in result.frames["changes"].itertuples():
+        if not row.task.startswith(MEAN):
+            continue
+        gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
+        sentences.append(
+            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({plural(gap['n'], 'seed')}), "
+            f"{row.other}: {with_interval(base)} ({plural(base['n'], 'seed')}); a change of {with_interval(row)} "
+            f"({plural(row.n, 'seed')}): {verdict(row, margin)}."
+        )
+    return sentences + [note for note in result.about["notes"] if "other heads open" in note]
+
+
+def leaning(row: Any, margin: float) -> str:
+    """Say by the 95 % interval of a change whether it speaks for a fight over heads, which widens the gap by the margin
+    or more, against it, or leaves it undecided."""
+    if row.n > 1 and row.high < 0 and row.delta <= -margin:
+        return "for"
+    return "against" if row.n > 1 and row.low > -margin else "undecided"
+
+
+def verdict(row: Any, margin: float) -> str:
+    """Say by its 95 % interval whether a change speaks for a fight, which widens the gap by the margin or more; then
+    whether the same holds over draws, or with an error that is not below that of other changes."""
+    if row.n < 2:
+        return "one seed shows nothing, as its interval is of sentences alone"
+    if row.high < 0:
+        predicted = ", as a fight over heads predicts" * (leaning(row, margin) == "for")
+        return f"the gap widens{predicted} (p {probability(row.p)})"
+    if leaning(row, margin) == "undecided":
+        return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
+    words = f"it does not widen by {_points(margin)} (p {probability(row.widens)}){', and narrows' * (row.low > 0)}"
+    others = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
+    for prefix, name in others.items():
+        if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
+            holds = "the same" if low > -margin else "not decided"
+            ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
+            words += f"; {name.format(plural(getattr(row, 'draws', 0), 'draw'))} {holds} ({ends}"
+            words += f"{probability(getattr(row, f'{prefix}widens'))})"
+    return words
+
+
+def _points(margin: float) -> str:
+    return "one point" if margin == 1 else f"{margin:g} points"
+
+
+def _levels(result: Result) -> Grid:
+    columns: dict[str, Any] = {"setting": "term", "task": "name", "updates": ("updates", 0), "seeds": ("n", 0)}
+    return Grid.of(
+        "Joint minus single tasks by heads that are open",
+        _named(result.frames["levels"]),
+        {**columns, "single": ("single", 2), "joint": ("joint", 2), **difference("gap")},
+        "Means over the seeds that both have, with 95 % interval of the gap. Updates: of joint runs.",
+        texts=2,
+    )
+
+
+def _changes(result: Result) -> Grid:
+    margins: dict[str, Any] = {
+        "margin excluded: p": ("widens", probability),
+        "within margin: p": ("equal", probability),
+    }
+    return Grid.of(
+        "How the gap changes where heads are scarce",
+        _named(only_not_shown(result.frames["changes"], "p")),
+        {"setting": "term", "against": "other", "task": "name", **difference("change", "detectable"), **margins},
+        "Below 0: the gap widens. Small p: margin excluded, of a widening by the margin or more (one-sided); within "
+        "margin, of a change by it or more either way. Sentences go by the two-sided 95 % interval, which is stricter. "
+        f"{DETECTABLE}",
+        texts=3,
+    )
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """With ``name``: tasks in capitals."""
+    return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
+
+
+TABLES = (_levels, _changes)
+
+
+def _gaps(result: Result) -> Spec:
+    """A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."""
+    levels, changes, charts = _named(result.frames["levels"]), _named(result.frames["changes"]), []
+    levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
+    for name in levels["name"].unique():
+        for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):
+            intervals = [
+                Interval(
+                    row.called, row.delta, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}"
+                )
+                for row in frame[frame["name"] == name].itertuples()
+            ]
+            charts.append(forest(intervals, title=str(name), x_title=f"{title}, points"))
+    return figure(
+        panels(charts, 2),
+        "Does the gap widen where heads are scarce?",
+        [
+            "95 % intervals over seeds and sentences; full: differs from 0 (p < 0.05, not corrected). A fight over "
+            "heads moves dots to the left: a change below 0 widens the gap."
+        ],
+    )
+
+
+FIGURES = {"gaps": Chart.of(_gaps)}

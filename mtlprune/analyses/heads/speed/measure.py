@@ -1,0 +1,106 @@
+"""Times of finished runs with all heads open, with closed ones masked, and with closed ones removed.
+
+Everything is interleaved: batch by batch each kind once, round after round. Of each batch and kind the fastest round
+counts, because other work on the machine only ever adds time.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.closing import with_task
+from mtlprune.analyses.harness.reading import Found, Reading, Subject, read_request, survey
+from mtlprune.encoder.gates import OPEN
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs.results import Result
+from mtlprune.sentence import Sentence
+from mtlprune.training import hardware
+from mtlprune.training.benchmark import clock
+from mtlprune.training.pruning.head_removal import cut
+
+Work = Callable[[], object]
+
+
+def measure(request: Request) -> Result:
+    """The frame ``times``, wide: of each run and number of sentences a ``batch`` the ``sentences`` timed, seconds of
+    the encoder with the ``full`` model, ``masked`` and ``removed`` heads, seconds of whole predictions
+    (``masked_whole``, ``removed_whole``), and the share of the encoder's FLOPs that went (``ideal``)."""
+    hardware.settle(1)
+    reading = read_request(request)
+    return survey("speed", reading, request, lambda subject: _timed(reading, subject, request))
+
+
+def _timed(reading: Reading, subject: Subject, request: Request) -> Found | str:
+    if subject.gates is None or bool((subject.gates > OPEN).all()):
+        return "none of its heads is closed, so removal saves nothing; name a run with gates that closed some"
+    masked, removed = (subject.model(request.device) for _ in range(2))
+    cut(removed.encoder, subject.gates)
+    removed = MultiTaskModel(removed.encoder, dict(removed.tasks.items()))  # type: ignore[arg-type]
+    if subject.task is not None:
+        masked, removed = with_task(masked, subject.task), with_task(removed, subject.task)
+    order = sorted(reading.sentences, key=lambda sentence: -len(sentence))
+    options, rows = request.options, []
+    request.on_status(f"{subject.label}, seed {subject.seed}: round", options.rounds * len(options.sizes))
+    for size in options.sizes:
+        cuts = np.linspace(0, max(0, len(order) - size), options.batches).round().astype(int)
+        batches = [order[first : first + size] for first in dict.fromkeys(cuts.tolist())]
+        kinds = [_kinds(masked, removed, subject, some) for some in batches]
+        ideal = 1 - sum(_flops(one["removed"]) for one in kinds) / sum(_flops(one["full"]) for one in kinds)
+        seconds = _fastest(kinds, masked.device, options.rounds, request.on_batch)
+        rows.append({"batch": size, "sentences": sum(map(len, batches)), "ideal": ideal, **seconds})
+    return Found({"times": pd.DataFrame(rows)})
+
+
+def _kinds(
+    masked: MultiTaskModel, removed: MultiTaskModel, subject: Subject, sentences: list[Sentence]
+) -> dict[str, Work]:
+    """What is timed on a batch, by name. The full model makes no whole predictions: without its gates it predicts
+    other structures, which take other times to decode."""
+    pieces = masked.encoder.tokenize_all([sentence.words for sentence in sentences])
+    batch = masked.encoder.collate(pieces).to(masked.device)
+    return {
+        "full": partial(masked.encoder, batch),
+        "masked": partial(masked.encoder, batch, subject.gates),
+        "removed": partial(removed.encoder, batch),
+        "masked_whole": lambda: list(masked.annotate(sentences)),
+        "removed_whole": lambda: list(removed.annotate(sentences)),
+    }
+
+
+@torch.no_grad()
+def _flops(work: Work) -> int:
+    """Operations of matrix products, attention included."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+@torch.no_grad()
+def _fastest(
+    kinds: list[dict[str, Work]], device: torch.device, rounds: int, on_round: Callable[[], None]
+) -> Mapping[str, float]:
+    """Kind → seconds over all batches, of each batch the fastest round."""
+    times = {name: np.full((rounds, len(kinds)), np.inf) for name in kinds[0]}
+    for round_ in range(rounds):
+        for place, works in enumerate(kinds):
+            for name, work in works.items():
+                times[name][round_, place] = _seconds(work, device)
+        on_round()
+    return {name: float(of.min(0).sum()) for name, of in times.items()}
+
+
+def _seconds(work: Work, device: torch.device) -> float:
+    """Seconds of this process on a CPU, to which other processes add nothing; of the wall clock on a GPU."""
+    if device.type != "cpu":
+        with clock(device) as taken:
+            work()
+        return taken[0]
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun

@@ -1,0 +1,263 @@
+"""Treated and other joint runs beside single tasks: gaps of the mean score, shares closed, random controls, costs.
+
+Letters: C resamples, S runs (seeds) of a setting.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.io.files import read_json, reading
+from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import untreated
+from mtlprune.runs.results import Result
+from mtlprune.statistics.resamples import Resampled, over_seeds, ratio_over_seeds, swapped_p, within_margin
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import StandardError
+
+SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
+
+
+def measure(request: Request) -> Result:
+    """All runs. Frames:
+
+    - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
+    - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
+      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``detectable``, the minimum
+      detectable effect of ``gain``, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``, p that it is
+      worse than single tasks by the margin or more; ``share`` of the gap closed with Fieller's interval, NaN where the
+      gap is not shown to be above 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a
+      multiple of joint's, and ``total``, of all updates with the finished runs that it makes use of.
+    - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
+      owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
+      against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
+      none where those are the joint runs);
+      ``equal``, p of a difference of the margin or more; ``swapped``, p over sentences alone, these runs held fixed.
+
+    Raises:
+        RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
+    """
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
+    single, joint = _baselines(comparison)
+    tasks = comparison.columns[joint].runs[0].tasks
+    settings, notes = _settings(comparison, single, joint, tasks, request)
+    sentences = settings[0].systems[0].counts.shape[1]
+    own = request.options.model_dump(mode="json", exclude={"costs"})
+    about = {"split": request.split, "sentences": sentences, "settings": {**own, "seed": request.seed}, "encoders": []}
+    about |= {"encoder": comparison.encoders()[0], "tasks": list(tasks)}
+    by_kind = {kind: next(one for one in settings if one.kind == kind) for kind in (SINGLE, JOINT)}
+    costs = {one.label: _cost(one) for one in settings}
+    clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
+    if request.options.costs is not None:
+        clock, known = "update", _ratios(request.options.costs)
+        for one in settings:
+            costs[one.label]["update"] = known.get(min(run.name for run in one.column.runs), math.nan)
+    rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
+    if unknown := rows.loc[rows["free"].notna() & rows["p"].isna(), "term"].tolist():
+        notes.append(
+            f"The gain has no interval where seeds or resampled sentences all give the same: {', '.join(unknown)}."
+        )
+    frames = {
+        "scores": pd.DataFrame(
+            {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
+            for one in settings
+            for task, score in zip(tasks, _means(one), strict=True)
+        ),
+        "settings": rows,
+        "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
+    }
+    about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
+    return Result(
+        "treatments", {**about, "notes": notes}, {name: frame for name, frame in frames.items() if len(frame)}
+    )
+
+
+def _baselines(comparison: Columns) -> tuple[int, int]:
+    """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
+    columns = comparison.columns
+    if len(comparison.encoders()) != 1:
+        raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
+    pairs = [
+        (joint.runs[0].updates, single_place, place)
+        for place, joint in enumerate(columns)
+        for single_place, single in enumerate(columns)
+        if len(joint.runs[0].tasks) > 1
+        and not joint.runs[0].treatment
+        and not single.runs[0].kind
+        and {run.tasks for run in single.runs} >= {(task,) for task in joint.runs[0].tasks}
+        and any(untreated(run) == untreated(joint.runs[0]) for run in single.runs)
+    ]
+    if not pairs:
+        raise RunError(
+            "expected finished single-task runs of every task and untreated joint runs of the same settings, found no "
+            "two that go together; name both"
+        )
+    return min(pairs)[1:]
+
+
+def _settings(
+    comparison: Columns, single: int, joint: int, tasks: Sequence[str], request: Request
+) -> tuple[list[Setting], list[str]]:
+    """All columns that have every task, single tasks and joint runs first, and what is left out, in sentences."""
+    columns, whole = comparison.columns, have_all(comparison, tasks)
+    order = sorted(whole, key=lambda place: (place != single, place != joint))
+    notes = [f"{one.title} is left out: it has other tasks." for k, one in enumerate(columns) if k not in whole]
+    settings = []
+    for one in read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch):
+        run = one.column.runs[0]
+        chosen = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
+        kind = {single: SINGLE, joint: JOINT}.get(one.place, TREATED if chosen else OTHER)
+        settings.append(replace(one, kind=kind))
+    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
+    return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
+
+
+def gap_errors(request: Request) -> dict[str, StandardError]:
+    """Errors of joint minus single-task training of the same settings: ``mean``, of all tasks' scores, and each task.
+    Raises RunError as `measure` does."""
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
+    single, joint = _baselines(comparison)
+    tasks = comparison.columns[joint].runs[0].tasks
+    (alone, together, *_), _ = _settings(comparison, single, joint, tasks, request)
+    parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
+    gaps = {name: gap(together, alone, common_seeds(together, alone), part) for name, part in parts.items()}
+    return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
+
+
+def _apart(first: Setting, second: Setting) -> Resampled:
+    return gap(first, second, common_seeds(first, second))
+
+
+def _means(one: Setting) -> list[float]:
+    """The score of each task, mean over seeds."""
+    return [float(scores.observed.mean()) for scores in one.scores]
+
+
+def _rows(
+    settings: Sequence[Setting],
+    single: Setting,
+    joint: Setting,
+    costs: Mapping[str, Mapping[str, float]],
+    clock: str,
+    request: Request,
+) -> pd.DataFrame:
+    whole = over_seeds(*_apart(single, joint))
+    rows = []
+    for one in settings:
+        mean, cost = float(np.mean(_means(one))), costs[one.label]
+        row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
+        row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
+        whole_costs = [_whole(costs[which.label], clock) for which in (one, joint, single)]
+        row |= {"cost": cost[clock] / costs[joint.label][clock]}
+        row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
+        if one is not single:
+            behind = over_seeds(*_apart(single, one))
+            row |= {"gap": behind["delta"], "gap_low": behind["low"], "gap_high": behind["high"]}
+            row |= {"reach": within_margin(*_apart(one, single), request.options.margin)[0]}
+        if one is not joint:
+            gain = over_seeds(*(gained := _apart(one, joint)))
+            row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
+            row |= {"free": gain["free"], "detectable": gain["detectable"]}
+            if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
+                ends = ratio_over_seeds(gained, _apart(single, joint))
+                row |= {"share": gain["delta"] / whole["delta"], "share_low": ends[0], "share_high": ends[1]}
+        rows.append(row)
+    frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
+    for kind in (TREATED, OTHER):
+        here = frame["mode"] == kind
+        for value, corrected in (("p", "q"), ("reach", "reach_holm")):
+            frame.loc[here, corrected] = holm(frame.loc[here, value])
+    return frame
+
+
+_SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
+
+
+def _ratios(path: Path) -> dict[str, float]:
+    """Name of runs → cost of their update as a multiple of the joint one."""
+    with reading(path, remedy='costs: expected {"ratios": {NAME: NUMBER}}'):
+        return {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
+
+
+def _whole(cost: Mapping[str, float], clock: str) -> float:
+    """Cost of all updates."""
+    return cost["update"] * cost["updates"] if clock == "update" else cost[clock]
+
+
+def _cost(one: Setting) -> dict[str, float]:
+    """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
+    runs = one.runs
+    ends = [run.manifest.get("finished", {}) for run in runs]
+    cost = {
+        clock: sum(float(end.get(clock, 0)) for end in ends) / len(one.seeds)
+        for clock in ("seconds", "cpu_seconds")
+        if all(clock in end for end in ends)
+    }
+    sizes = [sum(run.manifest.get("parameters", {"": math.nan}).values()) for run in runs]
+    owes = any(run.tree["treatment"].get(name) for run in runs for name in ("distil", "merge"))
+    missing = {"seconds": math.nan, "cpu_seconds": 0.0}
+    updates = sum(run.updates for run in runs)
+    cost["updates"] = updates / len(one.seeds) if updates else math.nan
+    return {**missing, **cost, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+
+
+def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], request: Request) -> pd.DataFrame:
+    options, rows = request.options, []
+    for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
+        distance = _apart(first, second)
+        row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **over_seeds(*distance)}
+        row |= {"n": len(distance.observed), "equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
+        if first.seeds == second.seeds:
+            row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)
+        rows.append(row)
+        request.on_batch()
+    frame = pd.DataFrame(rows)
+    for mode in ("primary", "tuned") if rows else ():
+        here = frame["mode"] == mode
+        frame.loc[here, "holm"] = holm(frame.loc[here, "p"])
+    return frame
+
+
+def _compared(
+    settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], primary: set[str]
+) -> Iterator[tuple[Setting, Setting, str]]:
+    """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
+    longer joint training; all and the joint training that is the best on dev."""
+    treated = [one for one in settings if one.kind == TREATED]
+    flat = {one.label: dict(one.column.runs[0].settings) for one in treated}
+    for setting in flat.values():
+        setting.pop("train.precision", None)  # what the machine had
+    for second in treated:
+        for path, value in flat[second.label].items():
+            if not (path.endswith(".heads.rule") and value in ("random", "unclaimed", "permuted")):
+                continue
+            heads = path.removesuffix("rule")
+            own = {key for key in flat[second.label] if key.startswith(heads)}
+            like = {key: wanted for key, wanted in flat[second.label].items() if key not in own}
+            given = {key: heads + key.removeprefix(f"{heads}like.") for key in own if key.startswith(f"{heads}like.")}
+            like |= {name: flat[second.label][key] for key, name in given.items()}
+            for first in treated:
+                if flat[first.label] == like:
+                    yield first, second, "primary" if path.split(".")[1] in primary else "control"
+    for longer in settings:
+        if longer.kind == OTHER and not longer.alone and longer.updates > MORE_UPDATES * joint.updates:
+            for one in treated:
+                if _cost(one)["owes"] or costs[one.label] * 1.25 > costs[longer.label]:
+                    yield one, longer, "budget"
+    known = [one for one in settings if one.kind in (JOINT, OTHER) and not one.alone]
+    tuned = max((one for one in known if one.updates <= MORE_UPDATES * joint.updates), key=_on_dev)
+    if tuned is not joint:
+        yield from ((one, tuned, "tuned") for one in treated)
+
+
+def _on_dev(one: Setting) -> float:
+    """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
+    return float(np.mean([run.folder.read_best()["joint"]["score"] for run in one.runs]))

@@ -1,0 +1,229 @@
+"""Rare labels of the decoders: how far their weight rows fall into the cone, and whether that is what F1 they lose.
+
+The theory is about any softmax with long-tailed classes (Gao et al. 2019), so it is asked of the label weights of the
+decoders: frequency in training, norm, cosine to the mean row, nearest rival; and, where a run of one task and a joint
+run are both there, whether labels that fell further lost more F1.
+
+Letters: K labels of a decoder, D features of its rows.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.reading import Source, variant
+from mtlprune.analyses.vectors.degeneration import maths
+from mtlprune.corpora.store import load_corpus
+from mtlprune.model import MultiTaskModel
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Part, tidy
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.labels import FEW, count_labels
+from mtlprune.statistics.permutation import corrected, rank_test
+from mtlprune.tasks import Task
+from mtlprune.tasks.base import LabelRows
+from mtlprune.training.cosreg import unit_rows
+
+Floats = NDArray[np.float64]
+LEAST = 5
+"""Labels that a correlation needs."""
+NONE = "(none)"
+"""Name of the class of items without a label."""
+RANKS = 40
+"""Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
+
+
+class Frequencies:
+    """Label counts in the training sentences of runs, each counted once. ``fingerprint``: of it; runs trained on
+    another one have no frequencies."""
+
+    def __init__(self, corpus: Path, fingerprint: str) -> None:
+        self.corpus, self.fingerprint = corpus, fingerprint
+        self.known: dict[tuple[str, tuple[str, ...], int | None], Floats] = {}
+        self.sentences: dict[int | None, list[Sentence]] = {}
+
+    def of(self, run: str, task: Task, rows: LabelRows) -> Floats | None:
+        """(K,); None where the run was trained on something else."""
+        folder = RunFolder.existing(run)
+        if folder.read_manifest().get("data", {}).get("fingerprint") != self.fingerprint:
+            return None
+        data = folder.read_config()["data"]
+        number, split = data.get("train_sentences"), data.get("train", "train")
+        key = (task.name, tuple(rows.names), number)
+        if key not in self.known:
+            if number not in self.sentences:
+                self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
+            counts = np.zeros(len(rows.names))
+            for sentence in self.sentences[number]:
+                if task.known(sentence):
+                    np.add.at(counts, task.label_places(task.target(sentence)), 1)
+            self.known[key] = counts
+        return self.known[key]
+
+
+def decoders(
+    source: Source, sentences: Sequence[Sentence], frequencies: Frequencies, request: Request
+) -> tuple[list[Part], list[str]]:
+    """Every decoder of a run, scored on some sentences, as frames ``decoders``, ``labels``, ``spectra`` and ``points``;
+    and notes in sentences. Raises RunError: the run cannot be loaded."""
+    model = MultiTaskModel.load(source.name, device=request.device)
+    predicted, called = list(model.annotate(sentences)), f"{source.label} ({source.name})"
+    parts: list[Part] = []
+    notes = []
+    for name, module in model.tasks.items():
+        assert isinstance(module, Task)
+        rows = module.label_rows()
+        if rows is None:
+            notes.append(f"{called}: the decoder of {name} has no matrix of label weights.")
+            continue
+        if len(rows.names) < 2:
+            notes.append(f"{called}: {name} has fewer than two labels, so there is no cone.")
+            continue
+        counted = frequencies.of(source.name, module, rows)
+        if counted is None:
+            notes.append(
+                f"{called} was trained on other data than {frequencies.corpus}, so how often its labels of {name} "
+                "occurred is not said."
+            )
+        weights = rows.rows.detach().double().cpu()
+        labels = table(rows.names, weights, counted)
+        labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
+        fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
+        shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(unit_rows(weights))), "labels")
+        keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
+        parts.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
+    return parts, notes
+
+
+def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.DataFrame:
+    """Rows (K, D) and their counts by label: ``label`` (NONE where the softmax has a class for no label),
+    ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
+    1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
+    units = unit_rows(rows)
+    cosines = units @ units.T
+    cosines.fill_diagonal_(-math.inf)
+    nearest = cosines.max(1)
+    called = np.array([name or NONE for name in names], object)
+    return pd.DataFrame(
+        {
+            "label": called,
+            "frequency": math.nan if counted is None else np.where(called == NONE, math.nan, counted),
+            "norm": rows.norm(dim=1).numpy(),
+            "cosine": torch.cos(torch.deg2rad(maths.angles_to_mean(rows))).numpy(),
+            "rival": called[nearest.indices.numpy()],
+            "rival_cosine": nearest.values.numpy(),
+        }
+    )
+
+
+def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
+    """The columns that figures show of a cloud, rounded for drawing: ``spectra`` (by the largest) and ``points``.
+    ``singular``: (D,), falling; ``points``: (N, 2)."""
+    values = (singular / singular[0]).numpy()
+    ranks = np.unique(np.geomspace(1, len(values), min(RANKS, len(values))).round().astype(int))
+    rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
+    return {
+        "spectra": pd.DataFrame({"term": term, "rank": ranks, "value": values[ranks - 1].round(5)}),
+        "points": pd.DataFrame(rounded, columns=["x", "y"]).assign(term=term),
+    }
+
+
+def matrix(rows: Tensor) -> dict[str, float]:
+    """Measures of label weights (K, D): the sample is all there is, and K may be far below D."""
+    small, singular = _small(rows), torch.linalg.svdvals(rows)
+    moments = maths.Moments(len(rows))
+    moments.add(small)
+    angles = maths.angles_to_mean(rows)
+    measures: dict[str, Any] = {"rows": len(rows), "features": rows.shape[1], "positive": maths.positive_share(rows)}
+    measures |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
+    measures |= {"angle": angles.median(), "angle_max": angles.max(), "top1": maths.top_share(singular, 1)}
+    measures |= {"rank": maths.effective_rank(singular), "rank_share": moments.effective_rank_share()}
+    measures["partition"] = maths.partition_isotropy(small)
+    return {name: float(value) for name, value in measures.items()}
+
+
+def _small(rows: Tensor) -> Tensor:
+    """(K, min(K, D)) with the same Gram matrix: rows turned so that all coordinates but these are 0."""
+    if rows.shape[1] <= len(rows):
+        return torch.nn.functional.pad(rows, (0, len(rows) - rows.shape[1]))
+    left, singular, _ = torch.linalg.svd(rows, full_matrices=False)
+    return left * singular
+
+
+def label_f1(
+    task: str, names: Sequence[str], gold: Sequence[Sentence], predicted: Iterable[Sentence]
+) -> tuple[Floats, Floats]:
+    """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""
+    sums: dict[str, Floats] = {name: np.zeros(3) for name in names}  # correct, gold, predicted
+    for mine, theirs in zip(gold, predicted, strict=True):
+        for label, counts in (count_labels(task, mine, theirs) or {}).items():
+            if label in sums:
+                sums[label] += counts
+    correct, wanted, given = np.array([sums[name] for name in names]).T
+    with np.errstate(invalid="ignore"):
+        return wanted, 200 * correct / (wanted + given)
+
+
+def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
+    """Cosine to the mean row against ln frequency: ``slope`` (least squares), ``spearman`` and its p, over ``labels``
+    of which the frequency is known."""
+    known = frequency > 0
+    slope = value = p = math.nan
+    if known.sum() >= LEAST:
+        logs = np.log(frequency[known])
+        slope = float(np.polyfit(logs, cosine[known], 1)[0]) if np.ptp(logs) else math.nan
+        value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
+    return {"labels": float(known.sum()), "slope": slope, "spearman": value, "spearman_p": p}
+
+
+# -- joint against single ----------------------------------------------------------------------------------------------
+
+
+def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
+    """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
+    which only those with FEW gold items or more count.
+
+    Returns:
+        For each pair a row for each ``term`` that the difference is set against: encoder, run and seed of the joint
+        run; ``other`` and ``other_run``, label and folder of the single one; ``n`` labels that count,
+        ``mean_difference`` of F1, Spearman's correlation as ``value``, ``p``, and ``q`` over all.
+    """
+    rows: list[dict[str, Any]] = []
+    each = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]
+    for keys, joint in each:
+        kind = variant(keys["encoder"])
+        wanted = {**keys, "encoder": keys["task"].upper() + (f" ({kind})" if kind else "")}
+        for own, single in each:
+            same = all(own[key] == wanted[key] for key in ("encoder", "seed", "task")) and own != keys
+            if same and joint["label"].equals(single["label"]):
+                more = {**keys, "other": own["encoder"], "other_run": own["run"]}
+                rows += [{**more, **test} for test in _tests(joint, single, permutations, seed)]
+    return pd.DataFrame(rows).assign(q=corrected([row["p"] for row in rows]))
+
+
+def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    used = (joint["gold"] >= FEW) & joint["f1"].notna() & single["f1"].notna()
+    joint, single = joint[used], single[used]
+    difference = joint["f1"] - single["f1"]
+    mean = float(difference.mean()) if used.any() else math.nan
+    logs = np.log(joint["frequency"].where(joint["frequency"] > 0))
+    for term, column, fixed in (
+        ("cosine", joint["cosine"], None),
+        ("cosine_change", joint["cosine"] - single["cosine"], None),
+        ("rival_change", joint["rival_cosine"] - single["rival_cosine"], None),
+        ("norm_change", np.log(joint["norm"] / single["norm"]), None),
+        ("frequency", logs, None),
+        ("cosine_change_given_frequency", joint["cosine"] - single["cosine"], logs),
+    ):
+        value, p = math.nan, math.nan
+        if len(joint) >= LEAST and column.notna().all() and (fixed is None or fixed.notna().all()):
+            value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), fixed)
+        yield {"term": term, "n": len(joint), "mean_difference": mean, "value": value, "p": p}

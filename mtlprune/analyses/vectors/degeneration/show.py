@@ -1,0 +1,437 @@
+"""Views of degeneration: sentences, tables and figures of a Result."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.heads.claims.show import by_claims, tests_table
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.layers import in_order
+from mtlprune.runs.results import Result
+from mtlprune.statistics.labels import FEW
+from mtlprune.statistics.significance import LEVEL
+
+ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
+MEASURES = {
+    "cosine": "mean cosine",
+    "isoscore": "IsoScore",
+    "rank_share": "effective rank / possible",
+    "top1": "share of the top direction",
+    "angle": "median angle to the mean (°)",
+    "dimension": "TwoNN dimension",
+    "margin": "margin of the negative direction",
+}
+TERMS = {
+    "input": "the input",
+    "heads": "the heads",
+    "feed_forward": "the feed-forward parts",
+    "correction": "the correction",
+}
+AGAINST = {
+    "cosine": "cosine to the mean row (joint)",
+    "cosine_change": "its change, joint − single",
+    "rival_change": "change of the cosine to the nearest rival",
+    "norm_change": "change of ln norm",
+    "frequency": "ln frequency in training",
+    "cosine_change_given_frequency": "change of the cosine, frequency held",
+}
+DEEPEST, FURTHEST = 4, 2
+
+
+def about(result: Result) -> str:
+    """Describe the data, and which rows each measure is of."""
+    return (
+        f"{result.origin} Rows: {ROWS}. Angles, partitions and margins are of a sample of up to "
+        f"{result.about['settings']['rows']} rows, the "
+        "same words for every encoder; all else of all rows."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The main numbers, in sentences."""
+    layers = result.wide("layers")
+    sentences = []
+    for row in result.wide("embeddings").to_dict("records"):
+        words = f"{row['name']}: R of token embeddings {row['mean_cosine']:.3f}"
+        here = layers[layers["name"] == row["name"]]
+        if len(here):
+            first, last = here.iloc[0], here.iloc[-1]
+            words += (
+                f"; of words {first['mean_cosine']:.3f} (embeddings) → {last['mean_cosine']:.3f} (last layer), "
+                f"IsoScore {first['isoscore']:.3f} → {last['isoscore']:.3f}"
+            )
+            shares = {term: last.get(f"share_{term}", math.nan) for term in TERMS}
+            if not math.isnan(shares["input"]):
+                most = max(shares, key=lambda term: shares[term])
+                words += f"; most of the last layer's mean comes from {TERMS[most]} ({shares[most]:.2f} of it)"
+        sentences.append(f"{words}.")
+    return [*sentences, *_rare_pieces(result), *_rare(result), _lost(result), *by_claims(result)]
+
+
+def _rare_pieces(result: Result) -> Iterator[str]:
+    for row in result.known("embeddings", "spearman").to_dict("records"):
+        yield (
+            f"{row['name']}: Spearman of a piece's frequency in training and the cosine of its embedding to the mean "
+            f"row {row['spearman']:.2f} (below 0: rare pieces lie in the cone)."
+        )
+
+
+def _rare(result: Result) -> Iterator[str]:
+    known = result.known("decoders", "spearman_p")
+    if len(known):
+        sure = ((known["spearman_p"] < LEVEL) & (known["spearman"] < 0)).sum()
+        yield (
+            f"Rare labels: in {sure} of {len(known)} decoders the rows of rarer labels lie nearer to the mean row ("
+            f"Spearman of cosine and frequency below 0, p < {LEVEL}; median "
+            f"{known['spearman'].sort_values().iloc[len(known) // 2]:.2f})."
+        )
+
+
+def _lost(result: Result) -> str:
+    tests = _pairs_known(result)
+    if not len(tests):
+        return "No joint run was named beside a single-task run of the same seed, so F1 lost is set against nothing."
+    return (
+        f"F1 lost in joint training against how labels' rows moved: {(tests['q'] < LEVEL).sum()} of {len(tests)} "
+        f"correlations have q < {LEVEL}; {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, {LEVEL * len(tests):.1f} would "
+        "by chance."
+    )
+
+
+def percent(value: float) -> str:
+    """A share in percent, as text."""
+    return number(100 * value, 1)
+
+
+def _by_task(result: Result, frame: str) -> pd.DataFrame:
+    """Rows of decoders, task by task; ``title`` is the task as it is shown."""
+    rows = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.named(frame)
+    if not len(rows):
+        return rows.assign(task=[], title=[])
+    tasks = pd.Categorical(rows["task"], in_order(rows["task"]), ordered=True)
+    rows = rows.assign(task=tasks, title=rows["task"].str.upper())
+    return rows[rows["task"].notna()].sort_values("task", kind="stable", ignore_index=True)
+
+
+def _pairs_known(result: Result) -> pd.DataFrame:
+    pairs = _by_task(result, "pairs")
+    return pairs.dropna(subset=["p"]) if len(pairs) else pairs
+
+
+def _clouds(result: Result) -> Grid:
+    layers = result.wide("layers")
+    rows = [result.wide("embeddings").assign(where="token embeddings")]
+    rows += [layers.assign(where="layer " + layers["layer"].astype(str))] if len(layers) else []
+    columns: dict[str, Any] = {"encoder": "name", "rows": "where", "R": ("mean_cosine", 3)}
+    columns |= {"pairs at acute angles (%)": ("positive", percent), "angle to the mean (°)": ("angle", 1)}
+    columns |= {"95 %": ("angle_q95", 1), "largest": ("angle_max", 1), "top direction (%)": ("top1", percent)}
+    columns |= {"top 10 (%)": ("top10", percent), "effective rank / possible": ("rank_share", 2)}
+    columns |= {"partition isotropy": ("partition", 3), "IsoScore": ("isoscore", 3)}
+    columns |= {"mean's share of the square (%)": ("common", percent), "TwoNN": ("dimension", 1)}
+    return Grid.of(
+        "Cones and isotropy",
+        pd.concat(rows).sort_values("name", kind="stable"),
+        {**columns, "negative margin": ("margin", 3)},
+        "R: mean cosine of all pairs, a row with itself counted 0 (the penalty CosReg). Top: share of squared singular "
+        "values, not centred. Effective rank: exp of the entropy of singular values, after the mean was taken away, by "
+        "min(N − 1, D). Partition isotropy and IsoScore: 1 is isotropic. TwoNN: one word a sentence, biased low from "
+        "about 10 on. Negative margin: the largest m for which some direction v has ⟨v, h⟩ < −m ‖h‖ for every row of "
+        "the sample; 0: there is none; –: random rows would have one too. Layer 0: the embeddings' output.",
+        texts=2,
+    )
+
+
+def _terms(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "layer": "layer"}
+    columns |= {term.replace("_", "-"): (f"share_{term}", 3) for term in TERMS}
+    return Grid.of(
+        "Where the mean vector comes from",
+        result.known("layers", "share_input"),
+        {**columns, "mean's share of the square (%)": ("common", percent), "cosine": ("cosine", 3)},
+        "Of the mean m of a layer's word vectors: m · part / ‖m‖² for the means of the four terms whose sum every "
+        "vector is (Mickus et al. 2022); shares sum to 1 and may be negative. Correction: biases, and means that "
+        "LayerNorms take away.",
+    )
+
+
+def _pieces(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "in training": "term", "pieces": ("pieces", 0), "R": ("R", 3)}
+    columns |= {"cosine to the mean": ("cosine", 3), "norm": ("norm", 2), "loss": ("loss", 2)}
+    columns |= {"predicted": ("predicted", 0), "negative (%)": ("negative", percent), "moved / norm": ("moved", 2)}
+    columns |= {"turned (°)": ("turned", 1), "away from the mean state": ("away", 3)}
+    return Grid.of(
+        "Embeddings against the frequency of their pieces",
+        result.wide("pieces"),
+        columns,
+        "By how often pieces occur in the training sentences that were counted, special tokens left out; medians over "
+        "pieces. Loss: nats, in the sentences read, one piece in seven hidden at a time; predicted: pieces that were. "
+        "Negative: hidden states before the softmax with which the row has a negative product (theorem 1 says all, of "
+        "pieces that never occur). Moved, turned: from the initial weights, where these stand beside a checkpoint; "
+        "away: cosine of that way with minus the mean hidden state.",
+        texts=2,
+    )
+
+
+def _planes(result: Result) -> Grid:
+    layers = result.known("layers", "plane_distance")
+    rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
+    rows.append(result.wide("softmax").assign(where="before the softmax"))
+    columns: dict[str, Any] = {
+        "encoder": "name",
+        "LayerNorm": "where",
+        "distance from 0": ("plane_distance", "{:.2g}".format),
+    }
+    columns |= {"angle of v (°)": ("plane_angle", 2), "largest feature of v": ("plane_largest", 3)}
+    columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "R of states": ("mean_cosine", 3)}
+    return Grid.of(
+        "The plane of the last LayerNorm",
+        pd.concat(rows).sort_values("name", kind="stable"),
+        {**columns, "negative margin": ("margin", 3), "loss": ("loss", 3)},
+        "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
+        "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
+        "largest feature: its share of v's squared length (near 1: one feature with a tiny gain). Off the plane: "
+        "largest relative miss, rounding only. Before the softmax: what a masked language model multiplies by its "
+        "embeddings, and its loss in nats a piece.",
+        texts=2,
+    )
+
+
+def _decoders(result: Result) -> Grid:
+    columns: dict[str, Any] = {"task": "title", "run": "name", "labels": ("rows", 0), "features": ("features", 0)}
+    columns |= {"R": ("mean_cosine", 3), "pairs at acute angles (%)": ("positive", percent)}
+    columns |= {"angle to the mean (°)": ("angle", 1), "top direction (%)": ("top1", percent)}
+    columns |= {"effective rank / possible": ("rank_share", 2), "slope on ln frequency": ("slope", 3)}
+    return Grid.of(
+        "Label weights of the decoders",
+        _by_task(result, "decoders"),
+        {**columns, "Spearman": ("spearman", 2), "p": ("spearman_p", probability)},
+        "Rows of the last linear layer (without its bias), or whole biaffine forms. Slope and Spearman: cosine of a "
+        "row to the mean row against its label's frequency in training; below 0, rare labels lie in the cone. p: "
+        "labels permuted, two-sided.",
+        texts=2,
+    )
+
+
+def _labels(result: Result) -> Grid:
+    labels = _by_task(result, "labels")
+    shown = labels
+    if len(labels):
+        labels = labels.dropna(subset="frequency")
+        labels = labels.sort_values(["task", "name", "cosine"], ascending=[True, True, False])
+        each = labels.groupby(["task", "name"], observed=True)["cosine"]
+        place, size = each.cumcount(), each.transform("size")
+        shown = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
+    columns: dict[str, Any] = {"task": "title", "run": "name", "label": "label", "nearest rival": "rival"}
+    columns |= {"cosine to the mean": ("cosine", 3), "in training": ("frequency", 0), "norm": ("norm", 2)}
+    columns |= {"cosine to the rival": ("rival_cosine", 3), "gold items": ("gold", 0), "F1": ("f1", 1)}
+    return Grid.of(
+        "Labels deepest in the cone, and furthest from it",
+        shown,
+        columns,
+        f"The {DEEPEST} labels nearest to the mean row of their decoder and the {FURTHEST} furthest from it; all are "
+        "in the frame labels. F1: on the sentences read.",
+        texts=4,
+    )
+
+
+def _pairs(result: Result) -> Grid:
+    pairs = _pairs_known(result)
+    if len(pairs):
+        pairs = pairs.assign(of=pairs["encoder"] + " − " + pairs["other"], against=pairs["term"].map(AGAINST))
+    columns: dict[str, Any] = {"task": "title", "F1 of": "of", "against": "against", "labels": ("n", 0)}
+    columns |= {"mean difference of F1": ("mean_difference", 2), "Spearman": ("value", 2)}
+    return Grid.of(
+        "F1 lost against how far labels fell",
+        pairs,
+        {**columns, "p": ("p", probability), "q": ("q", probability)},
+        "Over labels with 20 gold items or more in the sentences read. Below 0 for a change of the cosine: labels that "
+        "fell further into the cone lost more. p: labels permuted, two-sided; q: Benjamini-Hochberg over all of them.",
+        texts=3,
+    )
+
+
+def _groups(result: Result) -> Grid:
+    titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
+    groups = result.named("groups")
+    if len(groups):
+        measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
+        groups = groups.assign(measure=measures)
+        groups = groups.pivot(index=["name", "measure"], columns="term", values="value").sort_index().reset_index()
+    columns = {"encoder": "name", "measure": "measure"} | {group: (group, 3) for group in ("stem", "exclusive", "free")}
+    return Grid.of(
+        "Head outputs by claims",
+        groups,
+        columns,
+        "Means over heads that are open in the encoder measured, whatever their layer; the tests below compare within "
+        "layers. Shares of the mean vector are sums over the heads of a group: large groups have large ones.",
+        texts=2,
+    )
+
+
+def _tests(result: Result) -> Grid:
+    return tests_table(result, MEASURES, "Above 0: the first group, or heads of more tasks, have more.", digits=3)
+
+
+TABLES = (_clouds, _pieces, _terms, _planes, _decoders, _labels, _pairs, _groups, _tests)
+
+
+CURVES = {
+    "mean_cosine": ("mean cosine (R)", "R"),
+    "isoscore": ("IsoScore", "IsoScore"),
+    "rank_share": ("effective rank / possible", "share"),
+    "top1": ("share of the top direction", "share"),
+    "angle": ("median angle to the mean", "degrees"),
+    "dimension": ("TwoNN, one word a sentence", "dimension"),
+}
+MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
+
+
+def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of each panel: embeddings, the last layer's words, labels by task."""
+    points = result.named(frame)
+    yield "embeddings", points[points["term"] == "embeddings"]
+    yield "words, last layer", points[points["term"] == "last"]
+    for task in in_order(points["task"].dropna()) if "task" in points else ():
+        yield f"labels of {task.upper()}", points[points["task"] == task]
+
+
+def _spectrum(result: Result) -> Spec:
+    """Lines by rank: singular values of embeddings, of the last layer and of label weights."""
+    everything = result.named("spectra")
+    look = colours(result.dashed(everything), "closed")
+    words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
+    ranked = everything.assign(rank=np.log10(everything["rank"]))
+    charts = [
+        lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, whole=False, look=look, **words)
+        for title, rows in _clouds_drawn(result, "spectra")
+        if len(rows)
+    ]
+    explained = [
+        f"Not centred. Words of {result.source}. A steep fall after the first value: one direction that all share. "
+        "Dashed: some heads closed."
+    ]
+    return figure(panels(charts, 3), "Spectra", explained)
+
+
+def _projection(result: Result) -> Spec:
+    """Dots: rows on their two top directions, panels by encoder and by decoder."""
+    look = colours(result.named("points"), symbol="circle")
+    charts = []
+    for title, points in _clouds_drawn(result, "points"):
+        labels = title.startswith("labels")
+        for name, rows in [("", points)] if labels else points.groupby("name", observed=True):
+            called = f"{title} (length 1)" if labels else f"{title}, {name}"
+            words = {"x_title": "top direction", "y_title": "second"}
+            charts.append(dots(rows[["name", "x", "y"]], "x", "y", look, title=called, **words) + mark(0) + mark(y=0))
+    explained = [
+        "Samples of rows on the two top directions of their own matrix, not centred; lines cross at 0. "
+        f"{result.source}. A degenerate cloud is a cone off to one side of 0."
+    ]
+    return figure(panels(charts, 3), "Rows on their two top directions", explained)
+
+
+def _against_pieces(result: Result) -> Spec | None:
+    """Dots, one a piece: cosine to the mean row against frequency, panels by encoder."""
+    sample = result.named("sample")
+    if not len(sample):
+        return None
+    sample = sample.assign(times=np.log10(sample["frequency"].where(sample["frequency"] > 0, 0.3)))
+    look = colours(sample, symbol="circle")
+    words = {"x_title": "log10 of times in training", "y_title": "cosine to the mean row"}
+    charts = [
+        dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", look, title=str(name), **words) + mark(y=0)
+        for name, rows in sample.groupby("name", observed=True)
+    ]
+    explained = [
+        "A dot a piece, of a sample; left of 0 those that never occur. High on the left: rare pieces lie in the cone."
+    ]
+    return figure(panels(charts, 4), "Embeddings against the frequency of their pieces", explained)
+
+
+def _isotropy(result: Result) -> Spec:
+    """Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension."""
+    frame = result.dashed(result.wide("layers"))
+    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
+    explained = [
+        f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads closed. A cone: high R and share of "
+        "the top direction, small angle. Isotropic: IsoScore and effective rank near 1."
+    ]
+    return figure(panels(charts, 3), "Cones and isotropy, layer by layer", explained)
+
+
+def _maps(result: Result) -> Spec | None:
+    """Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder."""
+    frame = result.wide("heads")
+    shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
+    if not shown:
+        return None
+    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > OPEN_ABOVE)
+    maps = [
+        head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(shown)))
+        for key, title in shown.items()
+    ]
+    explained = [
+        f"Rows are layers (1 above), columns heads. Words of {result.source}. Of the share of the mean vector of the "
+        "last layer, red adds to it and blue takes away. A dash: closed, gone or not measured."
+    ]
+    chart = panels(maps, 4, spacing=36).resolve_scale(color="independent")
+    return figure(chart, "How isotropic heads are", explained)
+
+
+def _against_frequency(result: Result) -> Spec | None:
+    """Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task."""
+    labels = _by_task(result, "labels")
+    labels = labels[labels["frequency"] > 0] if len(labels) else labels
+    if not len(labels):
+        return None
+    labels = labels.assign(items=np.log10(labels["frequency"]))
+    look = colours(labels, symbol="circle")
+    charts = []
+    for task, rows in labels.groupby("title", sort=False):
+        for key, y in (("cosine", "cosine to the mean row"), ("norm", "norm")):
+            words = {"title": f"{task}: {y}", "x_title": "log10 of items in training", "y_title": y}
+            chart = dots(rows[["name", "label", "items", key]], "items", key, look, **words)
+            charts.append(chart + mark(y=0) if key == "cosine" else chart)
+    explained = ["A dot a label. Rare labels on the left; a fall to the right: rare labels lie in the cone."]
+    return figure(panels(charts, 2), "Label weights against frequency", explained)
+
+
+def _against_change(result: Result) -> Spec | None:
+    """Dots, one a label: F1 lost against the change of its cosine to the mean row."""
+    labels, both = _by_task(result, "labels"), _by_task(result, "pairs")
+    own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
+    both = labels.merge(both[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
+    both = both.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
+    both = both.assign(change=both["cosine"] - both["cosine_alone"], lost=both["f1"] - both["f1_alone"])
+    both = both[(both["gold"] >= FEW) & both["lost"].notna()]
+    if not len(both):
+        return None
+    look = colours(both, symbol="circle")
+    words = {"x_title": "change of cosine to the mean row", "y_title": "F1, joint minus single"}
+    charts = [
+        dots(rows[["name", "label", "change", "lost"]], "change", "lost", look, title=task, **words)
+        + mark(0)
+        + mark(y=0)
+        for task, rows in both.groupby("title", sort=False)
+    ]
+    explained = [
+        f"A dot a label with {FEW} gold items or more in {result.source}: the joint run minus the single-task run of "
+        "the same seed. Right: fell into the cone. Below 0: lost F1."
+    ]
+    return figure(panels(charts, 3), "F1 lost against how far labels fell", explained)
+
+
+FIGURES = {
+    "spectrum": Chart.of(_spectrum),
+    "projection": Chart.of(_projection),
+    "pieces": Chart.of(_against_pieces),
+    "isotropy": Chart.of(_isotropy, "layers"),
+    "heads": Chart.of(_maps),
+    "labels": Chart.of(_against_frequency),
+    "lost": Chart.of(_against_change, "pairs"),
+}

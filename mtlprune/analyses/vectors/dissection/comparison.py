@@ -1,0 +1,302 @@
+"""Measures of decompositions, of one encoder and of several side by side: plain arrays, nothing of torch.
+
+How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
+largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
+and ``side_by_side`` make tidy tables of it.
+
+Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
+subsets, X sentences, M sampled words, H hidden size, D seeds of decoders, U items of a task.
+
+Source: Mickus, Paperno and Constant (2022). They score r² on the tokens that were fitted (least squares with a
+constant; z-scored features change no r²; uniform average over outputs); a held-out value stands beside it here.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import linalg, optimize, stats
+
+from mtlprune.analyses.vectors.dissection import SUBSETS, TERMS
+from mtlprune.runs.results import KEYS, VALUES, head_rows
+from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Encoder = Mapping[str, Any]
+"""Measures of one encoder; ``frames`` and ``side_by_side`` say which."""
+TINY = 1e-10
+"""A feature whose variance is below this part of its mean square is constant."""
+SCORES = ("score", "macro_f1", "score_sd", "macro_f1_sd")
+RESAMPLES = 1000
+PERMUTATIONS = 2000
+OPEN = 0.5
+"""Gates from which a head is open."""
+
+# -- one encoder -------------------------------------------------------------------------------------------------------
+
+
+def moments(x: Floats, y: Floats) -> Floats:
+    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows. (1 + P + Q, 1 + P + Q)
+    ``x``, ``y``: (N, P) and (N, Q), float64."""
+    design = np.concatenate([np.ones((len(x), 1)), x, y], axis=1)
+    return design.T @ design
+
+
+def fit(sums: Floats, inputs: int) -> Floats:
+    """(1 + P, Q): least-squares coefficients, the constant first; the smallest ones where they are not unique."""
+    side = 1 + inputs
+    return np.linalg.pinv(sums[:side, :side], rcond=1e-12, hermitian=True) @ sums[:side, side:]
+
+
+def r2(sums: Floats, coefficients: Floats) -> float:
+    """Mean over outputs of 1 − residual / total sum of squares on the tokens of ``sums``; NaN without tokens.
+
+    An output that is constant counts 1 where it is met exactly and 0 otherwise, as scikit-learn has it.
+    """
+    side, tokens = len(coefficients), sums[0, 0]
+    if not tokens:
+        return math.nan
+    squares = sums.diagonal()[side:]
+    crossed = np.einsum("pq,pq->q", coefficients, sums[:side, side:])
+    fitted = np.einsum("pq,pr,rq->q", coefficients, sums[:side, :side], coefficients, optimize=True)
+    residual = squares - 2 * crossed + fitted
+    total = squares - sums[0, side:] ** 2 / tokens
+    floor = TINY * np.maximum(squares, 1e-300)
+    constant = total <= floor
+    flat = np.where(residual <= 10 * floor, 1.0, 0.0)
+    moving = 1 - np.maximum(residual, 0) / np.where(constant, 1, total)
+    return float(np.where(constant, flat, moving).mean())
+
+
+def linearity(one: Floats, other: Floats, inputs: int) -> dict[str, float]:
+    """r² on the tokens that were fitted, and held out: each half's ``moments`` by the map of the other, averaged."""
+    whole = one + other
+    held_out = (r2(one, fit(other, inputs)) + r2(other, fit(one, inputs))) / 2
+    return {"in_sample": r2(whole, fit(whole, inputs)), "held_out": held_out, "tokens": int(whole[0, 0])}
+
+
+def f1(counts: NDArray) -> Floats:
+    """2 · correct / (predicted + gold) of (..., 3); 0 where there is neither."""
+    return 2 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
+
+
+def macro_f1(answers: Ints, gold: Ints) -> float:
+    """Mean F1 over the labels that occur on either side, as scikit-learn has it, without its checks of the input."""
+    size = int(max(answers.max(), gold.max())) + 2  # −1 stands for a label that training lacks
+    correct, predicted, wanted = (
+        np.bincount(labels + 1, minlength=size) for labels in (answers[answers == gold], answers, gold)
+    )
+    occurring = predicted + wanted > 0
+    return float((2 * correct / np.maximum(predicted + wanted, 1))[occurring].mean())
+
+
+def agreement(one: Ints, other: Ints) -> dict[str, Floats]:
+    """``micro_agreement`` and ``macro_agreement``: F1 of one's answers against the other's by subset of each, (D, S, U)
+    twice to (S, S), mean over seeds; answers of one seed are compared with those of the same seed."""
+    pairs = list(zip(one, other, strict=True))
+
+    def matrix(f1_of: Callable[[Ints, Ints], float]) -> Floats:
+        return np.mean([[[f1_of(a, b) for b in theirs] for a in mine] for mine, theirs in pairs], 0)
+
+    return {
+        "micro_agreement": matrix(lambda mine, theirs: float((mine == theirs).mean())),
+        "macro_agreement": matrix(macro_f1),
+    }
+
+
+def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
+    """An array as rows: a column for each axis with its names; None is NaN."""
+    rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
+    return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
+
+
+def frames(one: Encoder) -> dict[str, pd.DataFrame]:
+    """Measures of one encoder, as tables.
+
+    Args:
+        one: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
+            ``linearity``, an entry a layer; ``scores``, an entry a task: ``task``, ``train``, ``test``, ``unseen``,
+            ``baseline``, and measures as ``decoders.entry`` makes them.
+    """
+    lines, layers = one["linearity"], range(1, len(one["linearity"]) + 1)
+    parts: dict[str, list[pd.DataFrame]] = {
+        "encoders": [tidy(name, one[name]) for name in ("error", "largest", "pieces")],
+        "layers": [
+            tidy(name, one[key], layer=range(len(lines) + 1), term=TERMS)
+            for name, key in (("importance", "mu"), ("importance_sd", "mu_sd"))
+        ],
+        "linearity": [
+            tidy(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
+            for name in ("in_sample", "held_out")
+        ],
+        "heads": [head_rows({"gate": np.array(one["gates"]), "importance": np.array(one["heads"])})],
+        **{name: [] for name in ("tasks", "scores", "agreement")},
+    }
+    for task in one["scores"]:
+        which = [task["task"]]
+        parts["tasks"] += [tidy(name, task[name], task=which) for name in ("train", "test", "unseen", "baseline")]
+        parts["scores"] += [tidy(name, task[name], task=which, term=SUBSETS) for name in SCORES if name in task]
+        parts["agreement"] += [
+            tidy(name, task[f"{name}_agreement"], task=which, term=SUBSETS, other=SUBSETS)
+            for name in ("micro", "macro")
+        ]
+    return {name: pd.concat(each, ignore_index=True).dropna(subset="value") for name, each in parts.items() if each}
+
+
+# -- several encoders --------------------------------------------------------------------------------------------------
+
+
+def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFrame]:
+    """Tables of each comparison that there are encoders for; a row is of the first encoder, ``other`` names the second.
+
+    Args:
+        encoders: as in ``frames``, and more: ``label``, ``run``, ``seed``, ``name`` as in a Result; ``variant``, what
+            sets runs of the same tasks apart; ``tasks`` it was trained on, none for a pretrained encoder; ``whole``,
+            whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
+            of each of ``scores`` the ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U).
+    """
+    parts: dict[str, list[pd.DataFrame]] = {}
+
+    def add(name: str, frame: pd.DataFrame, first: Encoder, second: Encoder | None = None, **more: Any) -> None:
+        more |= {"encoder": first["label"], "run": first["run"], "seed": first["seed"]}
+        keyed = frame.assign(**more, **({} if second is None else {"other": second["name"]}))
+        parts.setdefault(name, []).append(keyed[[column for column in (*KEYS, *VALUES) if column in keyed]])
+
+    for one, other in combinations(encoders, 2):
+        if one["word_mu"].shape == other["word_mu"].shape:
+            for name, values in mu_correlations(one["word_mu"], other["word_mu"]).items():
+                add("across", tidy(name, values, layer=range(len(values)), term=TERMS), one, other)
+    for pretrained, tuned in product(encoders, encoders):
+        for mine, theirs in product(pretrained["scores"], tuned["scores"]):
+            if tuned["tasks"] and not pretrained["tasks"] and mine["task"] == theirs["task"]:
+                for name, values in agreement(mine["answers"], theirs["answers"]).items():
+                    frame = tidy(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
+                    add("tuned_agreement", frame, pretrained, tuned, task=mine["task"])
+    for one, other in product(encoders, encoders):
+        if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape:
+            add("gates", _listed(gates_against_shares(one["gates"], other["heads"], seed)), one, other)
+    pairs = [
+        (task, single, joint)
+        for single, joint in product(encoders, encoders)
+        if len(single["tasks"]) == 1 and len(joint["tasks"]) > 1
+        for task in {*single["tasks"]} & {*joint["tasks"]}
+        if ":" not in joint["label"] or joint["label"].endswith(f":{task.upper()}")
+        if all(single[key] == joint[key] for key in ("seed", "variant"))
+    ]
+    for task, single, joint in pairs:
+        for mine, theirs in product(single["scores"], joint["scores"]):
+            if mine["task"] == theirs["task"] == task:
+                lost = losses(mine["counts"], theirs["counts"], seed)
+                frame = tidy("loss", lost["difference"], term=SUBSETS).assign(low=lost["low"], high=lost["high"])
+                add("losses", frame, single, joint, task=task)
+    for joint in (one for one in encoders if len(one["tasks"]) > 1):
+        alike = [one for one in encoders if one["added"].shape == joint["added"].shape]
+        rest = [one for one in alike if not one["tasks"] or (len(one["tasks"]), one["seed"]) == (1, joint["seed"])]
+        for layer, place in np.ndindex(joint["added"].shape[:2] if len(rest) > 1 else (0, 0)):
+            given = {other["name"]: other["added"][layer, place] for other in rest}
+            for mode, (weights, unexplained) in composition(joint["added"][layer, place], given).items():
+                for frame in (tidy("weight", [*weights.values()], other=[*weights]), tidy("unexplained", unexplained)):
+                    add("compositions", frame, joint, layer=layer + 1, term="hf"[place], mode=mode)
+    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
+
+
+def _listed(measures: Mapping[str, float]) -> pd.DataFrame:
+    """Measures as rows; ``X_p`` is the p of ``X``."""
+    names = [name for name in measures if not name.endswith("_p")]
+    tested = [measures.get(f"{name}_p", math.nan) for name in names]
+    return pd.DataFrame({"measure": names, "value": [measures[name] for name in names], "p": tested})
+
+
+def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
+    """``spearman`` and ``pearson`` over the same words of μ in two encoders: (W, L + 1, T) twice to (L + 1, T).
+
+    NaN where μ is constant, such as that of heads before the first layer.
+    """
+    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (one, other)]
+    flat = np.any([np.ptp(side, axis=0) == 0 for side in sides], axis=0)
+    correlations = {}
+    for name, values in (("spearman", [stats.rankdata(side, axis=0) for side in sides]), ("pearson", sides)):
+        a, b = (side - side.mean(0) for side in values)
+        norms = np.sqrt((a**2).sum(0) * (b**2).sum(0))
+        value = np.where(flat, math.nan, (a * b).sum(0) / np.where(flat, 1, norms))
+        correlations[name] = value.reshape(one.shape[1:])
+    return correlations
+
+
+def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict[str, float]:
+    """Test whether gates (L, A) keep the heads with the largest mean μ (L, A) in some encoder.
+
+    Returns:
+        ``rho``: correlation of ranks within layers (Spearman, layers taken out), ``rho_p``: two-sided, by permuting
+        within layers; ``open`` heads; ``shared``: those that are among as many of largest μ in their layer,
+        ``expected`` by chance, ``shared_p``: upper tail.
+    """
+    ranks = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
+    opened = gates >= OPEN
+    numbers = opened.sum(1)
+    order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
+    shared = int((opened & (order < numbers[:, None])).sum())
+    return {
+        "rho": ranks.value,
+        "rho_p": ranks.p,
+        "open": int(numbers.sum()),
+        "shared": shared,
+        "expected": float((numbers**2).sum() / gates.shape[1]),
+        "shared_p": hypergeometric_p(numbers, numbers, gates.shape[1], shared),
+    }
+
+
+def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -> dict[str, Floats]:
+    """F1 that a decoder of each subset of terms loses from a task's own encoder to the joint one, with intervals.
+
+    Args:
+        single, joint: (D, S, X, 3), counts (correct, predicted, gold) by seed and subset, of the same X sentences.
+
+    Returns:
+        ``difference`` (S,): F1 of the single-task encoder minus F1 of the joint one, means over seeds; ``low``,
+        ``high`` (S,): 2.5th and 97.5th percentile when sentences are drawn anew, the same for both encoders and all
+        subsets. The interval covers the choice of sentences, neither seeds of encoders nor of decoders.
+    """
+    sentences = single.shape[2]
+    generator = np.random.default_rng([seed, 13])
+    times = generator.multinomial(sentences, np.full(sentences, 1 / sentences), RESAMPLES).astype(np.float64)  # (R, X)
+    sums = [np.einsum("rx,dsxc->drsc", times, counts.astype(np.float64), optimize=True) for counts in (single, joint)]
+    drawn = [f1(counts).mean(0) for counts in sums]
+    low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5), axis=0)
+    difference = f1(single.sum(2)).mean(0) - f1(joint.sum(2)).mean(0)
+    return {"difference": difference, "low": low, "high": high}
+
+
+def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
+    """A term of one encoder as a sum of the same term in others, with weights that are not negative, (M, H) each.
+
+    Returns:
+        by mode the weights of the others, from least squares over words and features, and ‖target − Σ a · other‖² /
+        ‖target‖², NaN where the target is 0. Modes: ``weights``, of terms as they are; ``centred``, after the mean over
+        words is taken from all; ``rotated``: not centred, but each other turned onto the target by the best orthogonal
+        map (Schönemann 1966): the control for encoders that differ by a rotation only.
+    """
+    goal = np.asarray(target, np.float64)
+    given = {name: np.asarray(values, np.float64) for name, values in others.items()}
+    turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in given.items()}
+    centred = {name: values - values.mean(0) for name, values in given.items()}
+    return {
+        "weights": _weights(goal, given),
+        "centred": _weights(goal - goal.mean(0), centred),
+        "rotated": _weights(goal, turned),
+    }
+
+
+def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
+    whole = float((goal**2).sum())
+    if whole == 0:
+        return dict.fromkeys(given, math.nan), math.nan
+    columns = [*(values.ravel() for values in given.values()), goal.ravel()]
+    small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))  # the same sums of squares, in k + 1 rows
+    weights, rest = optimize.nnls(small[:, :-1], small[:, -1])
+    return dict(zip(given, weights.tolist(), strict=True)), float(rest**2 / whole)

@@ -1,0 +1,449 @@
+"""Views of an exact decomposition: tables, sentences and figures of a Result."""
+
+import math
+from itertools import product
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, colours, data, figure, lines, panels, seeds_behind
+from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.layers import LAYERS, kind_of
+from mtlprune.runs.results import Result
+
+LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
+HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
+"""Colours of the terms, none of which is a task's."""
+SCORES = {
+    "tags": "accuracy",
+    "spans": "entity F1",
+    "tree": "relation accuracy",
+    "brackets": "label accuracy",
+    "frames": "role accuracy",
+}
+BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
+BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt projection"}
+READERS = {MASKED: ", own head", LEARNT: ", learnt"}
+"""Who reads a sum of terms, where the two stand side by side."""
+BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MASKED: "most frequent piece"}
+ALIKE = 0.9
+"""A correlation of importance below which a term differs between encoders."""
+
+
+def _kind(result: Result, task: str) -> str:
+    """The kind of a layer; "" of another name."""
+    return "" if task in BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
+
+
+def _score(result: Result, task: str) -> str:
+    """The name of its score."""
+    return BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
+
+
+def about(result: Result) -> str:
+    """Describe the data and the light decoders."""
+    nets, train, seeds = result.about["nets"], result.about["train_sentences"], result.about["nets"]["seeds"]
+    light = f"{nets['hidden']} hidden units, {nets['epochs']} passes over {train} sentences of train"
+    light = f" Light decoders: {light}, {seeds} seed{'s' * (seeds > 1)}." if train else ""
+    return f"{result.origin}{light} Special tokens are left out of every number."
+
+
+def findings(result: Result) -> list[str]:
+    """The main numbers, in sentences; comparisons only where there is something to compare."""
+    facts, several = result.wide("encoders"), len(result.names)
+    lines = [
+        f"{several} encoder{'s' * (several > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words): "
+        f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
+    ]
+    lines += _masked_words(result)
+    losses = result.named("losses")
+    for (single, joint, task), rows in _groups(losses, "name", "other", "task"):
+        points = dict(zip(rows["term"], _points(rows), strict=True))
+        words = ", ".join(f"{term} {points[term]}" for term in "hf")
+        lines.append(
+            f"{task.upper()}: {single} minus {joint} is {points['ihfc']} points on the whole vector; on one term "
+            f"alone: {words}."
+        )
+    for row in _gates(result).to_dict("records"):
+        lines.append(
+            f"Gates of {row['name']} against shares in {row['other']}: rank correlation within layers "
+            f"{number(row['rho'])} (p {probability(row['rho_p'])}); {row['shared']:.0f} of {row['open']:.0f} open "
+            f"heads are among those of largest share, {number(row['expected'], 1)} by chance (p "
+            f"{probability(row['shared_p'])})."
+        )
+    return lines if len(lines) > 1 else [*lines, "Nothing to compare."]
+
+
+def _masked_words(result: Result) -> list[str]:
+    """What f alone and the whole vector predict, a sentence an encoder."""
+    if "scores" not in result.frames:
+        return []
+    frame, lines = result.named("scores"), []
+    for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
+        percent = 100 * rows.pivot(index="term", columns="task", values="value")
+        words = [
+            f"{term} {number(row[MASKED], 2)} % by the own head and {number(row[LEARNT], 2)} % by a learnt projection"
+            for term, row in percent.loc[["f", "ihfc"]].iterrows()
+        ]
+        lines.append(f"Masked words of {name}: {'; '.join(words)}.")
+    return lines
+
+
+def _groups(frame: pd.DataFrame, *columns: str) -> Any:
+    return frame.groupby(list(columns), observed=True, sort=False) if len(frame) else ()
+
+
+def _points(rows: pd.DataFrame) -> list[str]:
+    """Difference with its interval, in points."""
+    points = rows[["value", "low", "high"]].map(_point).to_numpy()
+    return [f"{value} [{low}, {high}]" for value, low, high in points]
+
+
+def _point(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
+
+
+def _named(subset: str) -> str:
+    return subset or "∅"
+
+
+def _importance(result: Result) -> Grid:
+    frame = result.wide("layers")
+    pairs = zip(frame["importance"], frame["importance_sd"], strict=True)
+    cell = [f"{number(mean, 3)} ± {number(sd, 3)}" for mean, sd in pairs]
+    return Grid.of(
+        "Importance by layer",
+        frame.assign(cell=cell).pivot(index=["name", "layer"], columns="term", values="cell").reset_index(),
+        {"encoder": "name", "layer": "layer", **{LONG[term]: term for term in TERMS}},
+        "Mean ± standard deviation over sub-words of μ = e·v/‖e‖². The four sum to 1; layer 0 are the embeddings.",
+        texts=2,
+    )
+
+
+def _linearity(result: Result) -> Grid:
+    tokens = result.named("linearity")["n"].iloc[0]
+    return Grid.of(
+        "How linear feed-forward parts are",
+        result.wide("linearity"),
+        {"encoder": "name", "layer": "layer", "in-sample": ("in_sample", 3), "held out": ("held_out", 3)},
+        f"r² of the best linear map from what the feed-forward part reads to what it adds, {tokens} sub-words: on the "
+        "sub-words that were fitted (as published), and on the half of the sentences that was not. The first is too "
+        "high and the second too low where sub-words are few against features.",
+        texts=2,
+    )
+
+
+def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the ``table`` and the ``column`` that they belong to: masked words by both readers go together."""
+    columns = frame["name"].astype(str) + frame["task"].map(READERS).fillna("")
+    return frame.assign(table=frame["task"].replace(LEARNT, MASKED), column=columns)
+
+
+def _scores(result: Result) -> list[Grid]:
+    grids: list[Grid] = []
+    if "tasks" not in result.frames:
+        return grids
+    tasks, seeds = _by_table(result.wide("tasks")), result.about["nets"]["seeds"]
+    for (table,), rows in _groups(_by_table(result.named("scores")), "table"):
+        facts = tasks[tasks["table"] == table].set_index("column")
+        most = facts.loc[facts["train"].idxmax()]
+        means, spread = (
+            100 * rows[rows["measure"] == measure].pivot(index="term", columns="column", values="value")
+            for measure in ("score", "score_sd")
+        )
+        cell = pd.DataFrame(
+            {
+                column: [
+                    number(means.at[subset, column], 1)
+                    + (f" ± {number(spread.at[subset, column], 1)}" if column in spread else "")
+                    for subset in SUBSETS
+                ]
+                for column in facts.index
+            },
+            index=[_named(subset) for subset in SUBSETS],
+        )
+        cell.loc[BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
+        caption = f"Percent; {most['train']:.0f} items to learn from, {most['test']:.0f} asked"
+        if most["unseen"]:
+            caption += f", of which {most['unseen']:.0f} have a label that was never seen"
+        if len(spread.columns):
+            caption += f"; mean ± standard deviation over {seeds} seeds of decoders"
+        columns: dict[str, Any] = {"terms": "index", **{column: column for column in facts.index}}
+        title = f"Subsets of terms: {_score(result, table) if table != MASKED else 'masked words'}"
+        grids.append(Grid.of(title, cell.reset_index(), columns, f"{caption}."))
+    return grids
+
+
+def _losses(result: Result) -> Grid | None:
+    frame = _differences(result)
+    if not len(frame):
+        return None
+    table = frame.pivot(index="term", columns="pair", values="points").reindex(SUBSETS).rename(index=_named)
+    return Grid.of(
+        "Which term carries the loss",
+        table.reset_index(),
+        {"terms": "term", **{pair: pair for pair in frame["pair"].unique()}},
+        "Score of the task's own encoder minus that of the joint one in points, and 95% of resamplings of sentences. "
+        "Decoders begin alike and see the same batches; seeds of encoders and decoders are not resampled.",
+    )
+
+
+def _differences(result: Result) -> pd.DataFrame:
+    """Differences of subsets by pair of encoders."""
+    frame = result.named("losses")
+    if not len(frame):
+        return frame
+    return frame.assign(pair=frame["name"].astype(str) + " − " + frame["other"], points=_points(frame))
+
+
+def _correlations(result: Result) -> pd.DataFrame:
+    """The frame across with labels of both encoders in the order of display, ``encoder`` and ``partner``."""
+    frame = result.named("across")
+    if not len(frame):
+        return frame.assign(encoder=[], partner=[])
+    labels = dict(zip(result.names, [one["encoder"] for one in result.about["encoders"]], strict=True))
+    order = list(dict.fromkeys(labels.values()))
+    pairs = [
+        sorted((one, labels[other]), key=order.index)
+        for one, other in zip(frame["encoder"], frame["other"], strict=True)
+    ]
+    encoders, partners = zip(*pairs, strict=True)
+    return frame.assign(encoder=encoders, partner=partners)
+
+
+def _across(result: Result) -> Grid:
+    rows = []
+    for (name, other, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
+        by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
+        below = by_layer["h"].loc[1:] < ALIKE
+        first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
+        counted = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
+        rows.append({"name": name, "other": other, "kind": kind.capitalize(), **by_layer.iloc[-1], **counted})
+    columns: dict[str, Any] = {"encoder": "name", "with": "other", "": "kind", "pairs": ("pairs", 0)}
+    columns |= {f"{LONG[term]}, last layer": (term, 2) for term in TERMS}
+    return Grid.of(
+        "Correlation of importance between encoders",
+        pd.DataFrame(rows),
+        {**columns, "heads, mean of layers": ("mean", 2), f"heads < {ALIKE} from layer": ("first", 0)},
+        "Over the same words: μ in one encoder against μ in another, mean over pairs of seeds. The last column is the "
+        f"layer from which on the correlation of the heads stays below {ALIKE}. All layers are in the frame across.",
+        texts=3,
+    )
+
+
+def _gates(result: Result) -> pd.DataFrame:
+    """One row for each run with gates and encoder without."""
+    if "gates" not in result.frames:
+        return pd.DataFrame()
+    p = result.wide("gates", "p")
+    return result.wide("gates").assign(rho_p=p["rho"], shared_p=p["shared"])
+
+
+def _kept(result: Result) -> Grid:
+    columns: dict[str, Any] = {"gates of": "name", "shares in": "other", "ρ within layers": ("rho", 2)}
+    columns |= {"p": ("rho_p", probability), "open": ("open", 0), "shared": ("shared", 0)}
+    return Grid.of(
+        "Do gates keep the heads with the largest shares?",
+        _gates(result),
+        {**columns, "by chance": ("expected", 1), "p (shared)": ("shared_p", probability)},
+        "Rank correlation of gates with heads' μ in the last layer of an encoder whose heads are all open, layers "
+        "taken out; open heads that are among as many of largest μ in their layer. p: heads permuted within layers.",
+        texts=2,
+    )
+
+
+def _compositions(result: Result) -> Grid | None:
+    frame, place = result.named("compositions"), ["name", "layer", "term"]
+    if not len(frame):
+        return None
+    weights = frame.query("measure == 'weight' and mode == 'weights'")
+    rest = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
+    frame = weights.pivot(index=place, columns="other", values="value").join(rest).reset_index()
+    frame = frame.sort_values(place, ascending=[True, True, False]).replace({"term": LONG})
+    columns: dict[str, Any] = {"joint": "name", "layer": "layer", "term": "term"}
+    columns |= {name: (name, 2) for name in result.names if name in frame}
+    return Grid.of(
+        "Is the joint encoder a compromise?",
+        frame,
+        {**columns, "unexplained": ("weights", 3), "centred": ("centred", 3), "rotated": ("rotated", 3)},
+        f"Weights of non-negative least squares over {result.about['sample']} words: a term of the joint encoder from "
+        "the same term of the others, and the part of its squares that stays unexplained; so with means over words "
+        "taken out, and with the others first turned by the best orthogonal map.",
+        texts=3,
+    )
+
+
+TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositions)
+
+
+def _bars(result: Result) -> Spec:
+    """Stacked bars by layer, a panel an encoder: mean importance of the four terms."""
+    frame = result.named("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
+    frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
+    sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
+    limits = [min(0.0, sums.min()), max(1.0, sums.max())]
+    colour = alt.Color(
+        "term:N",
+        scale=alt.Scale(domain=[f"{term}: {LONG[term]}" for term in TERMS], range=list(HUES)),
+        legend=alt.Legend(orient="bottom", title=None, symbolType="square"),
+    )
+    charts = [
+        alt.Chart(data(rows), title=str(name), width=23 * rows["layer"].nunique(), height=HEIGHT)
+        .mark_bar(size=18)
+        .encode(
+            alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0)),
+            alt.Y("value:Q", title=None, stack="zero", scale=alt.Scale(domain=limits, nice=False)),
+            colour,
+            alt.Order("place:Q"),
+        )
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        f"Mean over sub-words of {result.source} of the importance of each term, its product with the vector by the "
+        "vector's squared length, by layer (0: embeddings). The four sum to 1; one below 0 points against the vector."
+    ]
+    return figure(panels(charts, 4), "Of what are vectors made: input, heads, feed-forward, correction", explained)
+
+
+def _maps(result: Result) -> Spec:
+    """Maps of layers by heads, one an encoder: mean importance of each head in the last layer."""
+    frame = result.wide("heads")
+    limit = frame["importance"].abs().max() or 1.0
+    values = frame["importance"].where(frame["gate"] > OPEN_ABOVE)
+    frame = frame.assign(value=values, words=[number(100 * v, 0) if abs(v) >= 0.005 else "" for v in values])
+    charts = [
+        cells(rows, "head", "layer", (-limit, limit), title=str(name), size=(27, 20))
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        "Importance of each head in vectors of the last layer, in hundredths; mean over sub-words of "
+        f"{result.source}. Rows are layers (1 above), columns heads. Red: along the vector, blue: against it. Grey: "
+        "closed or gone."
+    ]
+    return figure(_panels(charts, 3), "What each head has in the last layer", explained)
+
+
+def _panels(charts: list[Any], columns: int) -> Any:
+    return panels(charts, columns, spacing=30).resolve_scale(color="independent")
+
+
+def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
+    """Values in percent, also as words, and a word for the empty subset."""
+    shown = frame.replace({key: {"": "none"} for key in ("term", "other") if key in frame})
+    return shown.assign(value=100 * shown["value"], words=[number(100 * value, digits) for value in shown["value"]])
+
+
+def _subsets(result: Result) -> Spec:
+    """A table in colours: score of each subset of terms, by task and encoder."""
+    frame = result.named("scores").query("measure == 'score'")
+    frame = _by_table(_percent(frame, 1).sort_values("name", kind="stable"))
+    charts = []
+    for table in _by_table(result.named("tasks"))["table"].unique():
+        rows = frame[frame["table"] == table]
+        limits = rows["value"].min(), rows["value"].max()
+        title = "masked words" if table == MASKED else _score(result, table)
+        charts.append(cells(rows, "column", "term", limits, title=title, size=(40, 18)))
+    explained = [
+        f"Percent on {result.source}: decoders that are learnt on the sum of some of the four terms of the last layer, "
+        "or a language model's own head. Colours run from the least to the most of each task."
+    ]
+    return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
+
+
+def _lost(result: Result) -> Spec:
+    """A table in colours: single-task minus joint score of each subset of terms, a column a task."""
+    frame = _differences(result)
+    marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
+    words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
+    frame = _percent(frame, 1).assign(words=words)
+    limit = frame["value"].abs().max() or 1.0
+    chart = cells(frame, "pair", "term", (-limit, limit), size=(72, 20))
+    explained = [
+        "Score of the task's own encoder minus that of the joint one, in points, on the same items of "
+        f"{result.source}. Red: the joint encoder has less. A star: 0 lies outside 95% of resamplings of sentences "
+        "(one seed of encoders and decoders)."
+    ]
+    return figure(chart, "Which term carries the loss of multi-task learning", explained)
+
+
+def _alike(result: Result) -> Spec:
+    """Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of the
+    pretrained and of the task's own encoder in one matrix."""
+    every, charts = result.named("agreement"), []
+    first = every["name"].iloc[0]
+    for (task,), rows in _groups(every, "task"):
+        kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
+        rows = _percent(_both(result, task) if kind == "macro" else rows[rows["name"] == first], 0)
+        rows = rows[rows["measure"] == kind]
+        if len(rows):
+            charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
+    explained = [
+        "F1 of the answers of one subset's decoder against those of another, percent: micro (the share of items that "
+        f"is equal), of spans macro over tags. {first}, {result.source}."
+    ]
+    return figure(_panels(charts, 2), "Which subsets of terms answer alike", explained)
+
+
+def _both(result: Result, task: str) -> pd.DataFrame:
+    """Agreement of the first encoder and of the task's own with themselves and with each other: by encoder and subset.
+
+    One without the other where the Result has no such pair.
+    """
+    within, between = result.named("agreement"), result.named("tuned_agreement")
+    within, between = within[within["task"] == task], between[between["task"] == task] if len(between) else between
+    singles = {
+        name for name, one in zip(result.names, result.about["encoders"], strict=True) if [*one["tasks"]] == [task]
+    }
+    between = between[between["other"].isin(singles)] if len(between) else between
+    if not len(between):
+        return within[within["name"] == within["name"].iloc[0]]
+    between = between[(between["name"] == between["name"].iloc[0]) & (between["other"] == between["other"].iloc[0])]
+    pair = between["name"].iloc[0], between["other"].iloc[0]
+    parts = [
+        within[within["name"].isin(pair)].assign(one=lambda rows: rows["name"], partner=lambda rows: rows["name"]),
+        between.assign(one=pair[0], partner=pair[1], other=between["label"]),
+        between.assign(one=pair[1], partner=pair[0], term=between["label"], other=between["term"]),
+    ]
+    frame = pd.concat(parts).query("term != '' and other != ''")
+    frame = frame.sort_values("one", key=lambda names: names.map(pair.index), kind="stable")
+    frame = frame.assign(by=frame["partner"].map(pair.index)).sort_values("by", kind="stable")
+    names = {side: frame[side].astype(str) + " " for side in ("one", "partner")}
+    return frame.assign(term=names["one"] + frame["term"], other=names["partner"] + frame["other"])
+
+
+def _shifts(result: Result) -> Spec | None:
+    """Panels by term, Spearman above and Pearson below: correlation of importance with that in the first encoder, by
+    layer; a line an encoder, mean over seeds, which are dots."""
+    frame = _correlations(result)
+    frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
+    if not len(frame):
+        return None
+    labels = list(dict.fromkeys(one["encoder"] for one in result.about["encoders"][1:]))
+    frame = frame.assign(name=pd.Categorical(frame["partner"], labels, ordered=True))
+    look, charts = colours(frame), []
+    for measure, term in product(("spearman", "pearson"), TERMS):
+        rows = frame[(frame["measure"] == measure) & (frame["term"] == term)]
+        means = rows.groupby(["name", "layer"], observed=True)["value"].mean().reset_index()
+        title = f"{LONG[term]}, {measure.capitalize()}"
+        panel = lines(means, "layer", "value", title=title, y_title="correlation", look=look)
+        charts.append(alt.layer(panel, seeds_behind(rows.dropna(subset="value"), "layer", "value", look["color"])))
+    first = result.about["encoders"][0]["encoder"]
+    explained = [
+        f"Correlation over the words of {result.source} of the importance of a term with its importance in {first}, by "
+        "layer (0: embeddings). Lines are means over seeds, dots seeds."
+    ]
+    return figure(panels(charts, 4), "From which layer on encoders differ", explained)
+
+
+FIGURES = {
+    "importance": Chart.of(_bars),
+    "heads": Chart.of(_maps),
+    "across": Chart.of(_shifts, "across"),
+    "subsets": Chart.of(_subsets, "scores"),
+    "agreement": Chart.of(_alike, "agreement"),
+    "losses": Chart.of(_lost, "losses"),
+}

@@ -1,0 +1,320 @@
+"""Over-smoothing of encoders and runs, read off the sentences of a corpus batch by batch.
+
+    result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), SmoothingOptions()))
+
+Two passes over the sentences (the first for the corpus mean), one over a sample in which each head is closed in turn.
+Tokens are sub-words with special tokens ([CLS], [SEP]) unless a name says otherwise: attention rests on special tokens,
+so the bound would not hold without them. Words (label split) are means of their sub-words, without special tokens.
+
+Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers, A heads a layer, n heads it has now.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.reading import (
+    Found,
+    Reading,
+    Subject,
+    batches,
+    find_sources,
+    gate_grid,
+    of_corpora,
+    read_request,
+    survey,
+)
+from mtlprune.analyses.heads.claims.groups import compared, groups_of
+from mtlprune.analyses.vectors.smoothing import SmoothingOptions, maths
+from mtlprune.analyses.vectors.smoothing.maths import LabelSplit, word_grams
+from mtlprune.encoder.gates import OPEN
+from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.post_norm import POST_NORM, head_norms, read_layers, refusal
+from mtlprune.runs.results import Result, head_rows, spread
+from mtlprune.sentence import declared
+from mtlprune.statistics.permutation import spearman
+
+OUTLIERS = 3
+"""Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
+STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
+"""Of hidden states: L + 1 a sentence, the embeddings first; of a fusion also of the vectors it makes of them."""
+CHANGED = ("cosine", "cosine_centred", "relative_distance")
+"""Measures of fused vectors that are compared with those of the last layer, sentence by sentence."""
+STEPS = ("ratio", "mixing")
+"""Of layers: L a sentence."""
+BOUNDS = ("sigma1", "sigma2", "published", "bound", "bound_norm", "bound_attention")
+"""The same, of post-LN layers only."""
+EFFECTS = ("effect", "effect_last", "cosine_effect", "cosine_effect_last")
+COMPARED = ("mixing", "amplification", *EFFECTS)
+"""Measures of heads that are compared by how many tasks claim a head."""
+POINTS = 120
+"""Sentences whose σ₁σ₂ and CosSim stand in the frame ``points``, for the figure."""
+Columns = dict[str, NDArray[np.float64]]
+
+
+def measure(request: Request) -> Result:
+    """All subjects, and heads by claims. Frames, layers and heads from 1 (layer 0: the embeddings):
+
+    - ``layers``: STATES, STEPS and BOUNDS over sentences (``spread``); of post-LN layers the norms and gains behind the
+      bound, and of σ₁σ₂ over sentences ``product``, ``least``, ``above_one`` and ``spearman`` with CosSim; of a fusion
+      ``fusion`` and ``fusion_sd``, the weight that it gives the layer, over tokens.
+    - ``fused``: STATES of fused vectors over sentences, and ``_change`` of CHANGED, fused minus last layer.
+    - ``encoders``: ``tokens`` (a sentence), ``closed_on``, and how near the ratio comes to ``bound`` and ``published``
+      (``_nearest``, ``_exceeded``).
+    - ``labels``: by task ``maths.LabelSplit.records``; p of share.
+    - ``heads``: ``gate``, ``mixing``, ``norm``, ``amplification``, EFFECTS with their standard errors (``_se``).
+      Effects are open minus closed: d_M as a difference of logarithms, so below 0 the head smooths.
+    - ``points``, ``sentences``: wide.
+    - ``claims``, ``tests``: of ``compared``.
+
+    Raises:
+        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
+        EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
+    """
+    groups = groups_of(request.claims, find_sources(request.names))
+    corpora = [replace(request, corpus=corpus) for corpus in (request.corpus, *request.further)]
+    return compared(of_corpora([_of_one(one) for one in corpora]), groups, COMPARED, request.seed)
+
+
+def _of_one(request: Request) -> Result:
+    """All subjects on one corpus."""
+    reading = read_request(request)
+    return survey("smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run())
+
+
+class SmoothingSurvey:
+    """The passes over one subject."""
+
+    def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
+        self.reading, self.subject, self.request = reading, subject, request
+        self.options: SmoothingOptions = request.options
+        places = subject.encoder.places
+        self.layers, self.heads, self.kept = places.layers, places.heads, places.kept
+        self.refused = refusal(subject.encoder)
+        self.norms = head_norms(subject.encoder, subject.gates)
+        self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
+        self.fusion = subject.encoder.fusion
+
+    @torch.no_grad()
+    def run(self) -> Found:
+        """All passes."""
+        self.mean, unit = self._corpus_mean()
+        shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
+        top = shares.topk(min(OUTLIERS, shares.shape[1]))
+        self.inside = torch.ones_like(shares, dtype=torch.bool).scatter(1, top.indices, False)
+        columns = self._all_sentences()
+        fused = {name: columns[name][:, self.layers + 1] for name in STATES} if self.fusion else {}
+        columns |= {name: columns[name][:, : self.layers + 1] for name in STATES}
+        effects, closed_on = self._effects()
+        tokens = columns.pop("tokens")
+        facts = {"tokens": float(tokens.mean()), "closed_on": closed_on}
+        layers = [*self._layers(columns), *self._constants(), *self._weights()]
+        frames: dict[str, Any] = {
+            "heads": head_rows({**self._of_heads(), **effects}),
+            "labels": pd.DataFrame([row for split in self.splits for row in split.records()]),
+            "sentences": self._sentences(columns, tokens),
+        }
+        if fused:
+            changes = {f"{name}_change": fused[name] - columns[name][:, -1] for name in CHANGED}
+            frames["fused"] = pd.DataFrame([row for name, v in {**fused, **changes}.items() for row in spread(name, v)])
+        if "bound" in columns:
+            products, after = columns["sigma1"] * columns["sigma2"], columns["cosine"][:, 1:]
+            layers += _sigma(products, after)
+            frames["points"] = _points(products, after)
+            for name in ("bound", "published"):
+                nearest = columns["ratio"] / columns[name]
+                facts[f"{name}_nearest"] = float(np.nanmax(nearest))
+                facts[f"{name}_exceeded"] = int((nearest > 1 + 1e-6).sum())
+        frames |= {
+            "layers": pd.DataFrame(layers),
+            "encoders": pd.DataFrame(facts.items(), columns=["measure", "value"]),
+        }
+        return Found(frames, {}, [f"{self.subject.label}: {self.refused}."] if self.refused else [])
+
+    def _corpus_mean(self) -> tuple[Tensor, Tensor]:
+        """(L + 1, H) each, L + 2 of a fusion: the mean over all tokens of their vectors, and of these at length 1."""
+        sums = units = torch.zeros(())
+        tokens = 0
+        for _, batch in self.reading.batches(self.subject, self.request.device):
+            seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"})
+            here = torch.stack(self._vectors(seen))[:, batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
+            sums = here.sum(1) + sums
+            units = torch.nn.functional.normalize(here, dim=-1).sum(1) + units
+            tokens += here.shape[1]
+            self.request.on_batch()
+        return sums / tokens, units / tokens
+
+    def _all_sentences(self) -> Columns:
+        """STATES (S, L + 1, of a fusion L + 2), STEPS and BOUNDS (S, L), and ``tokens`` (S,)."""
+        count, seed = len(self.reading.sentences), self.request.seed
+        columns: Columns = {name: np.full((count, self.layers + (2 if self.fusion else 1)), np.nan) for name in STATES}
+        columns |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
+        columns["tokens"] = np.zeros(count)
+        self.sums = np.zeros((self.layers, self.heads))  # of λ
+        self.weights: list[Tensor] = []  # of a fusion, (tokens, layers that it joins) a batch
+        self.splits = [
+            LabelSplit(task, self.layers + 1, self.options.permutations, seed)
+            for task in declared(self.reading.sentences)
+        ]
+        want = {"hidden", "attention"} | (set() if self.refused else {"norms"})
+        for rows, batch in self.reading.batches(self.subject, self.request.device):
+            seen = observe(self.subject.encoder, batch, self.subject.gates, want)
+            for name, values in {**self._states(seen), **self._steps(seen)}.items():
+                columns[name][rows] = values.cpu().numpy().T
+            columns["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
+            distances = columns["distance"][rows, : self.layers + 1]
+            columns["ratio"][rows] = distances[:, 1:] / distances[:, :-1]
+            if self.fusion:
+                self.weights.append(self.fusion.weights(_joined(seen))[batch.attention_mask.bool()].double().cpu())
+            grams = word_grams(seen)
+            for split in self.splits:
+                split.add([self.reading.sentences[row] for row in rows], grams)
+            self.request.on_batch()
+        return columns
+
+    def _states(self, seen: Observation) -> dict[str, Tensor]:
+        """STATES, (L + 1, B) each, (L + 2, B) of a fusion."""
+        mask, pieces = seen.batch.attention_mask.bool(), seen.batch.source >= 0
+        columns = []
+        for hidden, mean, inside in zip(self._vectors(seen), self.mean, self.inside, strict=True):
+            vectors = hidden.double()
+            cosines = [maths.cosine(each, mask) for each in (vectors, vectors - mean, vectors * inside)]
+            distances = maths.distance(vectors, mask), maths.relative_distance(vectors, mask)
+            columns.append((*cosines, maths.cosine(vectors, pieces), *distances))
+        return {name: torch.stack(each) for name, each in zip(STATES, zip(*columns, strict=True), strict=True)}
+
+    def _vectors(self, seen: Observation) -> list[Tensor]:
+        """Hidden states, and of a fusion the vectors that it makes of them, which decoders read."""
+        return seen.hidden if self.fusion is None else [*seen.hidden, self.fusion(_joined(seen)).to(seen.last)]
+
+    def _weights(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of the weight that a fusion gives each layer; none without a fusion."""
+        if self.fusion:
+            weights = torch.cat(self.weights)
+            for layer, mean, deviation in zip(self.fusion.chosen, weights.mean(0), weights.std(0), strict=True):
+                yield from _measured(layer, fusion=float(mean), fusion_sd=float(deviation))
+
+    def _steps(self, seen: Observation) -> dict[str, Tensor]:
+        """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
+        mask = seen.batch.attention_mask.bool()
+        columns: dict[str, list[Tensor]] = {"mixing": []}
+        for layer in range(self.layers):
+            mixings = maths.mixing(seen.attention[layer].double(), mask)  # (B, n)
+            self.sums[layer, list(self.kept[layer])] += mixings.sum(0).cpu().numpy()
+            strongest = mixings.masked_fill(self.norms[layer].to(mixings) == 0, 0.0)
+            columns["mixing"].append(strongest.amax(1) if strongest.shape[1] else strongest.new_zeros(len(mask)))
+            if self.post_norm is None:
+                continue
+            part = self.post_norm[layer]
+            names = POST_NORM[self.subject.encoder.config.model_type]
+            read = [seen.norms[layer, name].double() for name in (names.first_norm, names.second_norm)]
+            plain = [maths.least_deviation(values, mask) for values in read]
+            regularised = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
+            bound = maths.rigorous_bound(part, regularised[0], regularised[1], mixings)
+            published = maths.published_factor(part, plain[0], plain[1], mixings)
+            values = (*plain, published, bound.value, bound.norm, bound.attention)
+            for name, value in zip(BOUNDS, values, strict=True):
+                columns.setdefault(name, []).append(value)
+        return {name: torch.stack(values) for name, values in columns.items()}
+
+    def _of_heads(self) -> Columns:
+        shape = self.layers, self.heads
+        norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
+        for layer, kept in enumerate(map(list, self.kept)):
+            norm[layer, kept] = self.norms[layer].numpy()
+            mixings[layer, kept] = self.sums[layer, kept] / len(self.reading.sentences)
+        amplification = np.sqrt(mixings) * norm
+        return {"gate": gate_grid(self.subject), "mixing": mixings, "norm": norm, "amplification": amplification}
+
+    def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
+        for name, values in columns.items():
+            for layer, column in enumerate(values.T, self.layers + 1 - values.shape[1]):
+                yield from ({"layer": layer, **row} for row in spread(name, column))
+
+    def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
+        """One row a layer and sentence."""
+        ids, depth = [sentence.id for sentence in self.reading.sentences], self.layers + 1
+        layers, sizes = np.repeat(np.arange(depth), len(ids)), np.tile(tokens.astype(np.int32), depth)
+        frame = pd.DataFrame({"layer": layers, "sentence": ids * depth, "tokens": sizes})
+        for name, values in columns.items():
+            whole = np.full((depth, len(ids)), np.nan, np.float32)
+            whole[depth - values.shape[1] :] = values.T
+            frame[name] = whole.ravel()
+        return frame
+
+    def _constants(self) -> Iterator[dict[str, Any]]:
+        """Yield rows of what does not depend on sentences; none where the encoder is not post-LN."""
+        for layer, part in enumerate(self.post_norm or (), 1):
+            inner, outer = part.feed_forward
+            values = {"gain1": part.gains[0], "gain2": part.gains[1], "inner": inner, "outer": outer}
+            values |= {"s": part.largest, "heads": part.open, "bound_feed_forward": 1 + part.lipschitz * inner * outer}
+            yield from _measured(layer, **values)
+
+    def _effects(self) -> tuple[Columns, int]:
+        """EFFECTS of closing each head, and their standard errors, over a sample of sentences."""
+        number = min(self.options.closing, len(self.reading.sentences))
+        drawn = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
+        sample = [self.reading.sentences[row] for row in sorted(drawn)]
+        values: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+        gates = torch.from_numpy(gate_grid(self.subject)).float().to(self.request.device)
+        for _, batch in batches(self.subject.encoder, sample, self.request.device):
+            hidden = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"}).hidden
+            mask = batch.attention_mask.bool()
+            before = [_smoothness(state, mask) for state in hidden]
+            for layer, head in (gates > OPEN).nonzero().tolist():
+                others = gates.clone()
+                others[layer, head] = 0
+                closed = observe(self.subject.encoder, batch, others, {"hidden"}).hidden
+                after = before[layer + 1] - _smoothness(closed[layer + 1], mask)
+                last = before[-1] - _smoothness(closed[-1], mask)
+                values.setdefault((layer, head), []).append(
+                    torch.stack([after[0], last[0], after[1], last[1]]).cpu().numpy()
+                )
+            self.request.on_batch()
+        names = [*EFFECTS, *(f"{name}_se" for name in EFFECTS)]
+        grids = {name: np.full((self.layers, self.heads), np.nan) for name in names}
+        for place, parts in values.items():
+            rows = np.concatenate(parts, axis=1)  # (4, sentences)
+            for name, row in zip(EFFECTS, rows, strict=True):
+                grids[name][place] = row.mean()
+                grids[f"{name}_se"][place] = row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan
+        return grids, number
+
+
+def _joined(seen: Observation) -> list[Tensor]:
+    """The states after each layer, as a fusion reads them."""
+    return [*seen.hidden[1:-1], seen.last]
+
+
+def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
+    """(2, B): log d_M and CosSim."""
+    vectors = hidden.double()
+    return torch.stack([maths.distance(vectors, mask).log(), maths.cosine(vectors, mask)])
+
+
+def _measured(layer: int, **values: float) -> Iterator[dict[str, Any]]:
+    yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
+
+
+def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
+    """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
+    for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
+        above, least = float((product > 1).mean()), float(product.min())
+        yield from ({"layer": layer, **row} for row in spread("product", product))
+        yield from _measured(layer, above_one=above, least=least, spearman=spearman(product, cosine))
+
+
+def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:
+    """Both of POINTS sentences, the same in each layer."""
+    rows = np.linspace(0, len(products) - 1, min(POINTS, len(products))).round().astype(int)
+    layers = np.repeat(np.arange(1, products.shape[1] + 1), len(rows))
+    return pd.DataFrame(
+        {"layer": layers, "product": products[rows].T.ravel().round(4), "cosine": after[rows].T.ravel().round(4)}
+    )

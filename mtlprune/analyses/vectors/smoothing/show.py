@@ -1,0 +1,356 @@
+"""Views of over-smoothing: tables, sentences and figures of a Result."""
+
+import math
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from mtlprune.analyses.heads.claims.show import by_claims, tests_table
+from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels, task_colours
+from mtlprune.figures.grid import Grid, probability
+from mtlprune.runs.results import Result
+
+TOKENS = (
+    "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
+    "(means of sub-words) without [CLS] and [SEP]"
+)
+MEASURES = {
+    "mixing": "λ",
+    "amplification": "√λ ‖W_O W_V‖",
+    "effect": "Δ log d_M after its layer",
+    "effect_last": "Δ log d_M at the end",
+    "cosine_effect": "Δ CosSim after its layer",
+    "cosine_effect_last": "Δ CosSim at the end",
+}
+
+
+def about(result: Result) -> str:
+    """Describe the data, the tokens and the closing of heads."""
+    facts = result.about
+    return (
+        f"{result.origin} Tokens: {TOKENS}. Heads were closed one by "
+        f"one in {min(facts['settings']['closing'], facts['sentences'])} of the sentences."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The main numbers, in sentences."""
+    layers, facts = result.wide("layers"), result.wide("encoders").set_index("name")
+    sentences = []
+    for name, rows in layers.groupby("name", observed=True):
+        first, last = rows.iloc[0], rows.iloc[-1]
+        words = (
+            f"{name}: CosSim {first['cosine']:.2f} (embeddings) → {last['cosine']:.2f} (last layer), "
+            f"relative d_M {first['relative_distance']:.2f} → {last['relative_distance']:.2f}"
+        )
+        if "bound_nearest" in facts and not math.isnan(facts.loc[name, "bound_nearest"]):
+            exceeded = int(facts.loc[name, "bound_exceeded"])
+            verdict = f"is exceeded {exceeded} times" if exceeded else "holds everywhere"
+            words += (
+                f"; the rigorous bound {verdict}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
+            )
+        sentences.append(f"{words}.")
+    for row in result.wide("fused").to_dict("records"):
+        sentences.append(
+            f"{row['name']}, fused vectors: CosSim {row['cosine']:.2f} ({row['cosine_change']:+.2f} compared with the "
+            f"last layer), relative d_M {row['relative_distance']:.2f} ({row['relative_distance_change']:+.2f})."
+        )
+    return [*sentences, *by_claims(result)]
+
+
+def _layers(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "CosSim": ("cosine", 3)}
+    columns |= {"minus corpus mean": ("cosine_centred", 3), "without outliers": ("cosine_without_outliers", 3)}
+    columns |= {"no [CLS], [SEP]": ("cosine_pieces", 3), "d_M / ‖H‖": ("relative_distance", 3)}
+    return Grid.of(
+        "Similarity of tokens",
+        result.wide("layers"),
+        {**columns, "d_M": ("distance", 2), "ρ": ("ratio", 3)},
+        "Means over sentences; layer 0 are the embeddings. Outliers: the three dimensions that give most to the "
+        "expected cosine of the layer. ρ: d_M after the layer over d_M before it. CosSim near 0 does not exclude that "
+        "tokens are close together: read d_M / ‖H‖ beside it.",
+    )
+
+
+def _factors(result: Result) -> Grid:
+    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "heads": ("heads", 0), "σ₁": ("sigma1", 3)}
+    columns |= {"σ₂": ("sigma2", 3), "s": ("s", 1), "λ": ("mixing", 2), "LayerNorms": ("bound_norm_median", 2)}
+    columns |= {"feed-forward": ("bound_feed_forward", 1), "attention": ("bound_attention_median", 1)}
+    columns |= {"bound": ("bound_median", 0), "published v": ("published_median", 0), "ρ": ("ratio", 3)}
+    return Grid.of(
+        "The bound and its factors",
+        result.known("layers", "bound"),
+        columns,
+        "Heads: the open ones. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
+        "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
+        "above 1 does not mean that tokens do not grow alike.",
+    )
+
+
+def _fused(result: Result) -> Grid:
+    last = result.wide("layers").groupby("name", observed=True).tail(1).set_index("name")
+    rows = result.wide("fused")
+    for measure in ("cosine", "relative_distance"):
+        rows[f"last_{measure}"] = [last.loc[name, measure] for name in rows["name"]]
+    return Grid.of(
+        "Fused vectors and the last layer",
+        rows,
+        {
+            "encoder": "name",
+            "CosSim": ("cosine", 3),
+            "last layer": ("last_cosine", 3),
+            "minus corpus mean": ("cosine_centred", 3),
+            "change": ("cosine_centred_change", 3),
+            "d_M / ‖H‖": ("relative_distance", 3),
+            "last layer's": ("last_relative_distance", 3),
+            "d_M": ("distance", 2),
+        },
+        "Vectors that a fusion makes of the layers, which decoders read, and those of the last layer of the same "
+        "encoder; means over sentences. Change: of CosSim without the corpus mean, fused minus last layer. d_M depends "
+        "on the scale of fused vectors.",
+    )
+
+
+def _weights(result: Result) -> Grid:
+    return Grid.of(
+        "Weights of the fusion",
+        result.known("layers", "fusion"),
+        {"encoder": "name", "layer": "layer", "weight": ("fusion", 3), "sd over tokens": ("fusion_sd", 3)},
+        "gate, scalar_mix: the weight of the layer. max: the share of features in which the layer is the largest. "
+        "concat: the layer's share of the squared norm of W.",
+    )
+
+
+def _corpora(result: Result) -> Grid:
+    rows = _by_corpus(result)
+    return Grid.of(
+        "σ₁σ₂ and CosSim by corpus",
+        rows.assign(share=100 * rows["above_one"]) if len(rows) else rows,
+        {
+            "corpus": "corpus",
+            "encoder": "of",
+            "CosSim": ("cosine", 3),
+            "σ₁σ₂": ("product", 3),
+            "5 %": ("product_low", 3),
+            "95 %": ("product_high", 3),
+            "sentences above 1 (%)": ("share", 1),
+            "Spearman with CosSim": ("spearman", 2),
+        },
+        "Of the last layer, over sentences. Shi et al. (2022) expect CosSim to be highest where σ₁σ₂ is above 1.",
+    )
+
+
+def _by_corpus(result: Result) -> pd.DataFrame:
+    """Means of the last layer, a row an encoder and corpus, with ``corpus`` and ``of`` (the encoder); none of one
+    corpus or without bounds."""
+    names = {name: one for name, one in zip(result.names, result.about["encoders"], strict=True) if "corpus" in one}
+    last = result.known("layers", "product").groupby("name", observed=True).tail(1)
+    rows = last[last["name"].isin(list(names))]
+    bounds = {f"product_{end}": result.wide("layers", end)["product"].loc[rows.index] for end in ("low", "high")}
+    places = [names[name] for name in rows["name"]]
+    corpora = [one["corpus"] for one in places]
+    encoders = [name.replace(f" on {corpus}", "") for name, corpus in zip(rows["name"], corpora, strict=True)]
+    return rows.assign(**bounds, corpus=corpora, of=encoders).sort_values(["of", "corpus"], kind="stable")
+
+
+def _sigma(result: Result) -> Grid:
+    rows = result.known("layers", "least")
+    return Grid.of(
+        "σ₁σ₂ against CosSim over sentences",
+        rows.assign(share=100 * rows.get("above_one", math.nan)),
+        {
+            "encoder": "name",
+            "layer": "layer",
+            "least σ₁σ₂": ("least", 3),
+            "sentences above 1 (%)": ("share", 1),
+            "Spearman with CosSim": ("spearman", 2),
+        },
+        "σ₁σ₂ > 1 suffices for collapse only where weights vanish (s → 0).",
+    )
+
+
+def _labels(result: Result) -> Grid:
+    p, n = (result.wide("labels", column).get("share") for column in "pn")
+    rows = []
+    known = result.known("labels", "share")
+    for (_, task), here in known.groupby(["name", "task"], observed=True, sort=False) if len(known) else ():
+        best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
+        gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
+        rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
+    return Grid.of(
+        "Spread between gold labels",
+        pd.DataFrame(rows),
+        {
+            "encoder": "name",
+            "task": "task",
+            "sentences": ("n", 0),
+            "gain, embeddings": ("first", 3),
+            "best gain": ("best", 3),
+            "in layer": ("where", 0),
+            "gain, last layer": ("gain", 3),
+            "share, last": ("share", 3),
+            "chance": ("chance", 3),
+            "p": ("p", probability),
+            "between": ("between", 1),
+            "within": ("within", 1),
+        },
+        "Share of d_M² of a sentence's words that lies between labels, minus what labels drawn blindly have (K − 1)/(n "
+        "− 1); means over sentences. p: labels permuted within sentences. between, within: parts of d_M² after the "
+        "last layer.",
+        texts=2,
+    )
+
+
+def _tests(result: Result) -> Grid:
+    signs = "Effects are with the head open minus closed: below 0 in log d_M, or above 0 in CosSim, the head smooths."
+    return tests_table(result, MEASURES, signs)
+
+
+def _heads(result: Result) -> Grid:
+    heads = result.wide("heads").dropna(subset=["effect"]).sort_values(["name", "effect"], kind="stable")
+    if "claims" in result.frames:
+        claims = result.frames["claims"].query("measure == 'tasks'")[["layer", "head", "value"]]
+        heads = heads.merge(claims.rename(columns={"value": "tasks"}), on=["layer", "head"], how="left")
+    ranked = heads.groupby("name", observed=True).cumcount()
+    size = heads.groupby("name", observed=True)["effect"].transform("size")
+    shown = heads[(size <= 5) | (ranked < 3) | (ranked >= size - 2)]
+    return Grid.of(
+        "Heads that smooth most, and least",
+        shown.assign(place=shown["layer"].astype(str) + "-" + shown["head"].astype(str)),
+        {
+            "encoder": "name",
+            "head": "place",
+            "tasks": ("tasks", 0),
+            "λ": ("mixing", 2),
+            "√λ ‖W_O W_V‖": ("amplification", 2),
+            "Δ log d_M": ("effect", 4),
+            "± s.e.": ("effect_se", 4),
+            "at the end": ("effect_last", 4),
+            "Δ CosSim": ("cosine_effect", 4),
+        },
+        "Three heads with the lowest and two with the highest effect on d_M after their layer. All are in the frame "
+        "heads.",
+        texts=2,
+    )
+
+
+TABLES = (_layers, _fused, _weights, _factors, _sigma, _corpora, _labels, _tests, _heads)
+
+
+CURVES = {
+    "cosine": ("CosSim", "CosSim"),
+    "cosine_centred": ("CosSim, corpus mean removed", "CosSim"),
+    "cosine_without_outliers": ("CosSim without outlier dimensions", "CosSim"),
+    "relative_distance": ("relative d_M", "d_M / norm"),
+    "distance": ("d_M", "d_M"),
+    "ratio": ("ratio of d_M, after / before", "ratio"),
+}
+
+
+def _curves(result: Result) -> Spec:
+    """Lines by layer, one an encoder: CosSim, d_M and their variants."""
+    frame = result.dashed(result.wide("layers"))
+    charts = [
+        lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
+        for key, (title, y) in CURVES.items()
+        if key in frame
+    ]
+    explained = [
+        f"Means over {result.source}; layer 0 are the embeddings. Dashed: some heads closed.",
+        "d_M: distance to equal token vectors. Higher CosSim, lower relative d_M: tokens are more alike.",
+    ]
+    return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
+
+
+def _deviations(result: Result) -> Spec:
+    """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
+    frame = result.named("points")
+    greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
+    legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
+    look = {"color": alt.Color("layer:O", scale=greys, legend=legend)}
+    words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the layer"}
+    charts = [
+        dots(rows[["layer", "product", "cosine"]], "product", "cosine", look, title=str(name), **words) + mark(1)
+        for name, rows in frame.groupby("name", observed=True)
+    ]
+    explained = [
+        f"One dot for each sentence and layer; a sample of {result.source}. Dashed: 1, above which (and with weights "
+        "near 0) tokens must grow alike from layer to layer (Shi et al. 2022)."
+    ]
+    return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
+
+
+def _across(result: Result) -> Spec | None:
+    """Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus."""
+    rows, points = _by_corpus(result), result.named("points")
+    if not len(rows):
+        return None
+    names = list(dict.fromkeys(rows["corpus"]))
+    legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title=None)
+    hues = alt.Scale(domain=names, range=list(task_colours(names).values()))
+    look = {"color": alt.Color("corpus:N", sort=names, legend=legend, scale=hues)}
+    points = points[points["layer"] == points["layer"].max()].merge(rows[["name", "corpus", "of"]], on="name")
+    words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the last layer"}
+    charts = []
+    for encoder, means in rows.groupby("of", sort=False):
+        drawn = points.loc[points["of"] == encoder, ["corpus", "product", "cosine"]]
+        panel = dots(drawn, "product", "cosine", look, title=str(encoder), **words).mark_circle(size=10, opacity=0.35)
+        large = dots(means[["corpus", "product", "cosine"]], "product", "cosine", look, **words)
+        charts.append(panel + large.mark_point(size=140, filled=True, shape="diamond", opacity=1, stroke="white"))
+    explained = [
+        f"One dot for each sentence, the diamonds are means of corpora; a sample of {result.source}.",
+        "Where σ1 × σ2 is above 1 (and weights are near 0) tokens must grow alike (Shi et al. 2022).",
+    ]
+    return figure(panels(charts, 3), "Deviations before LayerNorm and similarity of tokens, by corpus", explained)
+
+
+def _layer_weights(result: Result) -> Spec:
+    """Lines by layer, one an encoder: the weight that its fusion gives the layer."""
+    frame = result.known("layers", "fusion")
+    chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
+    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
+
+
+def _between(result: Result) -> Spec:
+    """Lines by layer, a panel a task: share of spread between labels over chance."""
+    frame = result.dashed(result.wide("labels"))
+    charts = [
+        lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="closed")
+        for task, rows in frame.groupby("task", sort=False)
+    ]
+    explained = [
+        "Share of the spread of a sentence's words (squared d_M) that lies between gold labels, minus that of labels "
+        f"drawn blindly. Means over {result.source}."
+    ]
+    return figure(panels(charts, 3), "What spread is left between labels", explained)
+
+
+def _maps(result: Result) -> Spec | None:
+    """Maps of layers by heads: λ and the effects of closing a head, a row an encoder."""
+    frame = result.wide("heads")
+    if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
+        return None
+    maps = [
+        head_map(frame, "mixing", title="λ"),
+        head_map(frame, "effect", title="Δ log d_M after its layer", diverging=True, words=False),
+        head_map(frame, "effect_last", title="Δ log d_M at the end", diverging=True, words=False),
+    ]
+    closed = result.frames["encoders"].query("measure == 'closed_on'")["value"].max()
+    explained = [
+        f"Rows are layers (1 above), columns heads. {result.source}; effects: with the head open minus closed, over "
+        f"{closed:.0f} of them. Blue: open, the head brings tokens together; red: apart. A dash: closed, removed or "
+        "not measured."
+    ]
+    chart = panels(maps, 3, spacing=36).resolve_scale(color="independent")
+    return figure(chart, "What heads do to the similarity of tokens", explained)
+
+
+FIGURES = {
+    "layers": Chart.of(_curves),
+    "fusion": Chart.of(_layer_weights, "fused"),
+    "sigma": Chart.of(_deviations, "points"),
+    "corpora": Chart.of(_across, "points"),
+    "labels": Chart.of(_between, "labels"),
+    "heads": Chart.of(_maps),
+}

@@ -1,0 +1,241 @@
+"""Arcs that heads find, and vectors of sentences for their dimension: one pass over each encoder; minimal pairs.
+
+Letters for shapes: P sentences of which vectors are kept, L layers, A heads a layer, H heads that are there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.reading import Found, Reading, Subject, gate_grid, read_request, survey
+from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
+from mtlprune.analyses.vectors.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
+from mtlprune.corpora.blimp import read_blimp
+from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best, halves, relations_of, with_trees
+from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.pieces import EncoderError
+from mtlprune.io.files import plain
+from mtlprune.runs.results import Grid, Result, head_rows
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.permutation import layered_rank_test, spearman
+from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
+
+CLOUD = 1000
+"""Sentences at most whose vectors' dimension is estimated: it grows with their number, so all encoders get as many."""
+PERMUTATIONS = 9999
+DIGITS = 4
+"""Of what is stored."""
+Rows = Iterator[dict[str, Any]]
+
+
+def measure(request: Request) -> Result:
+    """All subjects on the same sentences; ``about`` has ``tokens``, ``arcs``, ``least`` and the best ``offset`` of all.
+
+    Measures are percent; ``..._held_out`` is chosen on one half of the sentences and scored on the other, both ways
+    round; ``layer``, ``head`` and ``direction`` are those of the choice on all. Frames, layers and heads from 1:
+
+    - ``encoders``: ``uas_single`` (one head for all words; roots and punctuation count, and a root is never found),
+      ``uas_single_listed``, ``uas_best`` (the best head of each listed relation, weighted by their tokens); the same of
+      the mean attention weight on gold arcs, ``weight_...``; ``twonn_cls`` and ``twonn_mean`` of n sentences of
+      different pieces (``_dropped``: copies left out); ``heads_there``; ``uas_like_first``, Spearman with
+      the heads of the first encoder; ``gates_by_uas``, Spearman within layers between their UAS and this run's gates.
+    - ``relations``: by ``label`` (those of at least LEAST words) ``uas`` and ``weight`` of the best head.
+    - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
+    - ``heads``: ``gate``, ``uas`` (the better direction), ``uas DIRECTION``, ``weight``, ``twonn``.
+    - ``arcs``, wide: by label, direction and head words found (``hits``) and attention on arcs (``weight``), by halves.
+    - ``blimp``: ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
+
+    Raises:
+        ArcError: no sentence has a tree.
+        CorpusError, EncoderError, RunError: what cannot be loaded; no name can judge minimal pairs that are asked for.
+    """
+    judges = _judges(request)
+    paradigms = read_blimp(request.options.blimp, request.options.pairs) if judges else []
+    reading = read_request(request)
+    with_trees(reading.sentences)
+    first: list[ArcCounts] = []
+
+    def one(subject: Subject) -> Found:
+        findings_of_heads = findings(reading, subject, request, first)
+        lm = judges.get(subject.name)
+        if isinstance(lm, str):
+            return replace(findings_of_heads, notes=[f"{subject.label}: no BLiMP: {lm}.", *findings_of_heads.notes])
+        if lm is None:
+            return findings_of_heads
+        request.on_status(f"minimal pairs: {subject.name}")
+        lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
+        blimp = pd.DataFrame(_judged(judge(lm, paradigms)))
+        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": blimp})
+
+    result = survey("syntax", reading, request, one)
+    about, offsets = _baseline(first[0])
+    frames = {**result.frames, "offsets": offsets}
+    return replace(
+        result,
+        about={**result.about, **about},
+        frames={name: frame.round({"value": DIGITS}) for name, frame in frames.items() if len(frame)},
+    )
+
+
+def findings(reading: Reading, subject: Subject, request: Request, first: list[ArcCounts]) -> Found:
+    """The measures of the heads of one encoder. ``first``: the counts of the first encoder, to which others are
+    compared; empty as long as there is none."""
+    encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
+    counter = ArcCounter(relations_of(reading.sentences), places.kept, places.heads, gates)
+    half = halves(len(reading.sentences), reading.seed)
+    wanted = _distinct(encoder, reading.sentences, reading.seed)
+    kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
+    for rows, batch in reading.batches(subject, request.device):
+        seen = observe(encoder, batch, gates, {"attention", "heads"})
+        counter.add(seen, [reading.sentences[row] for row in rows], half[rows].tolist())
+        for name, vectors in _vectors(seen).items():
+            kept[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in wanted}
+        request.on_batch()
+    cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in kept.items()}
+    counts = counter.counts
+    first += [] if first else [counts]
+    uas, listed = counts.uas(), counts.listed()
+    chosen = {
+        "uas_single": counts.best(),
+        "uas_single_listed": counts.best(listed),
+        "uas_best": counts.mean_best(listed),
+        "weight_single": counts.best(weight=True),
+        "weight_best": counts.mean_best(listed, weight=True),
+    }
+    facts = [row for measure, best in chosen.items() for row in _chosen(measure, best)]
+    notes = []
+    for which, called in (("cls", "[CLS]"), ("mean", "mean")):
+        try:
+            estimate = twonn(cloud[which])
+        except DimensionError as error:
+            notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
+            continue
+        values = {"": estimate.likelihood, "_dropped": estimate.dropped}
+        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": estimate.points} for key, v in values.items()]
+    facts += _compared(first[0].by_head(), counts, subject)
+    grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
+    grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
+    grids["twonn"] = _by_head(cloud["heads"], places.kept, counts.present)
+    relations = [
+        {"label": name, **row}
+        for name in listed
+        for measure in ("uas", "weight")
+        for row in _chosen(measure, counts.best([name], measure == "weight"))
+    ]
+    frames = {"encoders": _placed(facts), "relations": _placed(relations)}
+    return Found({**frames, "heads": head_rows(grids), "arcs": _arcs(counts)}, {}, notes)
+
+
+def _chosen(measure: str, best: Best) -> Rows:
+    place: dict[str, Any] = dict.fromkeys(("layer", "head", "direction"))
+    if best.layer >= 0:
+        place = {"layer": best.layer + 1, "head": best.head + 1, "direction": DIRECTIONS[best.direction]}
+    for key, value in ((measure, best.value), (f"{measure}_held_out", best.held_out)):
+        yield {**place, "measure": key, "value": value}
+
+
+def _placed(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """With whole numbers for layers and heads, which not every row has."""
+    return pd.DataFrame(rows).astype({"layer": "Int64", "head": "Int64"} if rows else {})
+
+
+def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
+    """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run."""
+    other = counts.by_head()
+    if first.shape == other.shape and not np.isnan(value := spearman(first, other)):
+        yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other)).sum())}
+    yield {"measure": "heads_there", "value": float(counts.present.sum())}
+    if subject.gates is not None and subject.gates.shape == first.shape:
+        gates = subject.gates.detach().cpu().double().numpy()
+        ranks = layered_rank_test(first, gates, PERMUTATIONS, (subject.seed, 26))
+        yield {"measure": "gates_by_uas", "value": ranks.value, "p": ranks.p, "n": ranks.heads}
+
+
+def _arcs(counts: ArcCounts) -> pd.DataFrame:
+    """One row a relation, direction and head that is there."""
+    layers, heads = (range(1, size + 1) for size in counts.present.shape)
+    names = ["label", "direction", "layer", "head"]
+    frame = pd.MultiIndex.from_product([counts.relations, DIRECTIONS, layers, heads], names=names).to_frame(index=False)
+    frame["tokens"] = counts.tokens.sum(0).repeat(len(frame) // len(counts.relations))
+    for half in (0, 1):
+        frame[f"hits_{half + 1}"] = counts.hits[half].swapaxes(0, 1).ravel().astype(np.int64)
+        frame[f"weight_{half + 1}"] = counts.mass[half].swapaxes(0, 1).ravel()
+    return frame[np.resize(counts.present.ravel(), len(frame))]
+
+
+def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
+    """The best offset: for all words as a part of ``about``, and by relation."""
+    listed = counts.listed()
+    single, best = counts.best_offset(), counts.mean_best_offset(listed)
+    whole = {"uas_single": single.value, "uas_single_held_out": single.held_out, "offset_single": single.offset}
+    whole |= {"uas_best": best[0], "uas_best_held_out": best[1]}
+    rows = []
+    for name in listed:
+        best_offset, n = counts.best_offset([name]), counts.size([name])
+        values = {"uas": best_offset.value, "uas_held_out": best_offset.held_out, "offset": best_offset.offset}
+        rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
+    offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
+    about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": LEAST, "offset": offset}
+    return about, pd.DataFrame(rows)
+
+
+def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
+    """The models by name, or the reason that one cannot judge. Raises EncoderError where none can."""
+    judges: dict[str, MaskedLanguageModel | str] = {}
+    for name in request.names if request.options.blimp is not None else ():
+        try:
+            judges[name] = MaskedLanguageModel.load(name)
+        except EncoderError as error:
+            judges[name] = str(error)
+    if judges and all(isinstance(model, str) for model in judges.values()):
+        reason = next(iter(judges.values()))
+        raise EncoderError(f"blimp={request.options.blimp}: none of these can judge minimal pairs: {reason}")
+    return judges
+
+
+def _judged(judgements: Judgements) -> Rows:
+    yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
+    for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
+        yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
+
+
+def _vectors(seen: Observation) -> dict[str, NDArray[np.float32]]:
+    """One vector a sentence of a batch: (B, H) the last layer's, (B, n, d) the heads'."""
+    sizes = torch.tensor(seen.batch.sizes, device=seen.last.device)
+    first = sizes.cumsum(0) - sizes
+    points = {
+        "cls": seen.last.flatten(0, 1)[seen.batch.cls_slot],
+        "mean": unit_vectors(seen.word_vectors(seen.last)[:, None], first, sizes)[:, 0],
+        "heads": unit_vectors(head_vectors(seen), first, sizes),
+    }
+    return {name: values.float().cpu().numpy() for name, values in points.items()}
+
+
+def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set[int]:
+    """Rows of sentences of different pieces, at most :data:`CLOUD`, drawn by ``seed``.
+
+    Copies would lie apart by rounding alone, which no comparison of vectors tells from a small distance.
+    """
+    first: dict[bytes, int] = {}
+    for row, pieces in enumerate(encoder.tokenize_all([sentence.words for sentence in sentences])):
+        first.setdefault(pieces.ids.tobytes(), row)
+    rows = np.array(sorted(first.values()))
+    return set(np.random.default_rng([seed, 25]).permutation(rows)[:CLOUD].tolist())
+
+
+def _by_head(
+    points: NDArray[np.float32], kept: Sequence[Sequence[int]], is_open: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """(P, H, d) to (L, A)."""
+    grid = np.full(is_open.shape, np.nan)
+    places = [(layer, head) for layer, heads in enumerate(kept) for head in heads]
+    for column, place in enumerate(places):
+        grid[place] = likelihood(points[:, column]) if is_open[place] else np.nan
+    return grid
