@@ -1,7 +1,6 @@
-"""Writes docs/api.md from docstrings, docs/papers.md from docs/papers.yaml, the table of families in docs/encoder.md
-from the code, and the outputs of docs/notebook.ipynb from its cells: python docs/generate.py
+"""Writes the pages of docs/ that are made from the code, and the outputs of the notebook: python docs/generate.py
 
-Tests (tests/test_library.py, tests/test_papers.py) hold that all are current.
+PAGES lists the pages with the function that makes each. tests/test_docs.py compares them with what is committed.
 """
 
 import ast
@@ -12,7 +11,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +42,11 @@ CLASSES: dict[Any, tuple[str, ...]] = {
 
 
 def api() -> str:
-    """docs/api.md: a line for each name; what members give, arguments and errors stand in the docstrings."""
+    """The Python API: a line for each name; what members give, arguments and errors stand in the docstrings."""
     lines = [
         "# Python API",
         "",
-        "Made by `python docs/generate.py`. [notebook.ipynb](notebook.ipynb) shows these in use;",
+        "Made by `python docs/generate.py`. [notebook.ipynb](../start/notebook.ipynb) shows these in use;",
         "`help(mtlprune.RunFolder.gates)` says more. Mistakes of a user raise `mtlprune.errors.MtlpruneError`.",
         "",
     ]
@@ -60,27 +59,27 @@ def api() -> str:
 
 
 def families() -> str:
-    """docs/encoder.md with its table of families as the code has it; those that support the same share a line."""
+    """Encoders, with the table of families as the code has it; families with equal abilities share a line."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for family, *rest in table():
         alike.setdefault(tuple(rest), []).append(f"`{family}`")
     rows = [("families", *Abilities._fields[1:]), ("---",) * len(Abilities._fields)]
     rows += [(", ".join(names), *rest) for rest, names in alike.items()]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    text = (DOCS / "encoder.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference/encoder.md").read_text(encoding="utf-8")
     start, end = "<!-- families: python docs/generate.py -->\n", "<!-- end of families -->"
     return text.partition(start)[0] + start + lines + end + text.partition(end)[2]
 
 
 def papers() -> str:
-    """docs/papers.md: a table for each source paper, from the rows of docs/papers.yaml."""
+    """Coverage of the source papers: a table for each source paper, from the rows of docs/papers.yaml."""
     lines = [
         "# The source papers, row by row",
         "",
         "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a",
-        "sentence that says why not. `python docs/generate.py` makes this page of [papers.yaml](papers.yaml), which",
+        "sentence that says why not. `python docs/generate.py` makes this page of [papers.yaml](../papers.yaml), which",
         "a test reads. The commands resolve, the results are there, and a row goes only with a line under",
-        "*Gone from a source paper* in the [changelog](../CHANGELOG.md).",
+        "*Gone from a source paper* in the [changelog](../../CHANGELOG.md).",
     ]
     for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):
         lines += ["", f"## {paper['paper']}", "", f"<{paper['link']}>. {paper['about']}", ""]
@@ -90,10 +89,10 @@ def papers() -> str:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    """The cells of a row of docs/papers.md; a name with several commands or results has them one below the other."""
-    what = f"[{row['what']}]({row['page']})" if "page" in row else row["what"]
+    """The cells of a row of the coverage of papers; several commands or results stand one below the other."""
+    what = f"[{row['what']}]({os.path.relpath(row['page'], 'methods')})" if "page" in row else row["what"]
     commands = "<br>".join(f"`{command}`" for command in several(row.get("command")))
-    results = "<br>".join(f"[{path.removeprefix('results/')}](../{path})" for path in several(row.get("result")))
+    results = "<br>".join(f"[{path.removeprefix('results/')}](../../{path})" for path in several(row.get("result")))
     return [what, commands or "–", results or "–", row.get("missing") or row["differs"]]
 
 
@@ -123,9 +122,9 @@ def signature(what: Any) -> tuple[str, str]:
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
-    """A notebook with what its cells show when they run one after the other in docs/; an error ends it."""
+    """A notebook with what its cells show when they run one after the other in docs/start/; an error ends it."""
     made, names = copy.deepcopy(notebook), {}
-    with inside(DOCS):
+    with inside(DOCS / "start"):
         for number, cell in enumerate((one for one in made["cells"] if one["cell_type"] == "code"), 1):
             *body, last = ast.parse("".join(cell["source"])).body
             shown = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
@@ -150,11 +149,18 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
+PAGES: dict[str, Callable[[], str]] = {
+    "methods/papers.md": papers,
+    "reference/api.md": api,
+    "reference/encoder.md": families,
+}
+"""Path of a page in docs/ → the function that makes its whole text."""
+
+
 def main() -> None:
-    (DOCS / "api.md").write_text(api(), encoding="utf-8")
-    (DOCS / "papers.md").write_text(papers(), encoding="utf-8")
-    (DOCS / "encoder.md").write_text(families(), encoding="utf-8")
-    path = DOCS / "notebook.ipynb"
+    for page, make in PAGES.items():
+        (DOCS / page).write_text(make(), encoding="utf-8")
+    path = DOCS / "start/notebook.ipynb"
     made = executed(json.loads(path.read_text(encoding="utf-8")))
     path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

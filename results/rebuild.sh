@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the tables, maps, overlap and page of results/ewt5-minilm and results/gates from studies of their runs, without
-# training, corpus or network (docs/records.md).
+# training, corpus or network (docs/guides/records.md).
 #
 #   sh results/rebuild.sh [STUDY [RESULTS]]       # results/ewt5-minilm/records and results, if not given
 set -eu

@@ -1,6 +1,7 @@
 """The method cards name every setting there is, with its default, and nothing else; the index names every card."""
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ from mtlprune.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
+PATHS = {page.name: page for page in PAGES}
+GENERATOR = runpy.run_path(str(DOCS / "generate.py"))
 OWN = {"depth.yaml", "DIR/config.yaml"}
 """Files that a reader makes."""
 
@@ -46,7 +49,7 @@ CARD_OF = {
 
 def sections(page: str) -> dict[str, str]:
     """Anchor → text up to the next heading, of all headings of a page; "" is what stands before the first."""
-    parts = re.split(r"^#+ (.*)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    parts = re.split(r"^#+ (.*)$", PATHS[page].read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {"": parts[0], **{anchor(title): text for title, text in zip(parts[1::2], parts[2::2], strict=True)}}
 
 
@@ -74,7 +77,7 @@ def blocks(text: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_setting_of_a_decoder_is_on_its_card(name: str) -> None:
-    card = (DOCS / "tasks.md").read_text(encoding="utf-8").split(f"\n## `{name}`:")[1].split("\n## ")[0]
+    card = PATHS["tasks.md"].read_text(encoding="utf-8").split(f"\n## `{name}`:")[1].split("\n## ")[0]
     assert (blocks(card) or [{}]) == [TASKS[name].Options().model_dump()]
 
 
@@ -152,8 +155,13 @@ def test_every_command_that_is_named_is_one() -> None:
 
 
 def test_every_card_is_in_the_index() -> None:
-    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
-    assert listed == {path.name for path in DOCS.glob("*.md")} - {"README.md"}
+    listed = set(re.findall(r"\]\(([\w/-]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8")))
+    assert listed == {str(path.relative_to(DOCS)) for path in PAGES} - {"README.md"}
+
+
+@pytest.mark.parametrize("page", GENERATOR["PAGES"])
+def test_generated_pages_are_current(page: str) -> None:
+    assert GENERATOR["PAGES"][page]() == (DOCS / page).read_text(encoding="utf-8"), "run: python docs/generate.py"
 
 
 CHOICES = [(key, get_args(kind), field.default) for key, kind, field in leaves(Config) if get_origin(kind) is Literal]
@@ -162,7 +170,7 @@ CHOICES = [(key, get_args(kind), field.default) for key, kind, field in leaves(C
 @pytest.mark.parametrize(("key", "values", "default"), CHOICES)
 def test_every_value_of_a_setting_is_on_its_card(key: str, values: tuple[str, ...], default: Any) -> None:
     page, _, place = CARD_OF[key].partition("#")
-    text = sections(page)[place] if place else (DOCS / page).read_text(encoding="utf-8")
+    text = sections(page)[place] if place else PATHS[page].read_text(encoding="utf-8")
     leaf = key.rpartition(".")[2]
     for value in values:
         said = rf"`(?:{leaf}: )?{value}`|^ *{leaf}: .*\b{value}\b"

@@ -1,4 +1,4 @@
-"""mtlprune as a library: what notebooks show, docs/notebook.ipynb executed, and docs/api.md as its docstrings are."""
+"""mtlprune as a library: what notebooks show, and docs/start/notebook.ipynb executed."""
 
 import configparser
 import json
@@ -21,14 +21,6 @@ RECORDS = ROOT / "results" / "ewt5-minilm" / "records"
 TOOL = runpy.run_path(str(ROOT / "docs" / "generate.py"))
 
 
-def test_the_api_is_what_the_docstrings_say() -> None:
-    assert TOOL["api"]() == (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), "run: python docs/generate.py"
-
-
-def test_the_table_of_families_is_what_the_code_says() -> None:
-    assert TOOL["families"]() == (ROOT / "docs" / "encoder.md").read_text(encoding="utf-8"), "python docs/generate.py"
-
-
 def words(output: dict[str, Any]) -> tuple[int, list[str]]:
     """How many pictures an output has, and its words and numbers, however they are laid out."""
     text = "".join(output["data"].get("text/html", output["data"]["text/plain"]))
@@ -37,7 +29,7 @@ def words(output: dict[str, Any]) -> tuple[int, list[str]]:
 
 
 def test_the_notebook_runs_and_shows_what_is_committed() -> None:
-    committed = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
+    committed = json.loads((ROOT / "docs/start/notebook.ipynb").read_text(encoding="utf-8"))
     before, now = (
         [[words(output) for output in cell.get("outputs", [])] for cell in notebook["cells"]]
         for notebook in (committed, TOOL["executed"](committed))

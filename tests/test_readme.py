@@ -122,7 +122,7 @@ def test_python_runs(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 @pytest.mark.slow
 def test_python_of_the_card_of_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    card = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
+    card = (ROOT / "docs/reference/runs.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```python\n(.*?)^```$", card, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(place)
     head, *lines = code.strip().split("\n\n")

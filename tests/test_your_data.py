@@ -1,4 +1,4 @@
-"""docs/your_data.md: its commands run in order, on small files under the names that stand there."""
+"""docs/guides/your_data.md: its commands run in order, on small files under the names that stand there."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from random_sentences import spans
 from mtlprune.corpora.store import load_corpus
 from mtlprune.runs.folder import RunFolder
 
-PAGE = (Path(__file__).parents[1] / "docs/your_data.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs/guides/your_data.md").read_text(encoding="utf-8")
 TUTORIALS = {title: text for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}
 Call = Callable[..., Any]
 IN_PLACE = "eng.testb", "predicted.txt"

@@ -29,7 +29,7 @@ Built = tuple[Splits, dict[str, Any]]
 """Sentences by split; and what corpus.json says of them, with the layers that are in two sets of labels, ``mixed``."""
 
 EXAMPLES = """\b
-Your own files (docs/your_data.md):
+Your own files (docs/guides/your_data.md):
   mtlprune data build --train train.conllu --dev dev.conllu --out data/mine
   mtlprune data build --columns word,pos,_,ner all.txt --out data/names
   mtlprune data build data/mine data/names --out data/both

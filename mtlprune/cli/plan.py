@@ -48,7 +48,7 @@ def plan(
     ] = None,
 ) -> None:
     """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
-    show one point; at two-sided 5 %, paired by seed, not corrected (docs/significance.md)."""
+    show one point; at two-sided 5 %, paired by seed, not corrected (docs/methods/significance.md)."""
     given = runs or [f"sd={SD}"]
     tasks, settings = _joint_settings(read_specification(sweep))
     errors = _assumed(given) if given[0].startswith("sd=") else _measured(given, tasks)
@@ -244,7 +244,7 @@ def _warnings(inspection: Inspection) -> list[str]:
 
 
 TRAVEL = 25
-"""Rate times updates that gates need to come to a given number of heads (docs/gates.md)."""
+"""Rate times updates that gates need to come to a given number of heads (docs/methods/gates.md)."""
 CLOSED_GATE = 2.4
 """Distance of a logit below 0 where its head is closed."""
 

@@ -59,7 +59,7 @@ class EncoderConfig(Block):
     """The encoder, and how vectors of words are made of its output."""
 
     name: str = "minilm"
-    """A Hugging Face name, a local folder, or `minilm` or `mpnet`, which come in packages (docs/encoder.md)."""
+    """A Hugging Face name, a local folder, or `minilm` or `mpnet`, which are packages (docs/reference/encoder.md)."""
     revision: str | None = None
     """A commit, tag or branch of a Hugging Face name (the main branch, if not given)."""
     random: bool = False
@@ -118,7 +118,7 @@ class TrainConfig(Block):
     """Exponent of sampled mixing."""
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
     """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
-    others: docs/training.md."""
+    others: docs/guides/training.md."""
     weights: Annotated[dict[str, float], Only(balance="fixed")] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
@@ -186,7 +186,7 @@ def _as_heads(heads: Any) -> Any:
 
 
 class HeadsConfig(Block):
-    """Heads that are treated, or open: `named`, by `claims`, or by a `rule`. See docs/treatments.md."""
+    """Heads that are treated, or open: `named`, by `claims`, or by a `rule`. See docs/methods/treatments.md."""
 
     named: tuple[str, ...] | None = None
     """These, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
@@ -252,7 +252,7 @@ methods of fixed masks."""
 
 
 class PruningConfig(Block):
-    """The attention heads that a run may use. See docs/gates.md."""
+    """The attention heads that a run may use. See docs/methods/gates.md."""
 
     method: Literal["none", "gates", "topk", "importance", "random", "given", "fisher", "stable"] = "none"
     """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
@@ -364,7 +364,7 @@ class PruningConfig(Block):
 
 
 class SyntaxConfig(Block):
-    """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/pretraining.md."""
+    """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/methods/pretraining.md."""
 
     strength: float = 0.0
     """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
@@ -462,7 +462,7 @@ ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatm
 
 
 class TreatmentConfig(Block):
-    """Changes of heads, gradients and targets so that tasks get on with each other. See docs/treatments.md."""
+    """Changes of heads, gradients and targets so that tasks get on with each other. See docs/methods/treatments.md."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -209,7 +209,7 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _treatments_fit(self) -> "Config":
-        """The combinations that are allowed (docs/treatments.md); a setting that would be ignored is refused."""
+        """The combinations that are allowed (docs/methods/treatments.md); refuses what would be ignored."""
         given, joint = self.treatment, self.train.mixing == "joint"
         own, heads = given.given, {"dispatch", "clone", "protect"} & given.given.keys()
         if given.project is not None:

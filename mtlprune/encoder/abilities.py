@@ -1,4 +1,4 @@
-"""The abilities of the encoders of each family: one table, for ``mtlprune encoders`` and docs/encoder.md."""
+"""The abilities of the encoders of each family: one table, for ``mtlprune encoders`` and docs/reference/encoder.md."""
 
 from typing import NamedTuple
 

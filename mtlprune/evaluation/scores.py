@@ -1,7 +1,7 @@
 """Scores of predictions: counts for each sentence, scores from sums of counts. Free of torch.
 
 Counts are kept by sentence because tables resample them: an F1 is no mean over sentences, but a function of summed
-counts. Which official scorer each score reproduces, and every difference, is in ``docs/scores.md``.
+counts. Which official scorer each score reproduces, and every difference, is in ``docs/reference/scores.md``.
 
     counts = [count("dep", g, p) for g, p in zip(gold, predicted)]
     score("dep", counts)["las"]

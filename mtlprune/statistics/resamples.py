@@ -1,7 +1,7 @@
 """Scores of several runs on resampled sentences, and any figure made of them: its interval, p and detectable effect.
 
 A score is recomputed from summed counts in every resample, never averaged over sentences; all runs see the same
-resampled sentences. What the intervals cover and what they do not stands in docs/significance.md.
+resampled sentences. What the intervals cover and what they do not stands in docs/methods/significance.md.
 
 Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
 """

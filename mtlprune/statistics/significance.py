@@ -2,7 +2,7 @@
 
 A score is recomputed from summed counts in every resample, never averaged over sentences; a setting's score is the mean
 over its runs (seeds), which all see the same resampled sentences. The main interval and its p are over seeds and
-sentences; the others hold the runs fixed. What they cover and what they do not stands in docs/significance.md.
+sentences; the others hold the runs fixed. What they cover and what they do not stands in docs/methods/significance.md.
 
 Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of, M
 meetings of a run of one setting with one of another.

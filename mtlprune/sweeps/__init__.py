@@ -1,4 +1,4 @@
-"""Sweeps: many runs from one file. See docs/sweeps.md."""
+"""Sweeps: many runs from one file. See docs/guides/sweeps.md."""
 
 from mtlprune.sweeps.folder import found_runs
 

@@ -28,7 +28,7 @@ LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
 NO_ENCODER, HEADS = "no-encoder", "heads-"
 PART = 6
 """Each half of the data selects one of so many heads, of which at most a fifth are expected to be false
-(docs/selectors.md); 12 of MiniLM's 72, as in results/claims."""
+(docs/methods/selectors.md); 12 of MiniLM's 72, as in results/claims."""
 
 
 @dataclass(frozen=True)

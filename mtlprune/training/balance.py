@@ -19,7 +19,7 @@ class Balance(Callback):
 
     none: 1. fixed: given factors. running_mean: w_t = (Σ_k a_k) / a_t with a_t the mean of the task's last ``window``
     losses, the present one included, summed over the tasks seen so far; not differentiated (He and Choi 2021).
-    uw, imtl-l, dwa, famo: `learnt_factors`, `dwa_factors`, `famo_factors`; docs/training.md has their sources.
+    uw, imtl-l, dwa, famo: `learnt_factors`, `dwa_factors`, `famo_factors`; docs/guides/training.md has their sources.
 
     Args:
         weights: factors for fixed; 1 where not given.

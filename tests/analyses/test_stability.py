@@ -104,7 +104,7 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
     left = np.array([np.delete(one, i).mean() for i in range(5)])
     low, high, least, p = stability.jackknife(np.array(one.mean()), left, np.zeros(5, np.int64))
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 4, one.mean(), stats.sem(one)))
-    assert least == pytest.approx(4.678 * stats.sem(one), rel=1e-3)  # of five seeds (docs/significance.md)
+    assert least == pytest.approx(4.678 * stats.sem(one), rel=1e-3)  # of five seeds (docs/methods/significance.md)
     assert p == pytest.approx(stats.ttest_1samp(one, 0).pvalue)
     other = [two.mean() - value for value in left], [np.delete(two, i).mean() - one.mean() for i in range(4)]
     low, high, *_ = stability.jackknife(

@@ -109,7 +109,7 @@ def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
 
 def test_json_lines_written_by_hand(mtlprune, tmp_path):
     """A BOM, empty lines and a last line without its end lose nothing; what is no layer is told."""
-    page = (Path(__file__).parents[2] / "docs/your_data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/your_data.md").read_text(encoding="utf-8")
     [shown] = re.findall(r'`(\{"id".*?\}\})`', page)
     second = '{"id": "s2", "words": ["a"], "poss": ["X"], "chunk": ["NP"]}'
     (tmp_path / "few.jsonl").write_text(f"\ufeff{shown}\r\n\n{second}", encoding="utf-8")

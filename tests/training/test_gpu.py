@@ -23,7 +23,7 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 UNLIKE = pytest.mark.xfail(
-    torch.cuda.is_available(), reason="NER's loss and attention are not deterministic (docs/gpu.md)"
+    torch.cuda.is_available(), reason="NER's loss and attention are not deterministic (docs/guides/gpu.md)"
 )
 """On a GPU known to fail; without one the same test must pass."""
 

@@ -1,6 +1,6 @@
 """A generated corpus: sentences from templates, whose trees yield all five layers, and pairs that differ in one.
 
-``docs/grammar.md`` says what is in it and what makes it hard.
+``docs/reference/grammar.md`` says what is in it and what makes it hard.
 """
 
 import hashlib

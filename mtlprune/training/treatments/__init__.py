@@ -1,7 +1,7 @@
 """Treatments of multi-task training, by the name that `treatment` in a configuration knows them by.
 
 Another is a file and a line here, or an entry point of an installed package (``mtlprune.treatments``): a subclass of
-`Treatment` with its settings as ``Options``. docs/treatments.md says which go together.
+`Treatment` with its settings as ``Options``. docs/methods/treatments.md says which go together.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The overlap of claims as it is shown: sentences, tables and figures of a Result (docs/claims.md explains them)."""
+"""The overlap of claims as it is shown: sentences, tables and figures of a Result (see docs/methods/claims.md)."""
 
 import math
 from collections.abc import Mapping

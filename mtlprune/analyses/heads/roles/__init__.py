@@ -36,7 +36,7 @@ class RoleOptions(Block):
     batch: int = Field(default=32, ge=1, description="Sentences of an update.")
     train_sentences: int = Field(default=1000, ge=2, description="Of the training split, which gates are fitted to.")
     selections: int = Field(default=2, ge=1, description="Fits with other batches; a role counts where all agree.")
-    closed: Closed = Field(default="zero", description="What a closed head contributes (docs/gates.md).")
+    closed: Closed = Field(default="zero", description="What a closed head contributes (docs/methods/gates.md).")
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
     permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
     resamples: int = Field(default=10_000, ge=1, description="Of seeds, sentences and draws.")

@@ -1,0 +1,85 @@
+"""Hooks of mkdocs: pages and files outside docs/ that a page links to are part of the site, and so is the notebook.
+
+A link in Markdown leads to a file in the repository, so that GitHub shows it. On the site the folder docs/ is the root,
+and everything else keeps its path in the repository: results/README.md is the page results/README/.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+HOME, NOTEBOOK = "docs/README.md", "docs/start/notebook.ipynb"
+LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+CODE = re.compile(r"^( *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is linked, and what that links to in turn."""
+    sources = [f"docs/{page.src_uri}" for page in files.documentation_pages()]
+    files.append(File.generated(config, site_path(NOTEBOOK), content=notebook()))
+    while sources:
+        source = sources.pop()
+        for target in linked(source):
+            path = site_path(target)
+            if target != NOTEBOOK and (ROOT / target).is_file() and files.get_file_from_path(path) is None:
+                files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+                sources += [target] if target.endswith(".md") else []
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite links from places in the repository to places on the site; a folder has a page only in the repository."""
+    inside = Path(page.file.abs_src_path or ROOT / NOTEBOOK)
+    source = (inside if inside.is_relative_to(ROOT) else ROOT / NOTEBOOK).relative_to(ROOT).as_posix()
+    here = os.path.dirname(page.file.src_uri)
+
+    def rewrite(link: re.Match[str]) -> str:
+        target = resolve(source, link[2])
+        if (ROOT / target).is_dir():
+            return f"]({config.repo_url}/tree/main/{target})" if config.repo_url else "](# 'a folder of the repository')"
+        return link[1] + os.path.relpath(site_path(target), here or ".") + link[3]
+
+    return "".join(part if part.lstrip().startswith("```") else LINK.sub(rewrite, part) for part in CODE.split(markdown))
+
+
+def linked(source: str) -> Iterator[str]:
+    """The paths in the repository to which a page links."""
+    for _, path, _ in LINK.findall((ROOT / source).read_text(encoding="utf-8")):
+        yield resolve(source, path)
+
+
+def resolve(source: str, path: str) -> str:
+    """The path in the repository of a link; a folder that has a README means that page."""
+    target = os.path.normpath(os.path.join(os.path.dirname(source), path))
+    return f"{target}/README.md" if (ROOT / target / "README.md").is_file() else target
+
+
+def site_path(path: str) -> str:
+    """The path on the site of a file of the repository; the README is the site's first page."""
+    path = {"README.md": HOME, NOTEBOOK: NOTEBOOK.replace(".ipynb", ".md")}.get(path, path)
+    return path.removeprefix("docs/")
+
+
+def notebook() -> str:
+    """The notebook as Markdown, with the outputs that are committed."""
+    parts = []
+    for cell in json.loads((ROOT / NOTEBOOK).read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts += [text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"]
+        parts += [shown(output["data"]) for output in cell.get("outputs", [])]
+    return "\n\n".join(parts) + "\n"
+
+
+def shown(data: dict[str, Any]) -> str:
+    """An output as HTML where it has that; Markdown would end a block of HTML at an empty line."""
+    if "text/html" not in data:
+        return f"```text\n{''.join(data['text/plain'])}\n```"
+    return '<div class="output">' + re.sub(r"\n\s*", "\n", "".join(data["text/html"])) + "</div>"
