@@ -39,15 +39,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Rewrite links from places in the repository to places on the site; a folder has a page only in the repository."""
     inside = Path(page.file.abs_src_path or ROOT / NOTEBOOK)
     source = (inside if inside.is_relative_to(ROOT) else ROOT / NOTEBOOK).relative_to(ROOT).as_posix()
-    here = os.path.dirname(page.file.src_uri)
+    here = Path(page.file.src_uri).parent
 
     def rewrite(link: re.Match[str]) -> str:
         target = resolve(source, link[2])
         if (ROOT / target).is_dir():
-            return f"]({config.repo_url}/tree/main/{target})" if config.repo_url else "](# 'a folder of the repository')"
-        return link[1] + os.path.relpath(site_path(target), here or ".") + link[3]
+            return f"]({config.repo_url}/tree/main/{target})" if config.repo_url else "](# 'a folder of files')"
+        return link[1] + os.path.relpath(site_path(target), here) + link[3]
 
-    return "".join(part if part.lstrip().startswith("```") else LINK.sub(rewrite, part) for part in CODE.split(markdown))
+    parts = CODE.split(markdown)
+    return "".join(part if part.lstrip().startswith("```") else LINK.sub(rewrite, part) for part in parts)
 
 
 def linked(source: str) -> Iterator[str]:
@@ -58,7 +59,7 @@ def linked(source: str) -> Iterator[str]:
 
 def resolve(source: str, path: str) -> str:
     """The path in the repository of a link; a folder that has a README means that page."""
-    target = os.path.normpath(os.path.join(os.path.dirname(source), path))
+    target = os.path.normpath(Path(source).parent / path)
     return f"{target}/README.md" if (ROOT / target / "README.md").is_file() else target
 
 
