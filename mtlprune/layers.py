@@ -198,7 +198,7 @@ RESERVED = ("id", "words", "joint", "shared", *KINDS)
 """Names that mean something else beside those of layers, in sentences, runs and gates."""
 
 
-def kind_of(what: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+def kind_of(name_or_kind: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """The kind, without the layer that it may name, of one of the five layers, of a kind as declared, or of a task.
 
     Args:
@@ -207,11 +207,11 @@ def kind_of(what: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) 
     Raises:
         LayerError: it is none of these.
     """
-    what = (decoders or {}).get(what, {}).get("kind", what)
-    kind = LAYERS.get(what, what).partition(":")[0]
+    name_or_kind = (decoders or {}).get(name_or_kind, {}).get("kind", name_or_kind)
+    kind = LAYERS.get(name_or_kind, name_or_kind).partition(":")[0]
     if kind not in KINDS:
         raise LayerError(
-            f"expected a layer out of {', '.join(LAYERS)}, or a kind out of {', '.join(KINDS)}, found {what!r}"
+            f"expected a layer out of {', '.join(LAYERS)}, or a kind out of {', '.join(KINDS)}, found {name_or_kind!r}"
         )
     return kind
 
@@ -249,11 +249,11 @@ def layer_order(name: str) -> tuple[int, str]:
     return (list(LAYERS).index(name) if name in LAYERS else len(LAYERS)), name
 
 
-def _wrong_label(label: object, where: str) -> Iterator[str]:
+def _wrong_label(label: object, location: str) -> Iterator[str]:
     if not isinstance(label, str) or not label or any(c.isspace() for c in label):
-        yield f"the label of {where} is {label!r}; expected a non-empty string without blanks"
+        yield f"the label of {location} is {label!r}; expected a non-empty string without blanks"
     elif label == "_":
-        yield f"the label of {where} is '_', which means unknown and is none; give it one, or leave the layer out"
+        yield f"the label of {location} is '_', which means unknown and is none; give it one, or leave the layer out"
 
 
 def _phrase(span: Span, words: Sequence[str]) -> str:
@@ -282,6 +282,6 @@ def find_cycle(heads: Sequence[int]) -> list[int]:
             word = heads[word - 1]
         if state[word] == 1:
             return path[path.index(word) :]
-        for seen in path:
-            state[seen] = 2
+        for node_on_path in path:
+            state[node_on_path] = 2
     return []

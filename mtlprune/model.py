@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.formats import BLANKS, words_of
-from mtlprune.encoder.batch import by_length, moved
+from mtlprune.encoder.batch import by_length, move_together
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.gates import Gates, TopKGates
 from mtlprune.encoder.interventions import CONSTANT, set_substitute
@@ -182,14 +182,14 @@ class MultiTaskModel(nn.Module):
         batch = self.encoder.collate(pieces)
         joined: dict[str, tuple[list[int] | None, dict[str, Tensor]]] = {}
         for name, rows in targets.items():
-            known = [place for place, row in enumerate(rows) if row is not None]
-            if not known:
+            annotated_rows = [place for place, row in enumerate(rows) if row is not None]
+            if not annotated_rows:
                 continue
-            sizes = [batch.sizes[place] for place in known]
-            part = self.tasks[name].collate([rows[place] for place in known], sizes)  # type: ignore[operator]
-            joined[name] = (None if len(known) == len(rows) else known, part)
+            sizes = [batch.sizes[place] for place in annotated_rows]
+            part = self.tasks[name].collate([rows[place] for place in annotated_rows], sizes)  # type: ignore[operator]
+            joined[name] = (None if len(annotated_rows) == len(rows) else annotated_rows, part)
         parts = [batch.tensors(), *(part for _, part in joined.values())]
-        on_device = iter(moved([tensor for part in parts for tensor in part.values()], self.device))
+        on_device = iter(move_together([tensor for part in parts for tensor in part.values()], self.device))
         for part in parts:
             part.update(zip(part, on_device, strict=False))
         there_too = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
@@ -207,9 +207,13 @@ class MultiTaskModel(nn.Module):
                 losses[name] = (decode or self.decoder_loss)(name, encoded, *batch.targets[name])
         return {name: losses[name] for name in batch.targets}
 
-    def decoder_loss(self, name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Tensor:
+    def decoder_loss(
+        self, name: str, encoded: Encoded, annotated_rows: list[int] | None, target: dict[str, Tensor]
+    ) -> Tensor:
         """The loss of one task, as its decoder has it."""
-        loss: Tensor = self.tasks[name].loss(encoded if known is None else encoded.select(known), target)  # type: ignore[operator]
+        loss: Tensor = self.tasks[name].loss(
+            encoded if annotated_rows is None else encoded.select(annotated_rows), target
+        )  # type: ignore[operator]
         return loss
 
     def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:
@@ -242,7 +246,7 @@ class MultiTaskModel(nn.Module):
         self.eval()
         pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
         kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
-        done: dict[int, Sentence] = {}
+        annotated: dict[int, Sentence] = {}
 
         def decode(rows: Sequence[int], encodings: Mapping[str, Encoded]) -> None:
             with torch.no_grad(), autocast(self.device, precision):  # which each thread has its own of
@@ -250,7 +254,7 @@ class MultiTaskModel(nn.Module):
                 values = dict(zip(encodings, read_together(steps), strict=True))
             for place, row in enumerate(rows):
                 layers = {name: Layer(kinds[name], column[place]) for name, column in values.items()}
-                done[row] = sentences[row].bare().with_layers(**layers)
+                annotated[row] = sentences[row].bare().with_layers(**layers)
 
         with ThreadPoolExecutor(1) as host:
             before: Future[None] | None = None
@@ -268,7 +272,7 @@ class MultiTaskModel(nn.Module):
                     decode(rows, encodings)
             if before is not None:
                 before.result()
-        return (done[row] for row in range(len(sentences)))
+        return (annotated[row] for row in range(len(sentences)))
 
     def _steps(self, name: str, encoded: Encoded, longest: int | None) -> Steps:
         """Decode a task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
@@ -294,8 +298,8 @@ class MultiTaskModel(nn.Module):
         longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:
             if longest is not None and len(sentence) > longest:
-                what = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
-                log.warning(what, sentence.id, len(sentence), longest)
+                message = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
+                log.warning(message, sentence.id, len(sentence), longest)
         return list(self.annotate(sentences, longest_con=longest_con))
 
 

@@ -95,13 +95,15 @@ class Sentence:
 
         None, as a layer or as its value, makes it unknown.
         """
-        values = {name: given.value if isinstance(given, Layer) else given for name, given in layers.items()}
+        values = {name: layer.value if isinstance(layer, Layer) else layer for name, layer in layers.items()}
         five = {name: value for name, value in values.items() if name in LAYERS}
         if len(five) == len(layers):
             return replace(self, **five)
-        further = {**dict(self.further), **{name: given for name, given in layers.items() if name not in LAYERS}}
-        known = sorted((name, given) for name, given in further.items() if values.get(name, given) is not None)
-        return replace(self, **five, further=tuple(known))
+        further_layers = {**dict(self.further), **{name: layer for name, layer in layers.items() if name not in LAYERS}}
+        present_layers = sorted(
+            (name, layer) for name, layer in further_layers.items() if values.get(name, layer) is not None
+        )
+        return replace(self, **five, further=tuple(present_layers))
 
     def validate(self) -> "Sentence":
         """Return the sentence itself, or raise SentenceError in words."""
@@ -117,13 +119,13 @@ class Sentence:
             except LayerError as error:
                 raise SentenceError(f"sentence {self.id!r}: {error}") from None
         for name, kind in self.kinds().items():
-            for what in KINDS[kind_of(kind)].wrong(self.get(name), len(self)):
-                raise _wrong(self, name, what)
+            for problem in KINDS[kind_of(kind)].wrong(self.get(name), len(self)):
+                raise _wrong(self, name, problem)
         return self
 
 
-def _wrong(sentence: Sentence, layer: str, what: str) -> SentenceError:
-    return SentenceError(f"sentence {sentence.id!r}, {layer}: {what}")
+def _wrong(sentence: Sentence, layer: str, problem: str) -> SentenceError:
+    return SentenceError(f"sentence {sentence.id!r}, {layer}: {problem}")
 
 
 def _check_words(sentence: Sentence) -> None:
@@ -140,11 +142,11 @@ def _check_words(sentence: Sentence) -> None:
 
 def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
     """Pass sentences through, raising SentenceError at the second one with the same id."""
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     for sentence in sentences:
-        if sentence.id in seen:
+        if sentence.id in seen_ids:
             raise SentenceError(f"the id {sentence.id!r} occurs twice; ids must be unique within a corpus")
-        seen.add(sentence.id)
+        seen_ids.add(sentence.id)
         yield sentence
 
 
@@ -158,6 +160,8 @@ def declared(sentences: Iterable[Sentence]) -> dict[str, str]:
     for sentence in sentences:
         for name, layer in sentence.further:
             if kinds.setdefault(name, layer.kind) != layer.kind:
-                what = f"it is of the kind {layer.kind}, but {kinds[name]} in an earlier sentence; a layer has one kind"
-                raise _wrong(sentence, name, what)
+                problem = (
+                    f"it is of the kind {layer.kind}, but {kinds[name]} in an earlier sentence; a layer has one kind"
+                )
+                raise _wrong(sentence, name, problem)
     return {**LAYERS, **dict(sorted(kinds.items()))}

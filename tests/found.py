@@ -86,5 +86,5 @@ def without_heads(encoder: Encoder, gates: Tensor) -> Encoder:
     """A copy in which heads with gates at 0 are removed, and others have their gates folded in."""
     cut = copy.deepcopy(encoder)
     cut.__dict__.pop("places", None)
-    cut.head_map = remove_heads(cut.transformer, gates, encoder.places.kept)
+    cut.head_map = remove_heads(cut.transformer, gates, encoder.places.kept_heads)
     return cut

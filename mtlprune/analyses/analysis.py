@@ -154,7 +154,7 @@ def usable() -> list[Analysis]:
 
 def _package(name: str) -> str:
     """The name by which the package of an analysis is imported."""
-    return f"mtlprune.analyses.{ANALYSES.ours[name]}" if name in ANALYSES.ours else ANALYSES.added[name].value
+    return f"mtlprune.analyses.{ANALYSES.built_in[name]}" if name in ANALYSES.built_in else ANALYSES.added[name].value
 
 
 def read(folder: Path, name: str) -> Result:

@@ -17,7 +17,7 @@ from pydantic import (
 
 from mtlprune.errors import printable
 from mtlprune.evaluation.ablations import Closed
-from mtlprune.io.block import Block, Only
+from mtlprune.io.block import Block, CountsOnlyWith
 from mtlprune.io.plugins import Registry
 
 MOST_EPOCHS = 10_000
@@ -75,7 +75,7 @@ class EncoderConfig(Block):
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
     """Word vectors of the last layer (none), or of all layers joined; it learns at the decoders' rate."""
-    fusion_layers: Annotated[Layers | None, Only(fusion="concat max gate scalar_mix")] = None
+    fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
     """The layers that are joined, from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
     """Compute each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
@@ -119,7 +119,7 @@ class TrainConfig(Block):
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
     """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
     others: docs/guides/training.md."""
-    weights: Annotated[dict[str, float], Only(balance="fixed")] = {}
+    weights: Annotated[dict[str, float], CountsOnlyWith(balance="fixed")] = {}
     """Task → factor of its loss, for balance: fixed; 1 where not given."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
     """Number of past losses that running_mean averages."""
@@ -258,67 +258,71 @@ class PruningConfig(Block):
     """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
     step. Others fix a mask: importance and fisher choose it on a finished run, stable keeps what `selector` chooses on
     most halves of the data, given has those that `heads` names, random is the control."""
-    sets: Annotated[Literal["shared", "per_task"], Only(method="gates topk given")] = "shared"
+    sets: Annotated[Literal["shared", "per_task"], CountsOnlyWith(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
-    closed: Annotated[Closed, Only(method=f"{LEARNT} {MASKED}")] = "zero"
+    closed: Annotated[Closed, CountsOnlyWith(method=f"{LEARNT} {MASKED}")] = "zero"
     """A closed head contributes nothing; its mean over the sub-words of the training sentences, measured before the
     first update with all heads open; its output for another sentence of the batch; or a constant that is learnt with
     the rest, from the mean on."""
-    penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], Only(method="gates")] = "lambda"
+    penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], CountsOnlyWith(method="gates")] = "lambda"
     """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
     lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
-    strength: Annotated[float, Only(penalty="lambda")] = Field(default=0.01, ge=0)
+    strength: Annotated[float, CountsOnlyWith(penalty="lambda")] = Field(default=0.01, ge=0)
     """λ, of penalty: lambda."""
-    in_loss: Annotated[bool, Only(penalty="lambda")] = False
+    in_loss: Annotated[bool, CountsOnlyWith(penalty="lambda")] = False
     """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
     2021, released code)."""
-    multiplier_rate: Annotated[float, Only(penalty="lagrangian")] = Field(default=1.0, gt=0)
+    multiplier_rate: Annotated[float, CountsOnlyWith(penalty="lagrangian")] = Field(default=1.0, gt=0)
     """lagrangian: rate of the multipliers' ascent (Adam)."""
-    keep: Annotated[int | None, Only(method=f"topk random {RANKED}", penalty=STEERED)] = Field(default=None, ge=0)
+    keep: Annotated[int | None, CountsOnlyWith(method=f"topk random {RANKED}", penalty=STEERED)] = Field(
+        default=None, ge=0
+    )
     """Heads to keep (of each set): for all penalties but lambda, topk and fixed masks; stable: on each half."""
-    warmup: Annotated[float | None, Only(method=LEARNT, selector=LEARNT, noise="True")] = Field(
+    warmup: Annotated[float | None, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True")] = Field(
         default=None, ge=0, le=1
     )
     """Share of the updates over which λ rises (default 0), the wanted number of heads falls (default 0.4), or the
     temperature of topk falls (default 0.68)."""
-    settle: Annotated[float | None, Only(penalty=STEERED, selector="gates", noise="True run")] = Field(
+    settle: Annotated[float | None, CountsOnlyWith(penalty=STEERED, selector="gates", noise="True run")] = Field(
         default=None, ge=0, le=1
     )
     """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
     noise 0.7, and the heads are fixed then."""
-    init: Annotated[Literal["paper", "open"], Only(method=LEARNT, selector=LEARNT)] = "paper"
+    init: Annotated[Literal["paper", "open"], CountsOnlyWith(method=LEARNT, selector=LEARNT)] = "paper"
     """Start of the gates: half open with some noise, as in the original, or fully open (default of stable)."""
-    rate: Annotated[float, Only(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
+    rate: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
     """Learning rate of the gates (Adam, constant); default of stable: 0.1."""
-    temperature: Annotated[float, Only(method=LEARNT, selector=LEARNT, noise="True run")] = Field(default=0.33, gt=0)
+    temperature: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True run")] = Field(
+        default=0.33, gt=0
+    )
     """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
-    anneal_from: Annotated[float, Only(method="topk", selector="topk")] = Field(default=1000.0, gt=0)
+    anneal_from: Annotated[float, CountsOnlyWith(method="topk", selector="topk")] = Field(default=1000.0, gt=0)
     """topk: temperature at the first update; it falls geometrically."""
-    overlap: Annotated[float, Only(method="gates")] = Field(default=0.0, ge=0)
+    overlap: Annotated[float, CountsOnlyWith(method="gates")] = Field(default=0.0, ge=0)
     """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
-    importance_of: Annotated[str | None, Only(method=RANKED)] = None
+    importance_of: Annotated[str | None, CountsOnlyWith(method=RANKED)] = None
     """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
-    importance_sentences: Annotated[int, Only(method=RANKED)] = Field(default=1024, ge=1)
+    importance_sentences: Annotated[int, CountsOnlyWith(method=RANKED)] = Field(default=1024, ge=1)
     """importance, fisher, stable: training sentences to choose by."""
-    heads: Annotated[HeadsConfig | None, Only(method="given")] = None
+    heads: Annotated[HeadsConfig | None, CountsOnlyWith(method="given")] = None
     """given: the open heads, of all tasks together or, with sets: per_task, of each (sparse sharing)."""
-    layers_like: Annotated[str | None, Only(method="random")] = None
+    layers_like: Annotated[str | None, CountsOnlyWith(method="random")] = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
-    draw: Annotated[int | None, Only(method="random")] = Field(default=None, ge=0, lt=2**63)
+    draw: Annotated[int | None, CountsOnlyWith(method="random")] = Field(default=None, ge=0, lt=2**63)
     """random: a seed of the heads alone, so that runs of other tasks and training seeds have the same ones; a smaller
     `keep` leaves some of those that a larger one leaves (the training seed and the tasks draw, if not given)."""
-    selector: Annotated[str, Only(method="stable")] = "fisher"
+    selector: Annotated[str, CountsOnlyWith(method="stable")] = "fisher"
     """stable: importance, fisher, gates or topk chooses `keep` heads on each half; gates and topk are trained alone,
     gates with penalty: exact. Further ones are functions in training/pruning/selectors.py."""
-    selector_updates: Annotated[int, Only(selector=LEARNT)] = Field(default=250, ge=1)
+    selector_updates: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=250, ge=1)
     """stable, selector: gates or topk: updates on each half."""
-    selector_sentences: Annotated[int, Only(selector=LEARNT)] = Field(default=4, ge=1)
+    selector_sentences: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=4, ge=1)
     """stable, selector: gates or topk: sentences an update."""
-    halves: Annotated[int, Only(method="stable")] = Field(default=64, ge=2, multiple_of=2)
+    halves: Annotated[int, CountsOnlyWith(method="stable")] = Field(default=64, ge=2, multiple_of=2)
     """stable: how many halves of the sentences; every other one is the complement of the one before."""
-    threshold: Annotated[float, Only(method="stable")] = Field(default=0.9, gt=0.5, le=1)
+    threshold: Annotated[float, CountsOnlyWith(method="stable")] = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
-    noise: Annotated[bool | Literal["run"], Only(method=MASKED)] = False
+    noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASKED)] = False
     """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
     with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on. run: every
     head has the gate of another one of its layer in `layers_like`, of those that it kept if it is kept."""
@@ -370,7 +374,7 @@ class SyntaxConfig(Block):
     """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
     variant: Literal["max", "norm"] = "max"
     """The cost of an arc: the largest weight that any head puts on it, or the p-norm over all heads."""
-    norm: Annotated[float, Only(variant="norm")] = Field(default=1.0, ge=1)
+    norm: Annotated[float, CountsOnlyWith(variant="norm")] = Field(default=1.0, ge=1)
     """p, for variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
     """sum over the arcs of a batch, both directions, as published: λ then depends on its size. mean does not."""
@@ -430,7 +434,7 @@ class ProjectConfig(Block):
 
     at: Literal["features", "heads"] = "features"
     """Gradients by the encoder's output, or by the weights of each head."""
-    heads: Annotated[HeadsConfig, Only(at="heads")] = HeadsConfig(rule="all")
+    heads: Annotated[HeadsConfig, CountsOnlyWith(at="heads")] = HeadsConfig(rule="all")
     """at: heads: which ones."""
 
 
@@ -441,11 +445,11 @@ class MergeConfig(Block):
     """Task → a finished run of it, for each task."""
     method: Literal["fisher", "arithmetic", "ties"] = "fisher"
     """fisher: heads by how much each task's loss depends on them; arithmetic: changes added; ties: of one sign only."""
-    scale: Annotated[float | None, Only(method="arithmetic ties")] = Field(default=None, gt=0)
+    scale: Annotated[float | None, CountsOnlyWith(method="arithmetic ties")] = Field(default=None, gt=0)
     """Factor of the changes (arithmetic: one by the number of tasks; ties: 1)."""
-    keep: Annotated[float, Only(method="ties")] = Field(default=0.2, gt=0, le=1)
+    keep: Annotated[float, CountsOnlyWith(method="ties")] = Field(default=0.2, gt=0, le=1)
     """ties: share of each task's changes that is kept, the largest ones."""
-    sentences: Annotated[int, Only(method="fisher")] = Field(default=512, ge=1)
+    sentences: Annotated[int, CountsOnlyWith(method="fisher")] = Field(default=512, ge=1)
     """fisher: training sentences to measure by."""
 
 

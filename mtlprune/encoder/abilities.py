@@ -41,7 +41,7 @@ def abilities(kind: str) -> Abilities:
     """The line of a model type that is in FAMILIES."""
     family = FAMILIES[kind]
     shares_layers, causal = "layer_groups" in family.attention, family.pretrained == "causal"
-    alone = not (shares_layers or family.positions or any(family.norms))
+    layers_are_plain = not (shares_layers or family.positions or any(family.norms))
     removal = "queries and keys stay" if any(family.norms) else "those closed in all layers" if shares_layers else "yes"
     plain = kind in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES and kind not in OTHER_HEADS
     return Abilities(
@@ -52,7 +52,7 @@ def abilities(kind: str) -> Abilities:
         reload="yes",
         observation="yes",
         probes="causal: to the left" if causal else "yes",
-        clones="no" if not alone else "if no keys are shared" if family.grouping else "yes",
+        clones="no" if not layers_are_plain else "if no keys are shared" if family.grouping else "yes",
         decomposition="yes" if kind in POST_NORM else "no",
         export=("encoder alone" if kind in ENCODER_DECODERS else "yes") + (", with a head" if plain else ""),
         onnx="no" if kind in ENCODER_DECODERS else "yes",

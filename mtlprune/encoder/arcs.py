@@ -39,7 +39,7 @@ DIRECTIONS = ("dep->head", "head<-dep")
 """The word that a dependent attends to most; the word that attends to it most."""
 OFFSETS = (-3, -2, -1, 0, 1, 2)
 """Chen et al. (2024), released code: of word i the baseline guesses i + k, held within 0 and the last word."""
-LEAST = 100
+MIN_RELATION_COUNT = 100
 """Relations with fewer tokens are not listed (the same code)."""
 UNLISTED = ("root", "punct")
 
@@ -93,11 +93,11 @@ class ArcCounts:
         offsets = np.zeros((2, len(OFFSETS), size), np.int64)
         return cls(tuple(relations), tokens, arcs, np.zeros(shape), np.zeros(shape), offsets, present)
 
-    def listed(self, least: int = LEAST) -> list[str]:
+    def frequent_relations(self, minimum: int = MIN_RELATION_COUNT) -> list[str]:
         """Relations that have at least so many tokens, but ``root`` and ``punct``; most frequent first."""
         sizes = dict(zip(self.relations, self.tokens.sum(0).tolist(), strict=True))
         return sorted(
-            (name for name in self.relations if name not in UNLISTED and sizes[name] >= least),
+            (name for name in self.relations if name not in UNLISTED and sizes[name] >= minimum),
             key=lambda name: (-sizes[name], name),
         )
 
@@ -154,10 +154,10 @@ class ArcCounts:
         """(L, A): UAS of each head in its better direction."""
         return self.uas().max(0)
 
-    def _averaged(self, relations: Sequence[str], each: Sequence[Best]) -> Best:
-        if not each:
+    def _averaged(self, relations: Sequence[str], best_of_relations: Sequence[Best]) -> Best:
+        if not best_of_relations:
             return Best(float("nan"), float("nan"))
-        shares = [[best.value, best.held_out] for best in each]
+        shares = [[best.value, best.held_out] for best in best_of_relations]
         value, held_out = np.average(shares, axis=0, weights=[self.size([name]) for name in relations])
         return Best(float(value), float(held_out))
 
@@ -177,7 +177,7 @@ def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
     Of equally good ones the first.
     """
     place = int(sums.sum(0).argmax())
-    first, second = (int(half.argmax()) for half in sums)
+    first, second = (int(half_sums.argmax()) for half_sums in sums)
     total = int(sizes.sum())
     value = 100 * float(sums[:, place].sum()) / total if total else float("nan")
     crossed = 100 * float(sums[1, first] + sums[0, second]) / total if sizes.all() else float("nan")
@@ -198,11 +198,11 @@ def gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device:
         if sentence.dep is not None:
             heads[row, : len(sentence)] = sentence.dep.heads
             labels[row, : len(sentence)] = [relations[name] for name in sentence.dep.relations]
-    real = np.arange(heads.shape[1]) < lengths[:, None]
-    return [torch.from_numpy(part).to(device) for part in (real, heads, labels)]
+    is_word = np.arange(heads.shape[1]) < lengths[:, None]
+    return [torch.from_numpy(part).to(device) for part in (is_word, heads, labels)]
 
 
-def guesses(attention: Tensor, real: Tensor) -> Tensor:
+def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
     """The head guessed for each word, by every head and in both directions.
 
     Args:
@@ -213,11 +213,11 @@ def guesses(attention: Tensor, real: Tensor) -> Tensor:
         (2, B, n, T) int64, 1 for the first word; 0 where no other word exists.
     """
     side = attention.shape[-1]
-    other = ~torch.eye(side, dtype=torch.bool, device=attention.device)
-    pair = (real[:, :, None] & real[:, None, :] & other)[:, None]  # (B, 1, T, T)
-    shown = attention.masked_fill(~pair, -1.0)
-    best = torch.stack([shown.argmax(-1), shown.argmax(-2)]) + 1
-    return best * (real.sum(1) > 1)[:, None, None]
+    off_diagonal = ~torch.eye(side, dtype=torch.bool, device=attention.device)
+    pair = (is_word[:, :, None] & is_word[:, None, :] & off_diagonal)[:, None]  # (B, 1, T, T)
+    word_attention = attention.masked_fill(~pair, -1.0)
+    best = torch.stack([word_attention.argmax(-1), word_attention.argmax(-2)]) + 1
+    return best * (is_word.sum(1) > 1)[:, None, None]
 
 
 def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
@@ -231,14 +231,14 @@ def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
         (2, B, n, T); 0 where there is none.
     """
     at = (heads - 1).clamp(min=0)[:, None, :, None].expand(-1, attention.shape[1], -1, 1)  # (B, n, T, 1)
-    both = torch.stack([attention.gather(-1, at), attention.transpose(-1, -2).gather(-1, at)])
-    return both.squeeze(-1) * (heads > 0)[:, None]
+    directions = torch.stack([attention.gather(-1, at), attention.transpose(-1, -2).gather(-1, at)])
+    return directions.squeeze(-1) * (heads > 0)[:, None]
 
 
-def offset_guesses(real: Tensor) -> Tensor:
+def offset_guesses(is_word: Tensor) -> Tensor:
     """(O, B, T): the head guessed for word i is i + k, held within 0 (the root) and the sentence's last word."""
-    place = torch.arange(1, real.shape[1] + 1, device=real.device)
-    last = real.sum(1)
+    place = torch.arange(1, is_word.shape[1] + 1, device=is_word.device)
+    last = is_word.sum(1)
     return torch.stack([(place + k).clamp(min=0).minimum(last[:, None]) for k in OFFSETS])
 
 
@@ -254,22 +254,22 @@ class ArcCounter:
     """
 
     relations: Sequence[str]
-    kept: Sequence[Collection[int]]
+    kept_heads: Sequence[Collection[int]]
     heads: int
     gates: Tensor | None = None
     counts: ArcCounts = field(init=False)
 
     def __post_init__(self) -> None:
-        present = np.zeros((len(self.kept), self.heads), bool)
-        for layer, kept in enumerate(self.kept):
-            present[layer, list(kept)] = True
+        present = np.zeros((len(self.kept_heads), self.heads), bool)
+        for layer, heads in enumerate(self.kept_heads):
+            present[layer, list(heads)] = True
         self._computed = np.flatnonzero(present)
         if self.gates is not None:
             present &= self.gates.detach().cpu().numpy() > OPEN
         self._rows = {name: row for row, name in enumerate(self.relations)}
         self.counts = ArcCounts.empty(self.relations, present)
 
-    def add(self, seen: Observation, sentences: Sequence[Sentence], half: Sequence[int]) -> None:
+    def add(self, observation: Observation, sentences: Sequence[Sentence], half_numbers: Sequence[int]) -> None:
         """Count a batch.
 
         Args:
@@ -277,27 +277,27 @@ class ArcCounter:
             sentences: the same; those without a tree count nothing.
             half: 0 or 1 for each, on which side it chooses heads.
         """
-        real, gold, labels = gold_trees(sentences, self._rows, seen.last.device)
-        known, size = labels >= 0, len(self.relations)
-        side = torch.as_tensor(half, device=known.device)
-        group = (labels + size * side[:, None])[known]  # (N,), half and relation of each word
-        self.counts.tokens += _counted(group, size)
-        self.counts.arcs += _counted(group[gold[known] > 0], size)
-        offsets = (offset_guesses(real) == gold)[:, known]  # (O, N)
+        is_word, gold, labels = gold_trees(sentences, self._rows, observation.last.device)
+        has_label, size = labels >= 0, len(self.relations)
+        side = torch.as_tensor(half_numbers, device=has_label.device)
+        group = (labels + size * side[:, None])[has_label]  # (N,), half and relation of each word
+        self.counts.tokens += _group_sizes(group, size)
+        self.counts.arcs += _group_sizes(group[gold[has_label] > 0], size)
+        offsets = (offset_guesses(is_word) == gold)[:, has_label]  # (O, N)
         self.counts.offsets += _summed(offsets.T, group, size).transpose(0, 2, 1).astype(np.int64)
         hits, mass = [], []
-        for layer in range(len(self.kept)):
-            attention = seen.word_attention(layer, "dropped")
+        for layer in range(len(self.kept_heads)):
+            attention = observation.word_attention(layer, "dropped")
             if attention.shape[1]:
-                hits.append((guesses(attention, real) == gold[:, None]) & (gold > 0)[:, None])
+                hits.append((guesses(attention, is_word) == gold[:, None]) & (gold > 0)[:, None])
                 mass.append(arc_weights(attention, gold))
         if hits:
-            self._spread(self.counts.hits, torch.cat(hits, 2), known, group)
-            self._spread(self.counts.mass, torch.cat(mass, 2), known, group)
+            self._add_by_group(self.counts.hits, torch.cat(hits, 2), has_label, group)
+            self._add_by_group(self.counts.mass, torch.cat(mass, 2), has_label, group)
 
-    def _spread(self, into: NDArray[np.float64], values: Tensor, known: Tensor, group: Tensor) -> None:
+    def _add_by_group(self, into: NDArray[np.float64], values: Tensor, has_label: Tensor, group: Tensor) -> None:
         """Add (2, B, H, T) to (2, D, K, L, A)."""
-        flat = values.permute(1, 3, 0, 2)[known].flatten(1)  # (N, D · H)
+        flat = values.permute(1, 3, 0, 2)[has_label].flatten(1)  # (N, D · H)
         sums = _summed(flat, group, len(self.relations)).reshape(2, len(self.relations), len(DIRECTIONS), -1)
         into.reshape(*into.shape[:3], -1)[..., self._computed] += sums.transpose(0, 2, 1, 3)
 
@@ -309,7 +309,7 @@ def _summed(values: Tensor, group: Tensor, size: int) -> NDArray[np.float64]:
     return sums.view(2, size, -1).numpy()
 
 
-def _counted(group: Tensor, size: int) -> NDArray[np.int64]:
+def _group_sizes(group: Tensor, size: int) -> NDArray[np.int64]:
     """(2, K)."""
     return torch.bincount(group, minlength=2 * size).cpu().numpy().reshape(2, size)
 
@@ -326,13 +326,13 @@ def halves(number: int, seed: int = 0) -> NDArray[np.int64]:
 
 def with_trees(sentences: Sequence[Sentence]) -> list[Sentence]:
     """Those that have one. Raises ArcError where none has."""
-    known = [sentence for sentence in sentences if sentence.dep is not None]
-    if not known:
+    parsed = [sentence for sentence in sentences if sentence.dep is not None]
+    if not parsed:
         raise ArcError(
             f"UAS of heads needs dependency trees, and none of the {len(sentences)} sentences has one; give a corpus "
             "with the layer dep"
         )
-    return known
+    return parsed
 
 
 @contextmanager
@@ -363,18 +363,18 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     """
     places = encoder.places
     device = next(encoder.parameters()).device
-    known = with_trees(sentences)
-    pieces = encoder.tokenize_all([sentence.words for sentence in known])
+    parsed = with_trees(sentences)
+    pieces = encoder.tokenize_all([sentence.words for sentence in parsed])
     capacity = encoder.frame.capacity
-    kept = [row for row, p in enumerate(pieces) if capacity is None or len(p.ids) <= capacity]
-    if not kept:
-        raise ArcError(f"none of the {len(known)} sentences fits into the {encoder.limit} tokens the encoder sees")
-    known, pieces = [known[row] for row in kept], [pieces[row] for row in kept]
-    counter = ArcCounter(relations_of(known), places.kept, places.heads, gates)
-    half = halves(len(known))
+    short_rows = [row for row, p in enumerate(pieces) if capacity is None or len(p.ids) <= capacity]
+    if not short_rows:
+        raise ArcError(f"none of the {len(parsed)} sentences fits into the {encoder.limit} tokens the encoder sees")
+    parsed, pieces = [parsed[row] for row in short_rows], [pieces[row] for row in short_rows]
+    counter = ArcCounter(relations_of(parsed), places.kept_heads, places.heads, gates)
+    half_numbers = halves(len(parsed))
     with _as_observed(encoder):
         for rows in observation_batches([len(p.ids) for p in pieces]):
             batch = encoder.collate([pieces[row] for row in rows]).to(device)
-            seen = observe(encoder, batch, gates, {"attention"})
-            counter.add(seen, [known[row] for row in rows], half[rows].tolist())
+            observation = observe(encoder, batch, gates, {"attention"})
+            counter.add(observation, [parsed[row] for row in rows], half_numbers[rows].tolist())
     return counter.counts

@@ -20,15 +20,15 @@ WIDTH = 4
 HOST = torch.device("cpu")
 
 
-def moved(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """The tensors on another device by one copy, without waiting where they come from the host; as they are where
     they are there already. They lie on one device, and have no gradient."""
     if not tensors or tensors[0].device == device:
         return list(tensors)
     order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())  # keeps each aligned
     # cloned, as the column of a matrix with one row counts as contiguous with any stride, and has no view as bytes then
-    whole = [tensors[place].clone(memory_format=torch.contiguous_format) for place in order]
-    flat = [tensor.view(-1).view(torch.uint8) for tensor in whole]
+    contiguous = [tensors[place].clone(memory_format=torch.contiguous_format) for place in order]
+    flat = [tensor.view(-1).view(torch.uint8) for tensor in contiguous]
     packed = torch.cat(flat)
     if device.type == "cuda" and packed.device == HOST:
         packed = packed.pin_memory()  # a copy from other memory would wait
@@ -37,9 +37,9 @@ def moved(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     return [parts[place].view(tensor.dtype).view(tensor.shape) for place, tensor in enumerate(tensors)]
 
 
-def placed(array: NDArray[Any], device: torch.device) -> Tensor:
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """An array of the host on a device, without waiting for it."""
-    return moved([torch.from_numpy(array)], device)[0]
+    return move_together([torch.from_numpy(array)], device)[0]
 
 
 @dataclass(eq=False)
@@ -82,16 +82,16 @@ class EncoderBatch:
     def to(self, device: torch.device | str) -> "EncoderBatch":
         """The same batch on another device."""
         tensors = self.tensors()
-        copies = moved(list(tensors.values()), torch.device(device))
+        copies = move_together(list(tensors.values()), torch.device(device))
         return EncoderBatch(**dict(zip(tensors, copies, strict=True)), sizes=self.sizes, full=self.full)
 
 
-def by_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterator[list[int]]:
+def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int]) -> Iterator[list[int]]:
     """Rows of similar length, longest first, equal ones in their order; ``most``: longest of a batch → rows in it."""
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
     while start < len(order):
-        end = start + max(1, most(lengths[order[start]]))
+        end = start + max(1, rows_that_fit(lengths[order[start]]))
         yield order[start:end]
         start = end
 
@@ -103,15 +103,15 @@ def slots(sizes: Sequence[int], width: int) -> Tensor:
     return torch.from_numpy(np.arange(lengths.sum()) + np.repeat(shift, lengths))
 
 
-def table(flat: Tensor, sizes: Sequence[int], side: int, where: Tensor | None = None) -> Tensor:
+def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | None = None) -> Tensor:
     """Lay rows out by sentence: (M, ...) → (B, side, ...), zero elsewhere.
 
     Args:
         where: ``slots(sizes, side)`` on the device, or other places in the table; made here, if not given.
     """
-    where = moved([slots(sizes, side)], flat.device)[0] if where is None else where
+    table_slots = move_together([slots(sizes, side)], flat.device)[0] if table_slots is None else table_slots
     empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
-    return empty.index_copy(0, where, flat).view(len(sizes), side, *flat.shape[1:])
+    return empty.index_copy(0, table_slots, flat).view(len(sizes), side, *flat.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -168,23 +168,23 @@ def further_windows(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64
     return np.maximum(0, -(-(sizes - capacity) // (capacity // 2)))
 
 
-def _split(whole: _Windows, capacity: int) -> _Windows:
+def _split(windows: _Windows, capacity: int) -> _Windows:
     stride = capacity // 2
-    extra = further_windows(whole.size, capacity)  # (B,)
+    extra = further_windows(windows.size, capacity)  # (B,)
     last = extra == 0
     head = _Windows(
-        whole.sentence,
-        whole.start,
-        np.minimum(whole.size, capacity),
-        np.zeros_like(whole.size),
-        np.where(last, whole.size, stride // 2 + stride),
+        windows.sentence,
+        windows.start,
+        np.minimum(windows.size, capacity),
+        np.zeros_like(windows.size),
+        np.where(last, windows.size, stride // 2 + stride),
     )
-    sentence = np.repeat(whole.sentence, extra)
+    sentence = np.repeat(windows.sentence, extra)
     rank = np.arange(len(sentence)) - np.repeat(np.cumsum(extra) - extra, extra) + 1
-    size = np.minimum(whole.size[sentence] - rank * stride, capacity)
+    size = np.minimum(windows.size[sentence] - rank * stride, capacity)
     tail = _Windows(
         sentence,
-        whole.start[sentence] + rank * stride,
+        windows.start[sentence] + rank * stride,
         size,
         np.full(len(sentence), stride // 2),
         np.where(rank == extra[sentence], size, stride // 2 + stride),
@@ -203,27 +203,27 @@ def row_width(pieces: int, frame: Frame) -> int:
 def _lay_out(
     ids: NDArray[np.int32], counts: NDArray[np.int32], words: list[int], windows: _Windows, frame: Frame
 ) -> EncoderBatch:
-    front, back, shown = len(frame.before), len(frame.after), windows.size
-    rows, width = len(shown), row_width(int(shown.max()), frame)
-    row = np.repeat(np.arange(rows), shown)
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(shown) - shown, shown)  # of a piece within its window
+    front, suffix_length, sizes = len(frame.before), len(frame.after), windows.size
+    rows, width = len(sizes), row_width(int(sizes.max()), frame)
+    row = np.repeat(np.arange(rows), sizes)
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of a piece within its window
     slot = row * width + front + rank
     piece = windows.start[row] + rank
     source = np.full(rows * width, -1, np.int64)
     source[slot] = piece
     input_ids = np.full(rows * width, frame.padding, np.int64)
     input_ids[slot] = ids[piece]
-    starts, ends = np.arange(rows) * width, np.arange(rows) * width + front + shown
+    starts, ends = np.arange(rows) * width, np.arange(rows) * width + front + sizes
     for place, special in enumerate(frame.before):
         input_ids[starts + place] = special
     for place, special in enumerate(frame.after):
         input_ids[ends + place] = special
-    mask = np.arange(width)[None] < (shown + front + back)[:, None]
-    given = (rank >= windows.given_from[row]) & (rank < windows.given_to[row])
+    mask = np.arange(width)[None] < (sizes + front + suffix_length)[:, None]
+    is_given = (rank >= windows.given_from[row]) & (rank < windows.given_to[row])
     piece_slot = np.empty(len(ids), np.int64)
-    piece_slot[piece[given]] = slot[given]
+    piece_slot[piece[is_given]] = slot[is_given]
     sep_slot = np.empty(len(words), np.int64)
-    sep_slot[windows.sentence] = ends + back - 1  # rows of a sentence stand in order, so its last window stays
+    sep_slot[windows.sentence] = ends + suffix_length - 1  # rows of a sentence stand in order, so its last window stays
     tensor = torch.from_numpy
     return EncoderBatch(
         input_ids=tensor(input_ids.reshape(rows, width)),
@@ -247,12 +247,12 @@ def donors(batch: EncoderBatch, seed: int) -> Tensor:
     away. (R, L) int64, row · L + column"""
     rows, width = batch.input_ids.shape
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
-    other = torch.empty(rows, dtype=torch.int64)
-    other[order] = order.roll(1)
-    other = other.to(batch.input_ids.device)
-    sizes = batch.attention_mask.sum(1)[other, None]  # (R, 1)
-    column = torch.arange(width, device=other.device) + (sizes // 2 if rows == 1 else 0)
-    return other[:, None] * width + column % sizes
+    donor_rows = torch.empty(rows, dtype=torch.int64)
+    donor_rows[order] = order.roll(1)
+    donor_rows = donor_rows.to(batch.input_ids.device)
+    sizes = batch.attention_mask.sum(1)[donor_rows, None]  # (R, 1)
+    column = torch.arange(width, device=donor_rows.device) + (sizes // 2 if rows == 1 else 0)
+    return donor_rows[:, None] * width + column % sizes
 
 
 # A vector a word. T: words of the longest sentence, H: the hidden size.
@@ -279,26 +279,28 @@ class Encoded:
     @cached_property
     def starts(self) -> Tensor:
         """(B,) int64, where in ``words`` each sentence begins."""
-        return placed(np.cumsum(self.sizes) - self.sizes, self.words.device)
+        return to_device(np.cumsum(self.sizes) - self.sizes, self.words.device)
 
     @cached_property
     def owner(self) -> Tensor:
         """(N,) int64, the sentence of each word."""
-        return placed(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
+        return to_device(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
 
     def select(self, sentences: Sequence[int]) -> "Encoded":
         """Only these sentences, at least one, in this order."""
-        chosen = np.asarray(sentences, np.int64)
-        if np.array_equal(chosen, np.arange(len(self.sizes))):
+        selection = np.asarray(sentences, np.int64)
+        if np.array_equal(selection, np.arange(len(self.sizes))):
             return self
         sizes = np.array(self.sizes, np.int64)
-        starts, picked = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
-        words = np.arange(picked.sum()) + np.repeat(starts - (np.cumsum(picked) - picked), picked)
-        at, of = moved([torch.from_numpy(words), torch.from_numpy(chosen)], self.words.device)
+        starts, chosen_sizes = (np.cumsum(sizes) - sizes)[selection], sizes[selection]
+        words = np.arange(chosen_sizes.sum()) + np.repeat(
+            starts - (np.cumsum(chosen_sizes) - chosen_sizes), chosen_sizes
+        )
+        at, sentence_index = move_together([torch.from_numpy(words), torch.from_numpy(selection)], self.words.device)
         return Encoded(
             self.words.index_select(0, at),
-            self.cls.index_select(0, of),
-            self.sep.index_select(0, of),
-            self.lengths.index_select(0, of),
-            picked.tolist(),
+            self.cls.index_select(0, sentence_index),
+            self.sep.index_select(0, sentence_index),
+            self.lengths.index_select(0, sentence_index),
+            chosen_sizes.tolist(),
         )

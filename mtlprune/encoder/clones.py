@@ -51,7 +51,7 @@ class Clones(nn.Module):
         super().__init__()
         self.places, self.tasks, self.rank = places, list(tasks), rank
         self.deltas = nn.ParameterDict()
-        self._served: list[int] = []
+        self._served_tasks: list[int] = []
         self._rows = 0
         self._cloned: dict[str, tuple[Any, bool]] = {}  # in the encoder already, so not again in this module
         self._hooks: list[RemovableHandle] = []
@@ -63,14 +63,14 @@ class Clones(nn.Module):
             if layer >= self.first:
                 tile = partial(self._tile, layer == self.first)
                 self._hooks.append(blocks[layer].register_forward_pre_hook(tile, with_kwargs=True))
-            chosen = mask[layer].nonzero().flatten().tolist()
-            if not chosen:
+            cloned_heads = mask[layer].nonzero().flatten().tolist()
+            if not cloned_heads:
                 continue
-            for name, rows in family.keep(chosen, places.heads, places.width).items():
+            for name, rows in family.keep(cloned_heads, places.heads, places.width).items():
                 module = getattr(attention, name, None)
                 if isinstance(module, PROJECTIONS):
                     self._add(f"{layer}-{name}", module, rows, None)
-            self._add(f"{layer}-output", output, None, family.columns(chosen, places.width))
+            self._add(f"{layer}-output", output, None, family.columns(cloned_heads, places.width))
 
     def _add(self, key: str, module: Any, rows: Tensor | None, columns: Tensor | None) -> None:
         """Δ of some rows of a projection, or of some columns, for each task; it multiplies by W + Δ from now on."""
@@ -91,37 +91,38 @@ class Clones(nn.Module):
 
     def delta(self, key: str, tasks: Sequence[int]) -> Tensor:
         """(T, out, in), Δ of one projection for some tasks."""
-        own = self.deltas[key][tasks]
+        task_deltas = self.deltas[key][tasks]
         if self.rank is None:
-            return own
-        with torch.autocast(own.device.type, enabled=False):  # it is added to a weight, which autocast leaves in fp32
-            return own @ self.deltas[f"{key}-down"][tasks]
+            return task_deltas
+        # The product is added to a weight, and autocast leaves weights in fp32, so it must not be computed in bf16.
+        with torch.autocast(task_deltas.device.type, enabled=False):
+            return task_deltas @ self.deltas[f"{key}-down"][tasks]
 
     @torch.no_grad()
     def fold(self, task: str) -> None:
         """Give the transformer the weights of one task, and take the clones out of it; these are of no more use."""
-        own = [self.tasks.index(task)]
+        task_index = [self.tasks.index(task)]
         for handle in self._hooks:
             handle.remove()
         for key, (module, of_rows) in self._cloned.items():
             index: Tensor = getattr(self, f"index-{key}")
-            matrix(module).index_add_(0 if of_rows else 1, index, self.delta(key, own)[0])
+            matrix(module).index_add_(0 if of_rows else 1, index, self.delta(key, task_index)[0])
             if f"{key}-bias" in self.deltas:
-                module.bias.index_add_(0, index, self.deltas[f"{key}-bias"][own][0])
+                module.bias.index_add_(0, index, self.deltas[f"{key}-bias"][task_index][0])
             del module.forward
 
     @contextmanager
     def serving(self, names: Sequence[str]) -> Iterator[None]:
         """Within it a pass of the transformer is one for these tasks, whose rows come one after another."""
-        self._served, self._rows = [self.tasks.index(name) for name in names], 0
+        self._served_tasks, self._rows = [self.tasks.index(name) for name in names], 0
         try:
             yield
         finally:
-            self._served = []
+            self._served_tasks = []
 
     def _tile(self, first: bool, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Before a layer: what has a row for each row of the batch gets one for each row and task."""
-        if not self._served or self.places.is_caching:
+        if not self._served_tasks or self.places.is_caching:
             raise EncoderError(
                 f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads one "
                 "encoder: it would see none of them; name a run without treatment.clone"
@@ -134,13 +135,18 @@ class Clones(nn.Module):
     def _tiled(self, value: Any) -> Any:
         if isinstance(value, tuple | list):
             return type(value)(self._tiled(part) for part in value)
-        if isinstance(value, Tensor) and value.dim() > 2 and value.shape[0] == self._rows and len(self._served) > 1:
-            return value.repeat(len(self._served), *[1] * (value.dim() - 1))
+        if (
+            isinstance(value, Tensor)
+            and value.dim() > 2
+            and value.shape[0] == self._rows
+            and len(self._served_tasks) > 1
+        ):
+            return value.repeat(len(self._served_tasks), *[1] * (value.dim() - 1))
         return value
 
     def _projected(self, key: str, of_rows: bool, module: Any, states: Tensor) -> Tensor:
         """A projection with the weights of each task: (T · R, S, in) → (T · R, S, out)."""
-        tasks, index = self._served, getattr(self, f"index-{key}")
+        tasks, index = self._served_tasks, getattr(self, f"index-{key}")
         weight = matrix(module).expand(len(tasks), -1, -1)
         weight = weight.index_add(1 if of_rows else 2, index, self.delta(key, tasks))
         bias: Any = [None] * len(tasks)
@@ -149,4 +155,9 @@ class Clones(nn.Module):
             if f"{key}-bias" in self.deltas:
                 bias = bias.index_add(1, index, self.deltas[f"{key}-bias"][tasks])
         # one by one: a batched product is a tenth slower on a CPU
-        return torch.cat([linear(own, *of) for own, *of in zip(states.chunk(len(tasks)), weight, bias, strict=True)])
+        return torch.cat(
+            [
+                linear(states_of_task, *affine)
+                for states_of_task, *affine in zip(states.chunk(len(tasks)), weight, bias, strict=True)
+            ]
+        )

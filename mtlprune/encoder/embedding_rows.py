@@ -92,9 +92,16 @@ def train_used_rows(encoder: Encoder, sentences: Iterable[Pieces]) -> UsedRowsEm
     if not plain or len(holders) > 1 or not table.weight.requires_grad:
         return None
     pieces, special = encoder.word_pieces, encoder.tokenizer.all_special_ids
-    always = {*special, *encoder.frame.before, *encoder.frame.after, encoder.frame.padding, pieces.mask, pieces.unknown}
+    always_trained = {
+        *special,
+        *encoder.frame.before,
+        *encoder.frame.after,
+        encoder.frame.padding,
+        pieces.mask,
+        pieces.unknown,
+    }
     parts = [
-        np.array([piece for piece in always if piece < table.num_embeddings]),
+        np.array([piece for piece in always_trained if piece < table.num_embeddings]),
         *(sentence.ids for sentence in sentences),
     ]
     used = torch.from_numpy(np.unique(np.concatenate(parts)).astype(np.int64)).to(table.weight.device)

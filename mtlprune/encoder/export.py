@@ -26,7 +26,7 @@ HEADS = ("classifier", "score")
 
 
 BLANK = "Texts have to begin with a blank, as every word in a text does. "
-AROUND = "A text stands between the special tokens {before} and {after}. "
+SPECIAL_TOKENS_NOTE = "A text stands between the special tokens {before} and {after}. "
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, str]:
@@ -55,15 +55,15 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     if pieces.framed:
         ids = zip([*before, *after], [*frame.before, *frame.after], strict=True)
         backend.post_processor = TemplateProcessing(single=[*before, "$A", *after], special_tokens=list(ids))
-    wanted = [*frame.before, *encoder.tokenize(PROBES).ids.tolist(), *frame.after]
-    if tokenizer(" ".join(PROBES))["input_ids"] == wanted:
+    expected_ids = [*frame.before, *encoder.tokenize(PROBES).ids.tolist(), *frame.after]
+    if tokenizer(" ".join(PROBES))["input_ids"] == expected_ids:
         return tokenizer, ""
-    around = AROUND.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
-    return encoder.tokenizer, (BLANK if pieces.lead else "") + around
+    note = SPECIAL_TOKENS_NOTE.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
+    return encoder.tokenizer, (BLANK if pieces.lead else "") + note
 
 
 @torch.no_grad()
-def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Sequence[int]]) -> None:
+def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence[Sequence[int]]) -> None:
     """Multiply the input columns of every attention output projection by their heads' gates, in place.
 
     The model then computes what it computed under ``HeadHooks(transformer, kept).gated(gates)``; a gate of 0 leaves
@@ -77,7 +77,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept: Sequence[Seque
         EncoderError: layers that share a module (ALBERT) have different gates. The model is untouched.
     """
     outputs = by_layer(transformer, family_of(transformer).output)
-    rows = [row[list(heads)] for row, heads in zip(gates.detach(), kept, strict=True)]
+    rows = [row[list(heads)] for row, heads in zip(gates.detach(), kept_heads, strict=True)]
     for layer, output in enumerate(outputs):
         first = outputs.index(output)
         if not torch.equal(rows[layer], rows[first]):
@@ -107,19 +107,21 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
             "with --remove"
         )
     config, family = transformer.config, family_of(transformer)
-    whole = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
-    places = HeadHooks(whole)
-    shapes = {name: value.shape for name, value in whole.state_dict().items()}
-    same = {name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape}
-    whole.load_state_dict(same, strict=False)
-    parts = [by_layer(model, path) for model in (whole, transformer) for path in (family.attention, family.output)]
+    restored = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
+    places = HeadHooks(restored)
+    shapes = {name: value.shape for name, value in restored.state_dict().items()}
+    unchanged_tensors = {
+        name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape
+    }
+    restored.load_state_dict(unchanged_tensors, strict=False)
+    parts = [by_layer(model, path) for model in (restored, transformer) for path in (family.attention, family.output)]
     for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
         row, left = heads.kept[layer], family.sharing(small)
         for name, rows in family.keep(row, heads.heads, places.width, places.groups[layer], left).items():
             _fill(getattr(attention, name, None), getattr(small, name, None), rows)
         matrix(output).zero_()
         matrix(output).index_copy_(1, family.columns(row, places.width), matrix(small_output))
-    return whole.eval()
+    return restored.eval()
 
 
 def _fill(part: Any, small: Any, places: Tensor) -> None:
@@ -133,11 +135,11 @@ def _fill(part: Any, small: Any, places: Tensor) -> None:
     pairs = (
         [(matrix(part), matrix(small)), (part.bias, small.bias)] if isinstance(part, PROJECTIONS) else [(part, small)]
     )
-    for whole, rows in pairs:
-        if whole is None or whole.shape == rows.shape:  # it was never cut
+    for full_tensor, rows in pairs:
+        if full_tensor is None or full_tensor.shape == rows.shape:  # it was never cut
             continue
-        whole.index_copy_(0, places, rows)
-        if not torch.equal(whole[places], rows):
+        full_tensor.index_copy_(0, places, rows)
+        if not torch.equal(full_tensor[places], rows):
             raise EncoderError(
                 "heads that shared a key and a value have had copies of them since some were removed, and these were "
                 "trained apart, so heads cannot be put back as closed ones; export with --remove"
@@ -166,12 +168,13 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
         raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
     base = {id(weight) for weight in model.base_model.parameters()}
-    own = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    head = next((name for name in HEADS if own == {f"{name}.weight", f"{name}.bias"}), None)
+    head_parameters = {name for name, weight in model.named_parameters() if id(weight) not in base}
+    head = next((name for name in HEADS if head_parameters == {f"{name}.weight", f"{name}.bias"}), None)
     if head is None:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
-            f"hidden states (it has {', '.join(sorted(own))}), so --head cannot be had; export the encoder alone"
+            f"hidden states (it has {', '.join(sorted(head_parameters))}), so --head cannot be had; "
+            "export the encoder alone"
         )
     model.get_submodule(head).weight.copy_(scores.weight)
     model.get_submodule(head).bias.copy_(scores.bias)
@@ -204,11 +207,11 @@ def label_words(
     for pieces in tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
         firsts.append(len(ids))
         ids += [unknown if piece in special else piece for piece in pieces] or [unknown]
-    half = room // 2
-    starts = range(0, max(1, len(ids) - room + half), half)
+    half_room = room // 2
+    starts = range(0, max(1, len(ids) - room + half_room), half_room)
     rows = [torch.tensor([before + ids[start : start + room] + after]) for start in starts]
     scores = [model(input_ids=row).logits[0, len(before) :].softmax(-1) for row in rows]
-    window = [min(max(0, first - half // 2) // half, len(starts) - 1) for first in firsts]
+    window = [min(max(0, first - half_room // 2) // half_room, len(starts) - 1) for first in firsts]
     best = [scores[w][first - starts[w]].max(-1) for w, first in zip(window, firsts, strict=True)]
     return [(model.config.id2label[int(label)], float(score)) for score, label in best]
 

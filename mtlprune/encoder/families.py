@@ -87,7 +87,7 @@ class Family:
         """g of one attention module: 1 except with grouped-query attention."""
         return getattr(attention, self.grouping) if self.grouping else 1
 
-    def rows(self, part: Part, heads: Sequence[int], now: int, width: int, group: int = 1) -> Tensor:
+    def rows(self, part: Part, heads: Sequence[int], head_count: int, width: int, group: int = 1) -> Tensor:
         """Output rows, in the projection named by the column ``part``, that make the queries, keys or values of heads.
 
         Args:
@@ -103,36 +103,40 @@ class Family:
         if part != "query":
             blocks = blocks // group
         if self.layout == "by_part":
-            blocks = PARTS.index(part) * now + blocks
+            blocks = PARTS.index(part) * head_count + blocks
         elif self.layout == "by_head":
             blocks = 3 * blocks + PARTS.index(part)
-        return _spread(blocks, width)
+        return _block_rows(blocks, width)
 
-    def keep(self, heads: Sequence[int], now: int, width: int, group: int = 1, left: int = 1) -> dict[str, Tensor]:
+    def keep(
+        self, heads: Sequence[int], head_count: int, width: int, group: int = 1, left: int = 1
+    ) -> dict[str, Tensor]:
         """The rows (or entries) of each attribute of the attention module that stay with these heads, in order.
 
         Args:
             left: how many heads share a key and a value afterwards. With 1 each gets a copy of what it shared, so that
                 any of them can go. The others as for :meth:`rows`.
         """
-        parts = [self.rows("query", heads, now, width)]
-        parts += [self.rows(part, heads[::left], now, width, group) for part in PARTS[1:]]
+        parts = [self.rows("query", heads, head_count, width)]
+        parts += [self.rows(part, heads[::left], head_count, width, group) for part in PARTS[1:]]
         if self.layout == "apart":
-            kept = dict(zip(self.qkv, parts, strict=True))
+            kept_rows = dict(zip(self.qkv, parts, strict=True))
         elif self.layout == "by_part":
-            kept = {self.qkv[0]: torch.cat(parts)}
+            kept_rows = {self.qkv[0]: torch.cat(parts)}
         else:
-            kept = {self.qkv[0]: torch.stack([rows.view(-1, width) for rows in parts], 1).flatten()}  # (heads, 3, d)
+            kept_rows = {
+                self.qkv[0]: torch.stack([rows.view(-1, width) for rows in parts], 1).flatten()
+            }  # (heads, 3, d)
         plain = self.columns(heads, width)
-        return kept | {name: plain for name in (*self.positions, self.query_bias, self.value_bias) if name}
+        return kept_rows | {name: plain for name in (*self.positions, self.query_bias, self.value_bias) if name}
 
     @staticmethod
     def columns(heads: Sequence[int], width: int) -> Tensor:
         """Input columns of the output projection that belong to heads: (len(heads) · d,) int64."""
-        return _spread(torch.tensor(list(heads), dtype=torch.int64), width)
+        return _block_rows(torch.tensor(list(heads), dtype=torch.int64), width)
 
 
-def _spread(blocks: Tensor, width: int) -> Tensor:
+def _block_rows(blocks: Tensor, width: int) -> Tensor:
     return (blocks[:, None] * width + torch.arange(width)).flatten()
 
 
@@ -143,7 +147,7 @@ def still_shared(heads: Sequence[int], group: int) -> int:
     return sizes.pop() if len(sizes) == 1 else 1
 
 
-APART = Family(  # one module a layer, whose projections lie side by side
+SEPARATE_PROJECTIONS = Family(  # one module a layer, whose projections lie side by side
     attention="layers.*.self_attn",
     output="layers.*.self_attn.o_proj",
     qkv=("q_proj", "k_proj", "v_proj"),
@@ -151,7 +155,7 @@ APART = Family(  # one module a layer, whose projections lie side by side
     total="",
     width="head_dim",
 )
-GROUPED = replace(APART, grouping="num_key_value_groups")
+GROUPED = replace(SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
 DECODER = replace(GROUPED, pretrained="causal")
 GEMMA = replace(DECODER, switch="use_bidirectional_attention")
 T5 = Family(
@@ -211,7 +215,7 @@ FAMILIES: dict[str, Family] = {
         width="head_dim",
         after="out_drop",
     ),
-    **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), APART),
+    **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), SEPARATE_PROJECTIONS),
     **dict.fromkeys(("eurobert", "ultrabert"), GROUPED),
     **dict.fromkeys(("t5", "mt5"), T5),
     "umt5": replace(T5, bias="own", results=2),
@@ -283,9 +287,9 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
         EncoderError: the model has no such modules.
     """
     base, config = transformer.base_model, transformer.config
-    stack, _, rest = path.partition(".*.")
+    stack, _, below_block = path.partition(".*.")
     try:
-        modules = [block.get_submodule(rest) for block in cast(nn.ModuleList, base.get_submodule(stack))]
+        modules = [block.get_submodule(below_block) for block in cast(nn.ModuleList, base.get_submodule(stack))]
     except AttributeError as error:
         raise EncoderError(
             f"expected a {config.model_type!r} model to have {path}, found none in {type(transformer).__name__}: "
@@ -310,11 +314,11 @@ def axis(projection: Any, inputs: bool = False) -> int:
 
 def cut(projection: Any, places: Tensor, inputs: bool = False) -> None:
     """Leave only these outputs of a projection, or only these inputs, in place; its parameters are new objects."""
-    projection.weight = chosen(projection.weight, places, axis(projection, inputs))
+    projection.weight = selected_parameter(projection.weight, places, axis(projection, inputs))
     names = ("nf", "nx") if isinstance(projection, Conv1D) else ("out_features", "in_features")
     setattr(projection, names[inputs], len(places))
     if projection.bias is not None and not inputs:
-        projection.bias = chosen(projection.bias, places, 0)
+        projection.bias = selected_parameter(projection.bias, places, 0)
     if isinstance(projection, Conv1D) and inputs and not len(places):
         projection.__class__ = NarrowConv1D
 
@@ -326,7 +330,7 @@ class NarrowConv1D(Conv1D):
         return nn.functional.linear(x, self.weight.T, self.bias)
 
 
-def chosen(weight: Any, places: Tensor, dim: int) -> nn.Parameter:
+def selected_parameter(weight: Any, places: Tensor, dim: int) -> nn.Parameter:
     """A new parameter of some places of another along a dimension."""
     return nn.Parameter(weight.index_select(dim, places.to(weight.device)), weight.requires_grad)
 
@@ -343,7 +347,7 @@ def attention_of(config: PreTrainedConfig) -> Attention:
     return "full" if is_full else "causal"
 
 
-def set_attention(config: PreTrainedConfig, wanted: Attention | None) -> None:
+def set_attention(config: PreTrainedConfig, attention: Attention | None) -> None:
     """Write into a config, in place, which words a word sees; None leaves it as the model was saved.
 
     Raises:
@@ -351,14 +355,14 @@ def set_attention(config: PreTrainedConfig, wanted: Attention | None) -> None:
     """
     family = FAMILIES.get(config.model_type, Family())
     if family.pretrained == "full":
-        if wanted == "causal":
+        if attention == "causal":
             raise EncoderError(
                 f"encoder.attention: causal is for decoder-only models, and {config.model_type!r} is an encoder, whose "
                 "words see all others; leave it out"
             )
         return
-    wanted = wanted or attention_of(config)
-    config.is_causal = wanted == "causal"
+    attention = attention or attention_of(config)
+    config.is_causal = attention == "causal"
     if family.switch:
-        setattr(config, family.switch, wanted == "full")
+        setattr(config, family.switch, attention == "full")
     config.use_cache = False  # keys and values of earlier words are for writing text

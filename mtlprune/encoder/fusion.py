@@ -37,30 +37,30 @@ class Fusion(nn.Module):
         kind: one of KINDS but none.
         depth: the layers that the encoder has.
         hidden: H.
-        chosen: the layers that are joined, from 1; all, if not given.
+        layers: those that are joined, from 1; all, if not given.
 
     Raises:
         EncoderError: the encoder does not have a chosen layer.
     """
 
-    def __init__(self, kind: Kind, depth: int, hidden: int, chosen: Sequence[int] | None = None) -> None:
+    def __init__(self, kind: Kind, depth: int, hidden: int, layers: Sequence[int] | None = None) -> None:
         super().__init__()
-        self.chosen = tuple(chosen or range(1, depth + 1))
-        if max(self.chosen) > depth:
+        self.joined_layers = tuple(layers or range(1, depth + 1))
+        if max(self.joined_layers) > depth:
             raise EncoderError(
                 f"encoder.fusion_layers: expected layers from 1 to {depth}, which the encoder has, found "
-                f"{max(self.chosen)}; leave it out to join all of them"
+                f"{max(self.joined_layers)}; leave it out to join all of them"
             )
-        layers = len(self.chosen)
-        self.kind, self.layers, self.hidden = kind, layers, hidden
+        count = len(self.joined_layers)
+        self.kind, self.layers, self.hidden = kind, count, hidden
         if kind == "concat":
-            last = torch.zeros(hidden, layers * hidden)
+            last = torch.zeros(hidden, count * hidden)
             last[:, -hidden:] = torch.eye(hidden)
             self.projection, self.bias = nn.Parameter(last), nn.Parameter(torch.zeros(hidden))
         elif kind == "gate":
-            self.gate, self.bias = nn.Parameter(torch.zeros(layers, hidden)), nn.Parameter(torch.zeros(layers))
+            self.gate, self.bias = nn.Parameter(torch.zeros(count, hidden)), nn.Parameter(torch.zeros(count))
         elif kind == "scalar_mix":
-            self.scores, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
+            self.scores, self.scale = nn.Parameter(torch.zeros(count)), nn.Parameter(torch.ones(()))
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
         """Hidden states of all layers of the encoder, each (..., H), to (..., H) float32, outside of autocast."""
@@ -89,7 +89,7 @@ class Fusion(nn.Module):
 
     def _stack(self, states: Sequence[Tensor]) -> Tensor:
         """The chosen layers: (..., L, H) float32."""
-        return torch.stack([states[layer - 1].float() for layer in self.chosen], -2)
+        return torch.stack([states[layer - 1].float() for layer in self.joined_layers], -2)
 
     def _mixture(self, stacked: Tensor) -> Tensor:
         """Weights of gate and scalar_mix: (..., L)."""

@@ -144,8 +144,8 @@ class Gates(nn.Module):
         if not self.training or self.is_fixed():
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
-            drawn = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device)
-            return sample(self.logits, drawn, self.smoothness)
+            uniform = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device)
+            return sample(self.logits, uniform, self.smoothness)
 
     def evaluated(self) -> Tensor:
         """Gate values (L, A) as evaluation uses them, in either mode."""
@@ -193,13 +193,13 @@ class Gates(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":
         """Move, but never round: ``.to``, ``.half`` and the like call this."""
 
-        def moved(tensor: Tensor) -> Tensor:
+        def apply_and_refresh(tensor: Tensor) -> Tensor:
             if tensor is self.fixed:
                 return tensor
             copy = fn(tensor)
             return copy if copy.dtype == tensor.dtype else tensor.to(copy.device)
 
-        return super()._apply(moved, recurse)
+        return super()._apply(apply_and_refresh, recurse)
 
 
 def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Tensor:
@@ -215,9 +215,9 @@ def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Te
     """
     total = torch.zeros_like(scores)
     for _ in range(keep):
-        chosen = torch.softmax(scores / temperature, 0)
-        total = total + chosen
-        scores = scores + torch.log((1 - chosen).clamp(min=1e-100))
+        weights = torch.softmax(scores / temperature, 0)
+        total = total + weights
+        scores = scores + torch.log((1 - weights).clamp(min=1e-100))
     return total
 
 
@@ -247,8 +247,8 @@ class TopKGates(Gates):
         if not self.training or self.is_fixed():
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
-            drawn = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device).double()
-            scores = self.logits - torch.log(-torch.log(drawn.clamp(1e-12, 1 - 1e-12)))  # float64
+            uniform = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device).double()
+            scores = self.logits - torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))  # float64
             soft = relaxed_subset(scores.flatten(), self.keep, self.temperature).view_as(scores).float()
             return top_mask(scores, self.keep) + (soft - soft.detach())
 

@@ -30,17 +30,20 @@ def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
     return mask
 
 
-def check_kept(kept: Sequence[Sequence[int]], heads: int, width: int, outputs: list[Any]) -> None:
+def check_kept(kept_heads: Sequence[Sequence[int]], heads: int, width: int, outputs: list[Any]) -> None:
     """Raise EncoderError unless these are the heads that the output projections of a model's layers have."""
-    if len(kept) != len(outputs):
-        raise EncoderError(f"the head map does not fit the model: expected {len(outputs)} layers, found {len(kept)}")
-    for layer, (own, output) in enumerate(zip(kept, outputs, strict=True)):
-        different = len({*own} & {*range(heads)}) == len(own)
+    if len(kept_heads) != len(outputs):
+        raise EncoderError(
+            f"the head map does not fit the model: expected {len(outputs)} layers, found {len(kept_heads)}"
+        )
+    for layer, (head_numbers, output) in enumerate(zip(kept_heads, outputs, strict=True)):
+        different = len({*head_numbers} & {*range(heads)}) == len(head_numbers)
         inputs = matrix(output).shape[1]
-        if not different or own != kept[outputs.index(output)] or inputs != len(own) * width:
+        if not different or head_numbers != kept_heads[outputs.index(output)] or inputs != len(head_numbers) * width:
             raise EncoderError(
                 f"the head map does not fit the model: expected {inputs // width} different heads from 0 "
-                f"to {heads - 1} in layer {layer} (the same ones in layers that share a module), found {list(own)}; "
+                f"to {heads - 1} in layer {layer} (the same ones in layers that share a module), "
+                f"found {list(head_numbers)}; "
                 "give the head map the model was saved with, or of the earlier removal"
             )
 
@@ -72,7 +75,7 @@ class HeadHooks:
         EncoderError: the family is unknown, or ``kept`` does not fit the model.
     """
 
-    def __init__(self, transformer: PreTrainedModel, kept: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(self, transformer: PreTrainedModel, kept_heads: Sequence[Sequence[int]] | None = None) -> None:
         self.family = family_of(transformer)
         attentions = by_layer(transformer, self.family.attention)
         outputs = by_layer(transformer, self.family.output)
@@ -80,9 +83,9 @@ class HeadHooks:
         self.heads: int = transformer.config.num_attention_heads
         self.width: int = getattr(attentions[0], self.family.width)
         self.groups: list[int] = [self.family.sharing(attention) for attention in attentions]
-        everything = tuple(range(self.heads))
-        self.kept = [everything] * self.layers if kept is None else [tuple(heads) for heads in kept]
-        check_kept(self.kept, self.heads, self.width, outputs)
+        all_heads = tuple(range(self.heads))
+        self.kept_heads = [all_heads] * self.layers if kept_heads is None else [tuple(heads) for heads in kept_heads]
+        check_kept(self.kept_heads, self.heads, self.width, outputs)
         self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what is added to gated heads
         self._cache: list[Tensor] | None = None
         self._after_gates = False
@@ -95,7 +98,7 @@ class HeadHooks:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
     @contextmanager
-    def gated(self, values: Tensor, instead: Substitutes | None = None) -> Iterator[None]:
+    def gated(self, values: Tensor, substitutes: Substitutes | None = None) -> Iterator[None]:
         """Multiply every head by its gate at its place, in the dtype that is at its place: all gates 1 changes no bit.
 
         Args:
@@ -112,10 +115,10 @@ class HeadHooks:
             )
         if self._gates is not None:
             raise EncoderError("gates are on already; expected one gated() at a time: multiply the values instead")
-        shifts = [None] * self.layers if instead is None else self.shifts(values, instead)
+        shifts = [None] * self.layers if substitutes is None else self.shifts(values, substitutes)
         self._gates = [
             (row if heads == tuple(range(self.heads)) else row[list(heads)], shift)
-            for row, heads, shift in zip(values.unbind(), self.kept, shifts, strict=True)
+            for row, heads, shift in zip(values.unbind(), self.kept_heads, shifts, strict=True)
         ]
         try:
             yield
@@ -128,14 +131,14 @@ class HeadHooks:
 
     @contextmanager
     def _rerunning(self, gates: list[tuple[Tensor, Tensor | None]] | None) -> Iterator[None]:
-        outside = self._gates, self._cache
+        outer_state = self._gates, self._cache
         self._gates, self._cache = gates, None
         try:
             yield
         finally:
-            self._gates, self._cache = outside
+            self._gates, self._cache = outer_state
 
-    def shifts(self, values: Tensor, instead: Substitutes) -> list[Tensor]:
+    def shifts(self, values: Tensor, substitutes: Substitutes) -> list[Tensor]:
         """(1 − gate) · substitute for each layer: what is added to its n gated heads, so that a closed one contributes
         its substitute whatever it reads.
 
@@ -146,12 +149,12 @@ class HeadHooks:
         Returns:
             (n, d) or (B, T, n, d) for each layer.
         """
-        if isinstance(instead, Tensor):
-            rows = ((1 - values)[..., None] * instead.to(values)).unbind()
-            return [row[list(heads)] for row, heads in zip(rows, self.kept, strict=True)]
+        if isinstance(substitutes, Tensor):
+            rows = ((1 - values)[..., None] * substitutes.to(values)).unbind()
+            return [row[list(heads)] for row, heads in zip(rows, self.kept_heads, strict=True)]
         return [
-            (1 - row[list(heads)]).to(own)[:, None] * own
-            for row, heads, own in zip(values, self.kept, instead, strict=True)
+            (1 - row[list(heads)]).to(substitute)[:, None] * substitute
+            for row, heads, substitute in zip(values, self.kept_heads, substitutes, strict=True)
         ]
 
     @contextmanager
@@ -191,7 +194,7 @@ class HeadHooks:
         if layer is None:
             layer = self._calls % self.layers
             self._calls += 1
-        outputs = heads = args[0].unflatten(-1, (len(self.kept[layer]), self.width))  # (B, T, n, d)
+        outputs = heads = args[0].unflatten(-1, (len(self.kept_heads[layer]), self.width))  # (B, T, n, d)
         if self._gates is not None:
             gates, shift = self._gates[layer]
             heads = heads * gates.to(heads).unsqueeze(-1)

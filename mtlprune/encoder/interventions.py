@@ -53,9 +53,9 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
     sums, slots = torch.zeros(places.layers, places.heads, places.width, dtype=torch.float64, device=device), 0
     for rows in by_length([len(p.ids) for p in pieces], lambda longest: SLOTS // max(1, longest)):
         batch = encoder.collate([pieces[row] for row in rows]).to(device)
-        real = batch.attention_mask.bool()  # (R, T)
-        sums += torch.stack([heads[real].sum(0, dtype=torch.float64) for heads in head_outputs(encoder, batch)])
-        slots += int(real.sum())
+        is_piece = batch.attention_mask.bool()  # (R, T)
+        sums += torch.stack([heads[is_piece].sum(0, dtype=torch.float64) for heads in head_outputs(encoder, batch)])
+        slots += int(is_piece.sum())
     encoder.train(training)
     return (sums / slots).float()
 
@@ -131,8 +131,10 @@ def exchange(encoder: Encoder, batch: EncoderBatch, outputs: Sequence[Tensor], g
     Raises:
         EncoderError: the outputs are of a batch of another shape.
     """
-    if (other := tuple(outputs[0].shape[:2])) != (expected := tuple(batch.input_ids.shape)):
-        raise EncoderError(f"outputs are exchanged slot by slot: expected (rows, slots) {expected}, found {other}")
+    if (found_shape := tuple(outputs[0].shape[:2])) != (expected := tuple(batch.input_ids.shape)):
+        raise EncoderError(
+            f"outputs are exchanged slot by slot: expected (rows, slots) {expected}, found {found_shape}"
+        )
     with encoder.places.gated(gates, outputs):
         return encoder(batch)
 
@@ -159,15 +161,16 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
     for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_constants), strict=True)):
         bias = matrix(output).double() @ shift.flatten().to(output.weight).double()  # (H,)
         if output.bias is None and bool(bias.any()):
-            why = "its attention output projection has no bias"
+            reason = "its attention output projection has no bias"
         elif not torch.equal(added.setdefault(output, bias), bias):
-            why = (
+            reason = (
                 f"layers {outputs.index(output) + 1} and {layer + 1} share their weights and would need different ones"
             )
         else:
             continue
         raise EncoderError(
-            f"the means of closed heads cannot be folded into the biases of this {encoder.config.model_type}: {why}; "
+            f"the means of closed heads cannot be folded into the biases of this {encoder.config.model_type}: "
+            f"{reason}; "
             "expected an encoder whose layers have biases of their own, or a run with pruning.closed: zero"
         )
     for output, bias in added.items():

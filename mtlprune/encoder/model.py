@@ -271,7 +271,7 @@ class Encoder(nn.Module):
         assert self.clones is not None
         with self.clones.serving(names):
             hidden = self._hidden(batch, gates)
-        return [self._encoded(own, batch) for own in hidden.chunk(len(names))]
+        return [self._encoded(states, batch) for states in hidden.chunk(len(names))]
 
     def _hidden(self, batch: EncoderBatch, gates: Tensor | None) -> Tensor:
         """(R, L, H), whatever dtype."""
@@ -317,9 +317,9 @@ class Encoder(nn.Module):
         if not self.training or self.word_dropout == 0:
             return batch.input_ids
         pieces = len(batch.piece_slot)
-        fallen = torch.rand(pieces + 1, device=batch.input_ids.device) < self.word_dropout  # (P + 1,)
-        fallen[pieces] = False  # index −1: special tokens and padding
-        return batch.input_ids.masked_fill(fallen[batch.source], self.word_pieces.mask)
+        is_dropped = torch.rand(pieces + 1, device=batch.input_ids.device) < self.word_dropout  # (P + 1,)
+        is_dropped[pieces] = False  # index −1: special tokens and padding
+        return batch.input_ids.masked_fill(is_dropped[batch.source], self.word_pieces.mask)
 
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
         if self.pooling != "mean":

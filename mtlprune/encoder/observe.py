@@ -91,13 +91,15 @@ class Observation:
         side = max(self.batch.sizes) + 2
         columns = functional.one_hot(self.places + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
         rows = columns.transpose(1, 2) / columns.sum(1).clamp(min=1)[..., None]  # (B, S, L)
-        between = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
+        word_pairs = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
         if specials == "kept":
-            return between
-        between = between[:, :, 1:-1, 1:-1]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
-        real = torch.arange(side - 2, device=between.device) < self.batch.lengths[:, None]  # (B, T)
-        pair = (real[:, None, :] & real[:, :, None])[:, None]  # (B, 1, T, T)
-        return between * pair
+            return word_pairs
+        word_pairs = word_pairs[
+            :, :, 1:-1, 1:-1
+        ]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
+        is_word = torch.arange(side - 2, device=word_pairs.device) < self.batch.lengths[:, None]  # (B, T)
+        pair = (is_word[:, None, :] & is_word[:, :, None])[:, None]  # (B, 1, T, T)
+        return word_pairs * pair
 
     def word_vectors(self, slots: Tensor) -> Tensor:
         """Mean over the sub-words of each word.

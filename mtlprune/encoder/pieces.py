@@ -74,8 +74,8 @@ class WordPieces:
     def _special(self, *kinds: str) -> int:
         """The id of the first special token there is of some kinds and of which the model has an embedding."""
         ids = [getattr(self.tokenizer, f"{kind}_token_id") for kind in kinds]
-        if known := [int(one) for one in ids if one is not None and one < self.rows]:
-            return known[0]
+        if known_ids := [int(piece_id) for piece_id in ids if piece_id is not None and piece_id < self.rows]:
+            return known_ids[0]
         raise EncoderError(
             f"the tokenizer of {self.tokenizer.name_or_path!r} has no token of the kinds {', '.join(kinds)}, of which "
             "one has to stand where there is no word; use another encoder"
@@ -137,16 +137,16 @@ class WordPieces:
         if len(self._cache) > CACHED_WORDS:
             self._cache.clear()
         cache = self._cache
-        unseen = list(dict.fromkeys(word for words in sentences for word in words if word not in cache))
-        if unseen:
-            self._learn(unseen)
+        new_words = list(dict.fromkeys(word for words in sentences for word in words if word not in cache))
+        if new_words:
+            self._learn(new_words)
         tokenised = []
         for place, words in enumerate(sentences):
             if not words:
                 raise EncoderError(f"sentence {place} of {len(sentences)} has no words; expected at least one")
-            own = [cache[word] for word in words]
-            counts = np.fromiter(map(len, own), np.int32, len(own))
-            tokenised.append(Pieces(np.fromiter(chain.from_iterable(own), np.int32, int(counts.sum())), counts))
+            word_pieces = [cache[word] for word in words]
+            counts = np.fromiter(map(len, word_pieces), np.int32, len(word_pieces))
+            tokenised.append(Pieces(np.fromiter(chain.from_iterable(word_pieces), np.int32, int(counts.sum())), counts))
         return tokenised
 
     def _learn(self, words: list[str]) -> None:
@@ -157,5 +157,5 @@ class WordPieces:
                     "embeddings; the folder mixes the tokenizer of one model with the weights of another"
                 )
             # SentencePiece vocabularies hold "[SEP]" as a piece; a word of a text must not act as a special token
-            kept = tuple(self.unknown if piece in self.forbidden else piece for piece in ids)
-            self._cache[word] = kept or (self.unknown,)
+            learned_ids = tuple(self.unknown if piece in self.forbidden else piece for piece in ids)
+            self._cache[word] = learned_ids or (self.unknown,)

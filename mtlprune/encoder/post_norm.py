@@ -96,10 +96,10 @@ def obstacle(encoder: Encoder) -> str | None:
 
 def refusal(encoder: Encoder) -> str | None:
     """The reason why bounds of post-LN layers do not hold for an encoder, as a sentence; None where they do."""
-    why = obstacle(encoder)
-    if why is None and activation(encoder) not in LIPSCHITZ:
-        why = f"the slope of the activation {activation(encoder)!r} is not known (known: {', '.join(LIPSCHITZ)})"
-    return why and f"{why}, so σ₁, σ₂, the factor v and the bound are not defined for it and left out"
+    reason = obstacle(encoder)
+    if reason is None and activation(encoder) not in LIPSCHITZ:
+        reason = f"the slope of the activation {activation(encoder)!r} is not known (known: {', '.join(LIPSCHITZ)})"
+    return reason and f"{reason}, so σ₁, σ₂, the factor v and the bound are not defined for it and left out"
 
 
 def activation(encoder: Encoder) -> str:
@@ -145,8 +145,8 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
     outputs = by_layer(transformer, family.output)
     attentions = by_layer(transformer, family.attention)
     result = []
-    for layer, (attention, output, kept) in enumerate(zip(attentions, outputs, places.kept, strict=True)):
-        n = len(kept)
+    for layer, (attention, output, heads) in enumerate(zip(attentions, outputs, places.kept_heads, strict=True)):
+        n = len(heads)
         if not n:
             result.append(torch.zeros(0, dtype=torch.float64))
             continue
@@ -158,7 +158,7 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
         if hasattr(output, "layer_gates"):  # ALBERT after removal: gates that differ between layers of one module
             norms = norms * output.layer_gates[outputs[:layer].count(output)].cpu().double().abs()
         if gates is not None:
-            norms = norms * gates[layer, list(kept)].cpu().double().abs()
+            norms = norms * gates[layer, list(heads)].cpu().double().abs()
         result.append(norms)
     return result
 

@@ -26,10 +26,10 @@ from mtlprune.encoder.families import (
     Attention,
     Family,
     by_layer,
-    chosen,
     cut,
     family_of,
     matrix,
+    selected_parameter,
     still_shared,
 )
 from mtlprune.encoder.gates import OPEN
@@ -95,14 +95,14 @@ class KeptHeads:
 WEIGHTS = "model.safetensors"
 GATED = "model.gated.safetensors"
 """Weights beside which the model carries gates: a name under which transformers alone find none."""
-Kept = tuple[tuple[int, ...], ...]
+HeadNumbers = tuple[tuple[int, ...], ...]
 
 
 @torch.no_grad()
 def remove_heads(
     transformer: PreTrainedModel,
     gates: Tensor,
-    kept: Sequence[Sequence[int]] | None = None,
+    kept_heads: Sequence[Sequence[int]] | None = None,
     groups: Sequence[int] | None = None,
 ) -> KeptHeads:
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
@@ -132,82 +132,86 @@ def remove_heads(
     family = family_of(transformer)
     attentions, outputs = (by_layer(transformer, path) for path in (family.attention, family.output))
     heads = transformer.config.num_attention_heads
-    everything = tuple(range(heads))
-    now = tuple(map(tuple, kept)) if kept is not None else (everything,) * len(outputs)
+    all_heads = tuple(range(heads))
+    current_heads = tuple(map(tuple, kept_heads)) if kept_heads is not None else (all_heads,) * len(outputs)
     gates = _effective(gates, (len(outputs), heads)).to(outputs[0].weight.device)
-    check_kept(now, heads, getattr(attentions[0], family.width), outputs)  # or rows of the wrong heads would go
-    sharing = {output: [layer for layer, other in enumerate(outputs) if other is output] for output in outputs}
-    left = _left(gates, now, [sharing[output] for output in outputs])
-    _refuse_mixed(family, attentions, now, left)
+    check_kept(
+        current_heads, heads, getattr(attentions[0], family.width), outputs
+    )  # or rows of the wrong heads would go
+    sharing = {output: [layer for layer, module in enumerate(outputs) if module is output] for output in outputs}
+    left = _left(gates, current_heads, [sharing[output] for output in outputs])
+    _refuse_mixed(family, attentions, current_heads, left)
     by_module = {
         output: torch.stack([gates[layer, list(left[layer])] for layer in layers])  # (S, n)
         for output, layers in sharing.items()
     }
-    apart = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
+    gates_differ = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
     for output, (first, *_) in sharing.items():
-        if left[first] != now[first]:
-            places = [now[first].index(head) for head in left[first]]
-            own = still_shared(places, family.sharing(attentions[first])) if groups is None else groups[first]
-            _pick_parts(family, attentions[first], places, own, left[first])
-            _cut(family, attentions[first], output, places, len(now[first]), own)
+        if left[first] != current_heads[first]:
+            places = [current_heads[first].index(head) for head in left[first]]
+            group_heads = still_shared(places, family.sharing(attentions[first])) if groups is None else groups[first]
+            _pick_parts(family, attentions[first], places, group_heads, left[first])
+            _cut(family, attentions[first], output, places, len(current_heads[first]), group_heads)
         if not left[first]:
             _empty(transformer, family, attentions[first])
-        elif apart:
+        elif gates_differ:
             _gate_by_layer(transformer, output, by_module[output])
         else:
-            matrix(output).mul_(_spread(by_module[output][0], output))
+            matrix(output).mul_(_gate_columns(by_module[output][0], output))
     shared = tuple(map(family.sharing, attentions)) if family.grouping else ()
-    return KeptHeads(transformer.config.model_type, heads, left, shared, apart)
+    return KeptHeads(transformer.config.model_type, heads, left, shared, gates_differ)
 
 
 def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
     """Gates with closed ones at 0. Raises EncoderError where they do not fit."""
     if tuple(gates.shape) != shape:
         raise EncoderError(f"expected gates of shape (layers, heads) = {shape}, found {tuple(gates.shape)}")
-    within = (gates >= 0) & (gates <= 1)
-    if not within.all():
-        raise EncoderError(f"expected gates from 0 to 1, found {gates[~within][0]:g}")
+    in_range = (gates >= 0) & (gates <= 1)
+    if not in_range.all():
+        raise EncoderError(f"expected gates from 0 to 1, found {gates[~in_range][0]:g}")
     return gates.detach() * (gates > OPEN)
 
 
-def _left(gates: Tensor, now: Kept, sharing: list[list[int]]) -> Kept:
+def _left(gates: Tensor, current_heads: HeadNumbers, sharing: list[list[int]]) -> HeadNumbers:
     """The heads of each layer that stay: those open in any layer that shares its module."""
     open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
-    wanted = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
-    return tuple(tuple(head for head in have if head in want) for have, want in zip(now, wanted, strict=True))
+    needed_heads = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
+    return tuple(
+        tuple(head for head in have if head in want) for have, want in zip(current_heads, needed_heads, strict=True)
+    )
 
 
-def _refuse_mixed(family: Family, attentions: list[nn.Module], now: Kept, left: Kept) -> None:
+def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: HeadNumbers, left: HeadNumbers) -> None:
     for layer, attention in enumerate(attentions):
         mixer = next((name for name in family.mixers if getattr(attention, name, None) is not None), None)
-        if mixer is not None and left[layer] != now[layer]:
+        if mixer is not None and left[layer] != current_heads[layer]:
             raise EncoderError(
                 f"no head can be removed from layer {layer}: its {mixer} mixes the heads with each other (talking_head "
                 "in config.json); expected gates above 0 everywhere, or a model without it"
             )
 
 
-def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], now: int, group: int) -> None:
+def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], head_count: int, group: int) -> None:
     """Leave only the heads at these places, of which ``group`` share a key and a value; modules stay, with what is
     attached to them."""
     width = getattr(attention, family.width)
-    whole = family.qkv[:2] if any(family.norms) else ()  # every head takes part in what the norm behind divides by
-    for name, rows in family.keep(places, now, width, family.sharing(attention), group).items():
+    full_parts = family.qkv[:2] if any(family.norms) else ()  # every head takes part in what the norm behind divides by
+    for name, rows in family.keep(places, head_count, width, family.sharing(attention), group).items():
         part = getattr(attention, name, None)  # an option of the config may leave it out
-        if isinstance(part, PROJECTIONS) and name not in whole:
+        if isinstance(part, PROJECTIONS) and name not in full_parts:
             cut(part, rows)
         elif isinstance(part, nn.Parameter):
-            setattr(attention, name, chosen(part, rows, 0))
+            setattr(attention, name, selected_parameter(part, rows, 0))
     cut(output, family.columns(places, width), inputs=True)
     if hasattr(output, "layer_gates"):
         output.layer_gates = output.layer_gates[:, places]
-    stated = {family.count: len(places), family.total: len(places) * width, family.grouping: group}
-    for name, value in stated.items():
+    counts = {family.count: len(places), family.total: len(places) * width, family.grouping: group}
+    for name, value in counts.items():
         if name and hasattr(attention, name):
             setattr(attention, name, value)
 
 
-def _spread(gates: Tensor, output: Any) -> Tensor:
+def _gate_columns(gates: Tensor, output: Any) -> Tensor:
     """(..., n) to (..., n · d), in the dtype of the projection."""
     return gates.repeat_interleave(matrix(output).shape[1] // gates.shape[-1], -1).to(output.weight)
 
@@ -236,13 +240,13 @@ def _pick_parts(family: Family, attention: Any, places: list[int], group: int, l
     outputs = {name: rows[part] for part, name in zip(family.qkv, family.norms, strict=False) if name}
     if family.bias == "own":
         outputs["relative_attention_bias"] = torch.tensor(places).long()
-    for name, picked in outputs.items():
-        module, picked = attention.get_submodule(name), picked.to(device)
+    for name, positions in outputs.items():
+        module, positions = attention.get_submodule(name), positions.to(device)
         if hasattr(module, "kept_outputs"):
-            picked = module.kept_outputs[picked]
+            positions = module.kept_outputs[positions]
         else:
             module.register_forward_hook(_own_outputs)
-        module.register_buffer("kept_outputs", picked, persistent=False)
+        module.register_buffer("kept_outputs", positions, persistent=False)
 
 
 def _own_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
@@ -250,16 +254,16 @@ def _own_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
 
 
 def _given_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    hidden, mask, bias, *rest = args  # bias: (1, A, T, T)
-    return (hidden, mask, bias.index_select(1, attention.kept_heads), *rest), options
+    hidden, mask, bias, *positional = args  # bias: (1, A, T, T)
+    return (hidden, mask, bias.index_select(1, attention.kept_heads), *positional), options
 
 
 def _passed_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The first layer makes the bias for all, so it is kept whole for those that follow."""
     hidden, bias = args[0] if args else options["hidden_states"], options.get("position_bias")
-    whole = attention.compute_bias(*[hidden.shape[1]] * 2, device=hidden.device) if bias is None else bias
-    attention.whole_bias = whole
-    return args, options | {"position_bias": whole.index_select(1, attention.kept_heads)}
+    full_bias = attention.compute_bias(*[hidden.shape[1]] * 2, device=hidden.device) if bias is None else bias
+    attention.whole_bias = full_bias
+    return args, options | {"position_bias": full_bias.index_select(1, attention.kept_heads)}
 
 
 def _whole_bias(attention: Any, args: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -304,8 +308,8 @@ def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None
     if isinstance(attention, HeadlessAttention):
         return
     attention.__class__ = type(f"Headless{type(attention).__name__}", (HeadlessAttention, type(attention)), {})
-    inside = family.output.removeprefix(family.attention + ".")
-    attention.parts = (inside, family.after, family.norm) if inside != family.output else ()
+    output_path = family.output.removeprefix(family.attention + ".")
+    attention.parts = (output_path, family.after, family.norm) if output_path != family.output else ()
     attention.results = family.results
     attention.of_model = transformer.config
 
@@ -323,7 +327,7 @@ def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> 
 def _gated_by_call(output: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     gates = output.layer_gates[output.calls % len(output.layer_gates)]
     output.calls += 1
-    return (args[0] * _spread(gates, output).to(args[0]), *args[1:])
+    return (args[0] * _gate_columns(gates, output).to(args[0]), *args[1:])
 
 
 def _restart(model: nn.Module, args: Any) -> None:
@@ -371,13 +375,13 @@ def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
         (folder / WEIGHTS).rename(folder / GATED)
 
 
-def shape(model: PreTrainedModel, heads: KeptHeads, where: str | Path) -> None:
+def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
     """Give a whole model the shapes of a pruned one. Raises EncoderError where it cannot have them."""
-    with reading(Path(where) / FILE, EncoderError, SAVED):
-        ones = torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
+    with reading(Path(folder) / FILE, EncoderError, SAVED):
+        gates = torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
         for layer, row in enumerate(heads.kept):
-            ones[layer, list(row)] = 1
-        left = remove_heads(model, ones, groups=heads.groups or None)
+            gates[layer, list(row)] = 1
+        left = remove_heads(model, gates, groups=heads.groups or None)
         if (left.family, left.heads, left.kept) != (heads.family, heads.heads, heads.kept):
             raise ValueError("heads that the model beside it does not have")
     if heads.layer_gates:
@@ -393,8 +397,8 @@ def _fill(model: PreTrainedModel, file: Path) -> None:
     tensors = {name: value for name, value in model.state_dict().items() if _of_pooler(name)}  # as they are
     stored = read_weights(file, EncoderError, remedy)
     tensors |= {name: value for name, value in stored.items() if not _of_pooler(name)}
-    what = f"the weights of the model that config.json and {FILE} beside it describe"
-    fill(model, tensors, EncoderError, f"{file} does not hold {what}; {remedy}")
+    problem = f"the weights of the model that config.json and {FILE} beside it describe"
+    fill(model, tensors, EncoderError, f"{file} does not hold {problem}; {remedy}")
 
 
 def _of_pooler(name: str) -> bool:

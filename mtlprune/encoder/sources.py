@@ -108,10 +108,10 @@ def locate(name: str) -> str:
     if (folder / "config.json").is_file():
         return str(folder)
     if folder.is_absolute() or name.startswith(("~", ".")) or name.count("/") > 1 or folder.exists():
-        what = "is a file" if folder.is_file() else "looks like a folder, but there is no such folder"
-        what = "is a folder without config.json" if folder.is_dir() else what
+        problem = "is a file" if folder.is_file() else "looks like a folder, but there is no such folder"
+        problem = "is a folder without config.json" if folder.is_dir() else problem
         raise EncoderError(
-            f"the encoder {name!r} {what}; give a folder with config.json, a hub name such as 'bert-base-cased', or "
+            f"the encoder {name!r} {problem}; give a folder with config.json, a hub name such as 'bert-base-cased', or "
             f"'{MINILM}'"
         )
     _refuse_unreachable(name)
@@ -148,8 +148,8 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
         return MPNET_HUB, MPNET_LICENCE
     local = Path(name).expanduser()
     readme = local / "README.md" if local.is_dir() else try_to_load_from_cache(name, "README.md", revision=revision)
-    known = metadata_load(readme) if readme and Path(str(readme)).is_file() else None
-    return None if local.is_dir() else name, (known or {}).get("license")
+    metadata = metadata_load(readme) if readme and Path(str(readme)).is_file() else None
+    return None if local.is_dir() else name, (metadata or {}).get("license")
 
 
 @cache
@@ -184,7 +184,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _in_words(name: str, what: str) -> Iterator[None]:
+def _in_words(name: str, part: str) -> Iterator[None]:
     """Turn the many ways a loader fails into one sentence; the cause stays chained."""
     try:
         with quiet():
@@ -200,7 +200,7 @@ def _in_words(name: str, what: str) -> Iterator[None]:
                 raise EncoderError(f"{path}: expected keys and values; {SAVED}") from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise EncoderError(
-            f"the {what} of the encoder {name!r} cannot be loaded; expected a folder or hub name of a Hugging Face "
+            f"the {part} of the encoder {name!r} cannot be loaded; expected a folder or hub name of a Hugging Face "
             f"encoder (with access to the hub, or already in its cache), found: {reason}"
         ) from error
 
@@ -228,7 +228,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    known = kind in FAMILIES
+    is_known = kind in FAMILIES
     text_size = getattr(config, "hidden_size", None)
     layers = getattr(config, "num_hidden_layers", None)
     if pruned := getattr(config, "pruned_heads", None):
@@ -238,17 +238,19 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         )
     if isinstance(layers, int) and layers < 1:
         raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
-    if getattr(config, "is_encoder_decoder", False) and not known:
-        what = f"the encoder-decoder type {kind!r}"
-    elif getattr(config, "is_decoder", False) or (causal_only and not known):
-        what = f"the decoder type {kind!r}, of which it is not known where its heads lie"
+    if getattr(config, "is_encoder_decoder", False) and not is_known:
+        problem = f"the encoder-decoder type {kind!r}"
+    elif getattr(config, "is_decoder", False) or (causal_only and not is_known):
+        problem = f"the decoder type {kind!r}, of which it is not known where its heads lie"
     elif type(config) not in MODEL_MAPPING or not isinstance(text_size, int):
-        what = f"the type {kind!r}, which gives no hidden states of words"
+        problem = f"the type {kind!r}, which gives no hidden states of words"
     else:
         set_attention(config, attention)
         config.return_dict = True  # whatever stands in config.json: states are read by their names
         return config
-    raise EncoderError(f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {what}")
+    raise EncoderError(
+        f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {problem}"
+    )
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -335,10 +337,10 @@ def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> 
     unfit = {key: shapes for key, *shapes in report["mismatched_keys"] if "pooler" not in key.split(".")}
     if unfit:
         first = sorted(unfit, key=lambda key: (order.get(key, len(order)), key))[:3]
-        shown = ", ".join("{} ({} there, {} by the config)".format(key, *map(tuple, unfit[key])) for key in first)
+        examples = ", ".join("{} ({} there, {} by the config)".format(key, *map(tuple, unfit[key])) for key in first)
         raise EncoderError(
             f"the checkpoint of {name!r} does not fit its config.json: {len(unfit)} weights have other shapes, first "
-            f"{shown}; take both from one model"
+            f"{examples}; take both from one model"
         )
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
     if missing:
@@ -383,6 +385,6 @@ def positions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int
     ]
     if tables:
         return min(tables)
-    stated = getattr(model.config, "max_position_embeddings", None)
-    limit = stated if isinstance(stated, int) and stated > 0 else DEFAULT_POSITIONS
+    stated_limit = getattr(model.config, "max_position_embeddings", None)
+    limit = stated_limit if isinstance(stated_limit, int) and stated_limit > 0 else DEFAULT_POSITIONS
     return min(limit, int(tokenizer.model_max_length))

@@ -18,7 +18,7 @@ WIDTH = 116
 """Letters of a line of commented YAML."""
 
 
-class Only:
+class CountsOnlyWith:
     """Mark of a setting that counts only where another one, which counts itself, has one of some values.
 
     Only(method="topk random", penalty="exact"): with method topk or random, or where a penalty counts and is exact.
@@ -66,18 +66,18 @@ class Block(BaseModel):
 
     def counts(self, name: str) -> bool:
         """True for a setting that has an effect beside the others."""
-        only = _marks(type(self)).get(name)
-        return only is None or any(
-            str(getattr(self, other)) in values and self.counts(other) for other, values in only.items()
+        condition = _marks(type(self)).get(name)
+        return condition is None or any(
+            str(getattr(self, setting)) in values and self.counts(setting) for setting, values in condition.items()
         )
 
     def commented(self) -> Iterator[str]:
         """Lines of YAML: all settings, each below its explanation; those without effect are commented out."""
-        tree, about = self.model_dump(mode="json"), explanations(type(self))
+        tree, texts = self.model_dump(mode="json"), explanations(type(self))
         for name, value in tree.items():
             block = getattr(self, name)
             about_block = (inspect.getdoc(block) or "").partition("\n\n")[0] if isinstance(block, Block) else ""
-            text = about.get(name, about_block)
+            text = texts.get(name, about_block)
             yield from textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
             if isinstance(block, Block) and value:
                 yield f"{name}:"
@@ -90,7 +90,9 @@ class Block(BaseModel):
 @functools.cache
 def _marks(block: type[Block]) -> dict[str, dict[str, list[str]]]:
     """Setting → other setting → values with which it counts, of those that carry a mark."""
-    marked = {name: [m for m in field.metadata if isinstance(m, Only)] for name, field in block.model_fields.items()}
+    marked = {
+        name: [m for m in field.metadata if isinstance(m, CountsOnlyWith)] for name, field in block.model_fields.items()
+    }
     return {name: marks[0].values for name, marks in marked.items() if marks}
 
 
@@ -98,9 +100,9 @@ def _cases(block: type[Block], name: str) -> str:
     """The cases in which a setting counts, in words."""
     marks = _marks(block)
     parts = []
-    for other, values in marks[name].items():
-        above = f" ({_cases(block, other)})" if other in marks else ""
-        parts.append(f"{other}: {', '.join(values)}{above}")
+    for setting, values in marks[name].items():
+        above = f" ({_cases(block, setting)})" if setting in marks else ""
+        parts.append(f"{setting}: {', '.join(values)}{above}")
     return " or ".join(parts)
 
 

@@ -42,21 +42,21 @@ def replacing(path: Path) -> Iterator[Path]:
     Every call has a name of its own, so several processes and threads may write ``path`` at the same moment: the last
     one to end wins, whole. When this returns, file and directory entry survive a power cut.
     """
-    beside = path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.part")
+    staging = path.with_name(f".{path.name}.{_process_tag()}-{next(_counter)}.part")
     try:
         make_folder(path.parent)
         _remove_abandoned(path)
-        beside.touch()
-        mode = beside.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
-        yield beside
-        beside.chmod(mode)
-        sync(beside)
-        beside.replace(path)
+        staging.touch()
+        mode = staging.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
+        yield staging
+        staging.chmod(mode)
+        sync(staging)
+        staging.replace(path)
         sync(path.parent)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename not in (None, str(path), str(beside)) else ""
+        culprit = f"{error.filename}: " if error.filename not in (None, str(path), str(staging)) else ""
         raise RunError(
-            f"{path} could not be written ({where}{error.strerror or error}); what was there before is untouched"
+            f"{path} could not be written ({culprit}{error.strerror or error}); what was there before is untouched"
         ) from error
     except UnicodeEncodeError as error:  # a command line in another encoding than the system's
         raise RunError(
@@ -65,7 +65,7 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from None
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            staging.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -75,36 +75,36 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     What was there before is removed; who looks meanwhile finds it, the new one or, for a moment, none. If anything goes
     wrong, ``path`` is as it was. Raises OSError.
     """
-    beside, old = (path.with_name(f".{path.name}.{_whose()}-{next(_counter)}.{end}") for end in ("part", "old"))
+    staging, old = (path.with_name(f".{path.name}.{_process_tag()}-{next(_counter)}.{end}") for end in ("part", "old"))
     try:
         make_folder(path.parent)
         _remove_abandoned(path)
-        beside.mkdir()
-        yield beside
-        for file in (path for path in beside.iterdir() if path.is_file()):
-            file.chmod(beside.stat().st_mode & 0o666)  # safetensors gives its own to their owner alone
-        sync_tree(beside)
-        while not _took_place(beside, path):
+        staging.mkdir()
+        yield staging
+        for file in (path for path in staging.iterdir() if path.is_file()):
+            file.chmod(staging.stat().st_mode & 0o666)  # safetensors gives its own to their owner alone
+        sync_tree(staging)
+        while not _took_place(staging, path):
             shutil.rmtree(old, ignore_errors=True)  # of another process, that came between
             with contextlib.suppress(FileNotFoundError):  # which moved it aside just now
                 path.rename(old)
         sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _remove_abandoned(path: Path) -> None:
     """Remove the files and folders that processes of this machine, dead by now, were filling to replace ``path``."""
     start = f".{path.name}.{platform.node()}-"
-    for half in path.parent.glob(glob.escape(start) + "*"):
-        process = half.name.removeprefix(start).partition("-")[0]
-        if half.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            _remove_half(half)
+    for partial_path in path.parent.glob(glob.escape(start) + "*"):
+        process = partial_path.name.removeprefix(start).partition("-")[0]
+        if partial_path.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            _remove_half(partial_path)
 
 
-def _remove_half(half: Path) -> None:
-    shutil.rmtree(half, ignore_errors=True) if half.is_dir() else half.unlink(missing_ok=True)
+def _remove_half(partial_path: Path) -> None:
+    shutil.rmtree(partial_path, ignore_errors=True) if partial_path.is_dir() else partial_path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -117,9 +117,9 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _took_place(beside: Path, path: Path) -> bool:
+def _took_place(staging: Path, path: Path) -> bool:
     try:
-        beside.rename(path)
+        staging.rename(path)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -136,17 +136,17 @@ def one_writer(folder: Path) -> Iterator[None]:
     lock = folder / ".writing"
     try:
         make_folder(folder)
-        own = FileLock(lock).acquire()
+        file_lock = FileLock(lock).acquire()
     except OSError as error:
         raise RunError(f"{folder} could not be written ({error.strerror or error})") from error
-    with own:
+    with file_lock:
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
 
 
-def _whose() -> str:
+def _process_tag() -> str:
     return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
 
 
@@ -193,8 +193,8 @@ def remove(*paths: Path) -> None:
 
 def remove_halves(folder: Path) -> None:
     """Remove what killed processes left half written in a folder that only this process writes."""
-    for half in halves(folder):
-        _remove_half(half)
+    for partial_path in halves(folder):
+        _remove_half(partial_path)
 
 
 def halves(folder: Path) -> list[Path]:
@@ -205,14 +205,14 @@ def halves(folder: Path) -> list[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file, as ``replacing`` does."""
-    with replacing(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with replacing(path) as staging:
+        staging.write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """The same of bytes."""
-    with replacing(path) as beside:
-        beside.write_bytes(content)
+    with replacing(path) as staging:
+        staging.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -249,8 +249,8 @@ def make_room(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # without a name, which a kill would leave
     except OSError as error:
-        what = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
-        raise RunError(f"--out: {folder} {what}; name a folder that can be made or written") from None
+        problem = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
+        raise RunError(f"--out: {folder} {problem}; name a folder that can be made or written") from None
     finally:
         for path in missing:
             with contextlib.suppress(OSError):
@@ -297,11 +297,11 @@ def refuse_special(path: Path, error: type[MtlpruneError] = RunError) -> None:
         raise error(f"{path}: expected a file, found a pipe, a device or a socket; put a file in its place")
 
 
-def inside(folder: Path, name: str, listed: Path) -> Path:
+def path_inside(folder: Path, name: str, listing: Path) -> Path:
     """The path of a file or folder that a list of a folder's contents names, which may come from anybody. Raises
     RunError: the name leads out of the folder. ``listed``: the list, for the message."""
     if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
-        raise RunError(f"{listed} names {name!r}, expected a name of what lies in its folder; get an unaltered one")
+        raise RunError(f"{listing} names {name!r}, expected a name of what lies in its folder; get an unaltered one")
     return folder / name
 
 
@@ -356,7 +356,7 @@ def verify_sums(folder: Path, remedy: str) -> None:
             sha256, blanks, name = line.partition("  ")
             if not blanks:
                 raise RunError(f"{sums}, line {number}: expected a SHA-256 and the name of a file; {remedy}")
-            verify_file(inside(folder, name, sums), sha256, remedy)
+            verify_file(path_inside(folder, name, sums), sha256, remedy)
 
 
 def read_text(path: Path) -> str:
@@ -405,10 +405,10 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
         yield number, parse_json_line(line, f"{path}, line {number}")
 
 
-def parse_json_line(line: str, where: str, error: type[MtlpruneError] = RunError) -> Any:
+def parse_json_line(line: str, location: str, error: type[MtlpruneError] = RunError) -> Any:
     """The JSON of one line, which stands ``where``."""
-    with reading(where, error):
+    with reading(location, error):
         try:
             return parse_json(line)
         except json.JSONDecodeError as cause:
-            raise error(f"{where}: not readable as JSON ({cause.msg}); a line holds one whole value") from None
+            raise error(f"{location}: not readable as JSON ({cause.msg}); a line holds one whole value") from None

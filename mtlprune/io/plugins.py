@@ -28,8 +28,8 @@ class Registry(Mapping[str, T]):
     for what is not ours, and imported when they are asked for: what is installed changes nothing of ours. ``read``:
     what an entry point stands for; raises where it is none."""
 
-    def __init__(self, ours: Mapping[str, T], group: str, read: Callable[[EntryPoint], T]) -> None:
-        self.ours, self.group, self.read = dict(ours), group, read
+    def __init__(self, built_in: Mapping[str, T], group: str, read: Callable[[EntryPoint], T]) -> None:
+        self.built_in, self.group, self.read = dict(built_in), group, read
         self._read: dict[str, T] = {}
 
     @cached_property
@@ -37,15 +37,15 @@ class Registry(Mapping[str, T]):
         """Name → entry point of what packages add; of two with one name the first, and none in the place of ours."""
         points: dict[str, EntryPoint] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value)):
-            if point.name in self.ours or point.name in points:
+            if point.name in self.built_in or point.name in points:
                 log.warning("%s is left out: there is a %s in %s already", described(point), point.name, self.group)
             else:
                 points[point.name] = point
         return points
 
     def __getitem__(self, name: str) -> T:
-        if name in self.ours:
-            return self.ours[name]
+        if name in self.built_in:
+            return self.built_in[name]
         if name not in self._read:
             point = self.added[name]
             try:
@@ -59,14 +59,14 @@ class Registry(Mapping[str, T]):
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.ours
+        yield from self.built_in
         yield from self.added
 
     def __len__(self) -> int:
-        return len(self.ours) + len(self.added)
+        return len(self.built_in) + len(self.added)
 
     def __contains__(self, name: Any) -> bool:
-        return name in self.ours or name in self.added
+        return name in self.built_in or name in self.added
 
 
 def described(point: EntryPoint) -> str:

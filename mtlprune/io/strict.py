@@ -28,8 +28,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-        raise ValueError(f"{twice!r} is given a second time in one object; join both")
+        repeated_key = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"{repeated_key!r} is given a second time in one object; join both")
     return value
 
 

@@ -59,10 +59,13 @@ class ModelConfig(Block):
 
     @model_validator(mode="after")
     def _fits(self) -> "ModelConfig":
-        given = [n for n, f in type(self).model_fields.items() if n != "start" and getattr(self, n) != f.default]
-        if self.start is not None and given:
+        changed_settings = [
+            n for n, f in type(self).model_fields.items() if n != "start" and getattr(self, n) != f.default
+        ]
+        if self.start is not None and changed_settings:
             raise ValueError(
-                f"model.{given[0]} has no effect with model.start, whose own it is; leave it out (if a base file "
+                f"model.{changed_settings[0]} has no effect with model.start, whose own it is; "
+                "leave it out (if a base file "
                 "has it, begin from one that has not)"
             )
         if self.hidden % self.heads:
@@ -162,8 +165,8 @@ class PretrainConfig(Block):
 
     def watched_steps(self) -> list[int]:
         """Updates after which all is measured: those, and the even ones."""
-        even = range(0, self.train.steps + 1, self.watch.every) if self.watch.every else ()
-        return sorted({*self.log_steps(), *even})
+        regular_steps = range(0, self.train.steps + 1, self.watch.every) if self.watch.every else ()
+        return sorted({*self.log_steps(), *regular_steps})
 
 
 def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:

@@ -92,12 +92,12 @@ def pretrain(
         config = decide(config, folder)
         if folder.config_path.exists():
             check_same(config, folder, fingerprint(corpora))
-        if done := finished(folder):
+        if result := finished(folder):
             folder.verify()
             with one_writer(folder.path):  # in case the end was cut short just here
                 remove(folder.checkpoint_path)
                 remove_halves(folder.path)
-            return done
+            return result
         trainer = Pretrainer(prepare(config, folder, corpora), folder)
         trainer.watch, trainer.stop = watch, stop
         return trainer.run()
@@ -126,7 +126,7 @@ class Pretrainer(Updates):
         cut = batches(self.data.lengths, settings.batch_sentences, settings.batch_tokens, generator)
         return [[MiniBatch((TASK,), rows)] for rows in cut]
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """True after updates of the schedule that were not yet measured, and before the first."""
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
@@ -151,12 +151,12 @@ class Pretrainer(Updates):
         """A folder that transformers loads: written beside, then renamed. Raises RunError where the disk refuses."""
         final = self.folder.path / CHECKPOINTS / f"step-{step}"
         try:
-            with replacing_folder(final) as beside, quiet():  # there already: the same bits, written before a kill
-                self.data.model.whole.save_pretrained(beside)
+            with replacing_folder(final) as staging, quiet():  # there already: the same bits, written before a kill
+                self.data.model.full_model.save_pretrained(staging)
                 for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was
-                    if not (beside / file.name).exists():  # read from a folder writes itself a little differently
-                        shutil.copyfile(file, beside / file.name)
-                write_sums(beside)
+                    if not (staging / file.name).exists():  # read from a folder writes itself a little differently
+                        shutil.copyfile(file, staging / file.name)
+                write_sums(staging)
         except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
             raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
 
@@ -196,26 +196,26 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     settle(config.train.threads)
     train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
     dev = _splits(config, corpora, "dev")
-    if begun := folder.config_path.exists():
+    if is_resumed := folder.config_path.exists():
         folder.verify()
-    tokenizer = load_tokenizer(str(folder.encoder_path)) if begun else make_tokenizer(config.model, train)
+    tokenizer = load_tokenizer(str(folder.encoder_path)) if is_resumed else make_tokenizer(config.model, train)
     model = MaskedWords(build_model(config, tokenizer), tokenizer)
     train = _short(model.encoder, train)
     dev = {name: _short(model.encoder, sentences) for name, sentences in dev.items()}
     _check_trees(config, train, dev)
     pairs = _pairs(config, train)
-    check_lengths(MaskedLanguageModel.of(model.whole, tokenizer), pairs)
+    check_lengths(MaskedLanguageModel.of(model.full_model, tokenizer), pairs)
     pieces, trees = model.encoder.tokenize_all([sentence.words for sentence in train]), [s.dep for s in train]
     lengths = [len(p.ids) + model.encoder.frame.size for p in pieces]
     callbacks: list[Callback] = []
     if config.syntax.strength:
         transformer = cast(PreTrainedModel, model.encoder.transformer)
-        callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept, trees))
+        callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept_heads, trees))
     if config.cosreg:
-        table = tied_table(model.whole)
+        table = tied_table(model.full_model)
         callbacks.append(CosReg(config.cosreg, lambda task: table))
     run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, pairs, callbacks)
-    if not begun:
+    if not is_resumed:
         data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
         begin_folder(config, folder, model.encoder, {"data": data, "parameters": model.sizes()})
     facts = len(train), config.train.precision, config.train.device, config.train.threads
@@ -223,13 +223,13 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     return run
 
 
-def _splits(config: PretrainConfig, corpora: Mapping[str, Corpus], which: str) -> dict[str, list[Sentence]]:
-    split = getattr(config.data, which)
-    most = getattr(config.data, f"{which}_sentences")
+def _splits(config: PretrainConfig, corpora: Mapping[str, Corpus], split_name: str) -> dict[str, list[Sentence]]:
+    split = getattr(config.data, split_name)
+    sentence_limit = getattr(config.data, f"{split_name}_sentences")
     for path, corpus in zip(config.data.corpora, corpora.values(), strict=True):
         if split not in corpus.splits:
-            raise ConfigError(f"{path} has no split {split!r} (data.{which}); it has {', '.join(corpus.splits)}")
-    return {name: list(corpus[split])[:most] for name, corpus in corpora.items()}
+            raise ConfigError(f"{path} has no split {split!r} (data.{split_name}); it has {', '.join(corpus.splits)}")
+    return {name: list(corpus[split])[:sentence_limit] for name, corpus in corpora.items()}
 
 
 def _pairs(config: PretrainConfig, train: Sequence[Sentence]) -> list[Paradigm]:
@@ -245,12 +245,12 @@ def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
     """Those that the model sees whole."""
     pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
     capacity = encoder.frame.capacity
-    kept = [s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity]
-    if not kept:
+    short_sentences = [s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity]
+    if not short_sentences:
         raise ConfigError(f"model.positions: none of {len(sentences)} sentences fits into {encoder.limit} tokens")
-    if gone := len(sentences) - len(kept):
-        log.info("%d of %d sentences are longer than the model sees and left out", gone, len(sentences))
-    return kept
+    if number_left_out := len(sentences) - len(short_sentences):
+        log.info("%d of %d sentences are longer than the model sees and left out", number_left_out, len(sentences))
+    return short_sentences
 
 
 def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping[str, Sequence[Sentence]]) -> None:
@@ -277,15 +277,19 @@ def measure(run: Pretraining) -> dict[str, Any]:
         Numbers by name; None for what is not defined (a relation too rare, points that are one). UAS in percent, in
         layers × heads where it is of each head; losses in nats a hidden piece.
     """
-    encoder, everything = run.model.encoder, [sentence for sentences in run.dev.values() for sentence in sentences]
-    with torch.random.fork_rng(), evaluating(run.model.whole):
-        line = {**_losses(run, everything), **_syntax(uas_of(encoder, everything)), **_dimensions(run, everything)}
+    encoder, all_sentences = run.model.encoder, [sentence for sentences in run.dev.values() for sentence in sentences]
+    with torch.random.fork_rng(), evaluating(run.model.full_model):
+        line = {
+            **_losses(run, all_sentences),
+            **_syntax(uas_of(encoder, all_sentences)),
+            **_dimensions(run, all_sentences),
+        }
         if len(run.dev) > 1:
             line["corpora"] = {name: _of_corpus(run, sentences) for name, sentences in run.dev.items()}
         if run.pairs:
-            judged = judge(MaskedLanguageModel.of(run.model.whole, encoder.tokenizer), run.pairs)
+            judged = judge(MaskedLanguageModel.of(run.model.full_model, encoder.tokenizer), run.pairs)
             line |= {"pairs": judged.overall, "pairs_phenomena": judged.phenomena}
-    line["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model.whole).weight.detach()))
+    line["embedding_cosine"] = float(mean_cosine(input_embeddings(run.model.full_model).weight.detach()))
     return line
 
 
@@ -303,9 +307,9 @@ def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
     model, total, hidden, penalty, number = run.model, 0.0, 0, 0.0, 0
     transformer = cast(PreTrainedModel, model.encoder.transformer)
     for batch, part in _batches(run, sentences):
-        shown, labels = model.hide(batch)
+        masked_ids, labels = model.hide(batch)
         with attention_seen(transformer) as maps:
-            total += float(model.summed_loss(batch, shown, labels))
+            total += float(model.summed_loss(batch, masked_ids, labels))
         arcs = batch_arcs(batch, [sentence.dep for sentence in part], model.device)
         penalty += float(arc_penalty(maps, arcs))
         hidden += int((labels != NOT_HIDDEN).sum())
@@ -315,7 +319,7 @@ def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
 
 def _syntax(counts: ArcCounts) -> dict[str, Any]:
     """Both numbers of the model level, on all and held out; the companion that knows no threshold; each head."""
-    single, best = counts.best(), counts.mean_best(counts.listed())
+    single, best = counts.best(), counts.mean_best(counts.frequent_relations())
     weight = counts.best(weight=True)
     numbers = {
         "uas_single": single.value,
@@ -324,7 +328,7 @@ def _syntax(counts: ArcCounts) -> dict[str, Any]:
         "uas_best_held_out": best.held_out,
         "weight": weight.value,
         "offset_single": counts.best_offset().value,
-        "offset_best": counts.mean_best_offset(counts.listed())[0],
+        "offset_best": counts.mean_best_offset(counts.frequent_relations())[0],
         "heads": counts.by_head(),
     }
     return dict(plain(numbers))
@@ -332,14 +336,16 @@ def _syntax(counts: ArcCounts) -> dict[str, Any]:
 
 def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """TwoNN (maximum likelihood) of the last layer's first token and of its mean word piece, one a sentence."""
-    chosen = list({sentence.words: sentence for sentence in sentences}.values())[:CLOUD]
+    unique_sentences = list({sentence.words: sentence for sentence in sentences}.values())[:CLOUD]
     first, mean = [], []
-    for batch, _ in _batches(run, chosen):
-        moved = batch.to(run.model.device)
-        last = run.model.whole.base_model(moved.input_ids, attention_mask=moved.attention_mask).last_hidden_state
-        within = (moved.source >= 0).to(last.dtype)[..., None]  # (B, L, 1)
+    for batch, _ in _batches(run, unique_sentences):
+        device_batch = batch.to(run.model.device)
+        last = run.model.full_model.base_model(
+            device_batch.input_ids, attention_mask=device_batch.attention_mask
+        ).last_hidden_state
+        is_real_token = (device_batch.source >= 0).to(last.dtype)[..., None]  # (B, L, 1)
         first.append(last[:, 0].double().cpu().numpy())
-        mean.append(((last * within).sum(1) / within.sum(1)).double().cpu().numpy())
+        mean.append(((last * is_real_token).sum(1) / is_real_token.sum(1)).double().cpu().numpy())
     return {
         "twonn_cls": plain(likelihood(np.concatenate(first))),  # a model yet untrained may say the same of all
         "twonn_mean": plain(likelihood(np.concatenate(mean))),

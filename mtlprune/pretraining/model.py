@@ -46,12 +46,12 @@ class MaskedWords(MultiTaskModel):
         EncoderError: the tokenizer has no mask token.
     """
 
-    def __init__(self, whole: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, full_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         if tokenizer.mask_token_id is None:
             raise EncoderError("pretraining hides pieces behind a mask token, and this tokenizer has none")
-        body, limit = cast(PreTrainedModel, whole.base_model), positions(whole, tokenizer)
-        super().__init__(Encoder(body, whole.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit), {})
-        self.whole = whole
+        body, limit = cast(PreTrainedModel, full_model.base_model), positions(full_model, tokenizer)
+        super().__init__(Encoder(body, full_model.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit), {})
+        self.full_model = full_model
         self.collator = DataCollatorForLanguageModeling(tokenizer)
 
     def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
@@ -60,22 +60,24 @@ class MaskedWords(MultiTaskModel):
         Args:
             batch: on the CPU, where pieces are hidden by torch's generator: batches that are made ahead draw nothing.
         """
-        shown, labels = self.hide(batch.pieces)
+        masked_ids, labels = self.hide(batch.pieces)
         hidden = int((labels != NOT_HIDDEN).sum())
-        return {TASK: self.summed_loss(batch.pieces, shown, labels) / max(1, hidden)}
+        return {TASK: self.summed_loss(batch.pieces, masked_ids, labels) / max(1, hidden)}
 
     def hide(self, pieces: EncoderBatch) -> tuple[Tensor, Tensor]:
         """Ids with some hidden, and labels: ids of the hidden ones, `NOT_HIDDEN` elsewhere. (B, L) int64 on the CPU"""
-        shown, labels = self.collator.torch_mask_tokens(pieces.input_ids.clone(), pieces.source < 0)
-        return shown, labels
+        masked_ids, labels = self.collator.torch_mask_tokens(pieces.input_ids.clone(), pieces.source < 0)
+        return masked_ids, labels
 
-    def summed_loss(self, pieces: EncoderBatch, shown: Tensor, labels: Tensor) -> Tensor:
+    def summed_loss(self, pieces: EncoderBatch, masked_ids: Tensor, labels: Tensor) -> Tensor:
         """Σ of −log p of the hidden pieces, in float32; 0 where there are none."""
         slots = (labels.flatten() != NOT_HIDDEN).nonzero()[:, 0]
         gold = labels.flatten()[slots]
-        given, mask, slots, gold = (part.to(self.device) for part in (shown, pieces.attention_mask, slots, gold))
-        with head_at(self.whole, slots, given.shape):
-            logits = self.whole(input_ids=given, attention_mask=mask).logits  # (M, V)
+        input_ids, mask, slots, gold = (
+            part.to(self.device) for part in (masked_ids, pieces.attention_mask, slots, gold)
+        )
+        with head_at(self.full_model, slots, input_ids.shape):
+            logits = self.full_model(input_ids=input_ids, attention_mask=mask).logits  # (M, V)
         return functional.cross_entropy(logits.float(), gold, reduction="sum")
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]

@@ -27,10 +27,10 @@ from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
     file_sha256,
-    inside,
     json_text,
     make_folder,
     one_writer,
+    path_inside,
     read_json,
     read_json_lines,
     read_yaml,
@@ -143,7 +143,7 @@ class RunFolder:
         manifest = self.file("manifest.json")
         known: dict[str, str] = self.read_manifest().get("files", {}) if manifest.exists() else {}
         for name in known:
-            inside(self.path, name, manifest)
+            path_inside(self.path, name, manifest)
         return known
 
     def hashes(self) -> dict[str, str]:

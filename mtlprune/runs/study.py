@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from mtlprune.io.files import (
     RunError,
     file_sha256,
-    inside,
     one_writer,
+    path_inside,
     read_json,
     reading,
     remove,
@@ -160,7 +160,7 @@ def _read_study(folder: Path, *_: int) -> Study:
             raise ValueError(f"expected a study of version {VERSION}, found {version!r}")
         study = Study(folder, **tree)
         for name in (study.sha256, *(run for run in study.cells.values() if run is not None)):
-            inside(folder, name, path)
+            path_inside(folder, name, path)
         return study
 
 

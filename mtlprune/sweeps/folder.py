@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtlprune.errors import MtlpruneError, command, plural
-from mtlprune.io.files import inside, read_json, reading, write_json, write_text
+from mtlprune.io.files import path_inside, read_json, reading, write_json, write_text
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import FILE as STUDY
 from mtlprune.runs.study import matches, open_study
@@ -157,7 +157,7 @@ def read_index(root: Path) -> dict[str, Any]:
     with reading(root / INDEX, SweepError, remedy):
         index: dict[str, Any] = read_json(root / INDEX, SweepError, remedy)
         for cell in index["cells"].values():
-            inside(root, cell["folder"], root / INDEX)
+            path_inside(root, cell["folder"], root / INDEX)
             if not cell["folder"].endswith(cell.get("digest", "")):
                 raise ValueError(f"folder {cell['folder']} of a cell of digest {cell['digest']}")
     return index

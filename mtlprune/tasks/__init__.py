@@ -20,5 +20,5 @@ def _decoder(point: EntryPoint) -> type[Task]:
     return task
 
 
-_OURS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}
-TASKS = Registry(_OURS, "mtlprune.tasks", _decoder)
+_BUILT_IN: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}
+TASKS = Registry(_BUILT_IN, "mtlprune.tasks", _decoder)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import HOST, Encoded, moved
+from mtlprune.encoder.batch import HOST, Encoded, move_together
 from mtlprune.io.block import Block
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
@@ -39,14 +39,14 @@ def read_together(steps: Sequence[Steps]) -> list[list[Any]]:
     values: list[Any] = [None] * len(steps)
     answers: dict[int, Any] = dict.fromkeys(range(len(steps)))
     while answers:
-        asked = {}
+        questions = {}
         for place, answer in answers.items():
             try:
-                asked[place] = steps[place].send(answer)
+                questions[place] = steps[place].send(answer)
             except StopIteration as end:
                 values[place] = end.value
-        host = iter(moved([tensor for tensors in asked.values() for tensor in tensors], HOST))
-        answers = {place: list(islice(host, len(tensors))) for place, tensors in asked.items()}
+        host = iter(move_together([tensor for tensors in questions.values() for tensor in tensors], HOST))
+        answers = {place: list(islice(host, len(tensors))) for place, tensors in questions.items()}
     return values
 
 
@@ -119,7 +119,7 @@ class Task(nn.Module, ABC):
         """The linear layer that labels each word by itself, and its K labels; None for a decoder that is more."""
         return None
 
-    def known(self, sentence: Sentence) -> bool:
+    def is_annotated(self, sentence: Sentence) -> bool:
         """True where the sentence carries this task's layer."""
         return sentence.get(self.layer) is not None
 
@@ -227,10 +227,10 @@ class Dropout(nn.Module):
         return hidden * dropout_mask(hidden.shape, self.rate, hidden)
 
 
-def dropout_mask(shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
+def dropout_mask(shape: Sequence[int], rate: float, template: Tensor) -> Tensor:
     """0 with probability ``rate`` (to 1/256), else 1 / (1 − that); eight elements from each random 64-bit number."""
     count = math.prod(shape)
-    numbers = torch.empty((count + 7) // 8, dtype=torch.int64, device=like.device).random_(-(2**63), None)
-    fallen = round(rate * 256)
-    keep = numbers.view(torch.uint8)[:count].ge(fallen).view(shape)
-    return (keep * (256 / (256 - fallen))).to(like.dtype)
+    numbers = torch.empty((count + 7) // 8, dtype=torch.int64, device=template.device).random_(-(2**63), None)
+    dropped_of_256 = round(rate * 256)
+    keep = numbers.view(torch.uint8)[:count].ge(dropped_of_256).view(shape)
+    return (keep * (256 / (256 - dropped_of_256))).to(template.dtype)

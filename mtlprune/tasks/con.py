@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded, moved, slots
+from mtlprune.encoder.batch import Encoded, move_together, slots
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import base, inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets, owners
@@ -67,20 +67,20 @@ class CON(SteppedTask):
         trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
         ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
-        of_span, left, right = moved([sentence, ends[:, 0], ends[:, 1]], scores.device)
+        of_span, left, right = move_together([sentence, ends[:, 0], ends[:, 1]], scores.device)
         [best] = yield [self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1)]
         names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 
     def fenceposts(self, encoded: Encoded) -> Tensor:
         """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
-        half, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
+        half_width, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
         sizes = np.array(encoded.sizes, np.int64)
         ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))  # behind the words
         rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
-        forward, backward = moved(rows, encoded.words.device)
-        left = torch.cat([encoded.words[:, :half], encoded.cls[:, :half]])
-        right = torch.cat([encoded.words[:, half : 2 * half], encoded.sep[:, half : 2 * half]])
+        forward, backward = move_together(rows, encoded.words.device)
+        left = torch.cat([encoded.words[:, :half_width], encoded.cls[:, :half_width]])
+        right = torch.cat([encoded.words[:, half_width : 2 * half_width], encoded.sep[:, half_width : 2 * half_width]])
         return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -90,15 +90,15 @@ class CON(SteppedTask):
         longest = max(sizes)
         side = table_side(longest)
         of_post = torch.from_numpy(np.repeat(np.arange(count), sizes))
-        owner, where = moved([of_post, slots(sizes, side)], posts.device)
+        owner, places = move_together([of_post, slots(sizes, side)], posts.device)
         left, right = self.mlp(posts, owner, count)
-        scores = form_table(left, self.span, right, sizes, side, where, where)
+        scores = form_table(left, self.span, right, sizes, side, places, places)
         return scores[:, :longest, :longest], self.label(posts, owner, count)
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
-        known = ((brackets, len(s)) for s in sentences if (brackets := s.get(layer)) is not None)
-        return {"labels": sorted({label for tree in known for _, _, label in binarise(*tree)})}
+        annotated_trees = ((brackets, len(s)) for s in sentences if (brackets := s.get(layer)) is not None)
+        return {"labels": sorted({label for tree in annotated_trees for _, _, label in binarise(*tree)})}
 
     def target(self, sentence: Sentence) -> Target:
         index = self.index["labels"]

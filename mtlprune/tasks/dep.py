@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded, moved, placed, slots
+from mtlprune.encoder.batch import Encoded, move_together, slots, to_device
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import base, inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets
@@ -55,7 +55,7 @@ class DEP(SteppedTask):
         arcs, vectors = self.features(encoded)
         relations = self.relation_scores(encoded, vectors, target["rows"])
         cross_entropy = nn.functional.cross_entropy
-        heads = cross_entropy(self.real(encoded, arcs), target["heads"])
+        heads = cross_entropy(self.is_word(encoded, arcs), target["heads"])
         return heads + cross_entropy(relations, target["relations"])
 
     def steps(self, encoded: Encoded) -> Steps:
@@ -64,7 +64,7 @@ class DEP(SteppedTask):
         square = nn.functional.pad(arcs, (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
-        (rows,) = moved([head_rows(flat, encoded.sizes)], encoded.words.device)
+        (rows,) = move_together([head_rows(flat, encoded.sizes)], encoded.words.device)
         [relations] = yield [self.relation_scores(encoded, vectors, rows).argmax(-1)]
         names = self.labels["relations"]
         return [
@@ -76,7 +76,7 @@ class DEP(SteppedTask):
         """Arc scores (B, T, T + 1) and the relation vectors of all N + B rows: words first, the B roots last."""
         count = len(encoded.sizes)
         sentences = np.arange(count)
-        owner = placed(np.concatenate([sentences.repeat(encoded.sizes), sentences]), encoded.words.device)
+        owner = to_device(np.concatenate([sentences.repeat(encoded.sizes), sentences]), encoded.words.device)
         rows = torch.cat([encoded.words, encoded.cls])  # (N + B, H)
         dependent, head = self.mlp(rows, owner, count)
         return self.arc_scores(encoded, dependent[: len(encoded.words)], head), self.relation(rows, owner, count)
@@ -86,8 +86,12 @@ class DEP(SteppedTask):
         longest, sizes = max(encoded.sizes), encoded.sizes
         side = table_side(longest + 1)
         rows = slots(sizes, side)
-        where, whole = moved([rows, torch.cat([rows + 1, torch.arange(len(sizes)) * side])], head.device)
-        scores = form_table(dependent, self.arc, head, sizes, side, where, whole)[:, :longest, : longest + 1]
+        word_slots, root_and_word_slots = move_together(
+            [rows, torch.cat([rows + 1, torch.arange(len(sizes)) * side])], head.device
+        )
+        scores = form_table(dependent, self.arc, head, sizes, side, word_slots, root_and_word_slots)[
+            :, :longest, : longest + 1
+        ]
         place = torch.arange(scores.shape[2], device=scores.device)
         return scores.masked_fill((place > encoded.lengths[:, None])[:, None], float("-inf"))
 
@@ -96,9 +100,9 @@ class DEP(SteppedTask):
         return self.relation.score(vectors, None, rows, encoded.owner, len(encoded.sizes))
 
     @staticmethod
-    def real(encoded: Encoded, values: Tensor) -> Tensor:
+    def is_word(encoded: Encoded, values: Tensor) -> Tensor:
         """The rows of (B, T, ...) that are words. (N, ...)"""
-        (rows,) = moved([slots(encoded.sizes, values.shape[1])], values.device)
+        (rows,) = move_together([slots(encoded.sizes, values.shape[1])], values.device)
         return values.flatten(0, 1).index_select(0, rows)
 
     @classmethod

@@ -30,9 +30,9 @@ def _full_precision(tensor: Tensor) -> Iterator[Tensor]:
 
 def _batch_last(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) → (T+1, T+1, B) with zeros outside each sentence, so that rubbish in the padding cannot spread."""
-    outside = torch.arange(scores.shape[1], device=scores.device)[:, None] > lengths  # (T+1, B)
+    beyond_end = torch.arange(scores.shape[1], device=scores.device)[:, None] > lengths  # (T+1, B)
     chart = scores.permute(1, 2, 0).clone(memory_format=torch.contiguous_format)
-    return chart.masked_fill_(outside, 0.0)
+    return chart.masked_fill_(beyond_end, 0.0)
 
 
 def _children(chart: Tensor, w: int) -> tuple[Tensor, Tensor]:
@@ -56,16 +56,16 @@ def _upwards(chart: Tensor, join: Callable[[Tensor, Tensor, Tensor], None]) -> T
     return chart
 
 
-def _log_sum(own: Tensor, left: Tensor, right: Tensor) -> None:
+def _log_sum(sums: Tensor, left: Tensor, right: Tensor) -> None:
     # log Σ exp s = s − log softmax(s), at the largest s: fewer operations than a sum of exponentials takes
-    both = left.new_empty(2, *left.shape)
-    torch.add(left, right, out=both[0])
-    torch.log_softmax(both[0], 0, out=both[1])
-    score, share = both.amax(1)
-    own.add_(score).sub_(share)
+    operands = left.new_empty(2, *left.shape)
+    torch.add(left, right, out=operands[0])
+    torch.log_softmax(operands[0], 0, out=operands[1])
+    score, share = operands.amax(1)
+    sums.add_(score).sub_(share)
 
 
-def _outside(chart: Tensor, lengths: Tensor) -> Tensor:
+def _outside_pass(chart: Tensor, lengths: Tensor) -> Tensor:
     """Marginals of all spans, (T+1, T+1, B): each span hands its own down to the children of its splits.
 
     Args:
@@ -94,7 +94,7 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        return (_outside(*ctx.saved_tensors) * grad).permute(2, 0, 1), None
+        return (_outside_pass(*ctx.saved_tensors) * grad).permute(2, 0, 1), None
 
 
 def constituency_log_partition(scores: Tensor, lengths: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def constituency_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) probabilities that each span is in the tree; zero outside the sentence and where i ≥ j."""
     lengths = lengths.to(scores.device, torch.long)
     with _full_precision(scores) as full:
-        return _outside(_upwards(_batch_last(full, lengths), _log_sum), lengths).permute(2, 0, 1)
+        return _outside_pass(_upwards(_batch_last(full, lengths), _log_sum), lengths).permute(2, 0, 1)
 
 
 @torch.no_grad()
@@ -147,11 +147,11 @@ def best_splits(scores: Tensor, lengths: Tensor) -> Tensor:
         chart = _batch_last(full, lengths)
         middles = torch.zeros_like(chart, dtype=torch.long)
 
-        def best(own: Tensor, left: Tensor, right: Tensor) -> None:
+        def best(scores_of_spans: Tensor, left: Tensor, right: Tensor) -> None:
             splits = left + right
             first = splits.argmax(0, keepdim=True)  # not max: only argmax promises the first of equal ones
             middles[len(splits) + 1, : splits.shape[1]] = first[0]
-            own.add_(splits.gather(0, first)[0])
+            scores_of_spans.add_(splits.gather(0, first)[0])
 
         _upwards(chart, best)
     return middles.permute(2, 0, 1).contiguous()
@@ -200,9 +200,9 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
     lengths = lengths.to(scores.device, torch.long)
     with _full_precision(scores) as full:
         places = torch.arange(scores.shape[1], device=scores.device)
-        real = places <= lengths[:, None]  # (B, T+1)
-        word = real & (places > 0)
-        readable = word[:, :, None] & real[:, None, :] & (places[:, None] != places)
+        is_node = places <= lengths[:, None]  # (B, T+1)
+        word = is_node & (places > 0)
+        readable = word[:, :, None] & is_node[:, None, :] & (places[:, None] != places)
         if not bool(full.isfinite().logical_or_(~readable).all()):
             raise ValueError("the scores of some arcs are NaN or infinite; a tree needs finite scores")
         masked = full.masked_fill(~readable, float("-inf"))
@@ -210,10 +210,10 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
         good = _single_root_trees(heads, word)
         if projective:
             good &= ~_crossing(heads, word)
-        rest = (~good).nonzero()[:, 0]
-        if len(rest):
+        unfinished = (~good).nonzero()[:, 0]
+        if len(unfinished):
             decode = _eisner if projective else _chu_liu_edmonds
-            heads[rest] = decode(masked[rest], lengths[rest])
+            heads[unfinished] = decode(masked[unfinished], lengths[unfinished])
     return heads
 
 
@@ -279,12 +279,12 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
     heads = scores.argmax(1)
     heads[0] = 0
     contractions = []
-    done = np.zeros(len(scores), dtype=bool)  # known to lead to node 0
-    done[0] = True
+    leads_to_root = np.zeros(len(scores), dtype=bool)  # known to lead to node 0
+    leads_to_root[0] = True
     for start in range(1, len(scores)):
         path: list[int] = []
         node = start
-        while not done[node]:
+        while not leads_to_root[node]:
             if node not in path:
                 path.append(node)
                 node = int(heads[node])
@@ -293,7 +293,7 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
             del path[len(path) - len(cycle) :]
             contractions.append(_contract(scores, heads, cycle))
             node = cycle[0]
-        done[path] = True
+        leads_to_root[path] = True
     for cycle, cycle_heads, entered, left in reversed(contractions):
         outer = heads[cycle[0]]
         heads = np.where(heads == cycle[0], left, heads)
@@ -337,12 +337,12 @@ def nonoverlapping(spans: Iterable[tuple[int, int, float, str]]) -> list[tuple[i
     for k, (start, _, score, _) in enumerate(ordered):
         compatible.append(bisect_right(ends, start, 0, k))
         best.append(max(best[k], best[compatible[k]] + score))
-    chosen = []
+    selection = []
     k = len(ordered)
     while k:
         if best[k] > best[k - 1]:
-            chosen.append(ordered[k - 1])
+            selection.append(ordered[k - 1])
             k = compatible[k - 1]
         else:
             k -= 1
-    return chosen[::-1]
+    return selection[::-1]

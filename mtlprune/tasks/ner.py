@@ -53,15 +53,20 @@ class NER(SteppedTask):
         scores = self.span_scores(encoded)
         best, label = scores.max(2)  # (B, T, T)
         best, label = yield [best, label * self.candidates(encoded.lengths, scores.shape[1])]
-        named = label > 0
-        sentence, start, end = named.nonzero(as_tuple=True)
+        is_entity = label > 0
+        sentence, start, end = is_entity.nonzero(as_tuple=True)
         rows = zip(
-            sentence.tolist(), best[named].tolist(), start.tolist(), end.tolist(), label[named].tolist(), strict=True
+            sentence.tolist(),
+            best[is_entity].tolist(),
+            start.tolist(),
+            end.tolist(),
+            label[is_entity].tolist(),
+            strict=True,
         )
-        chosen: list[list[tuple[float, Span]]] = [[] for _ in encoded.sizes]
+        candidates_of: list[list[tuple[float, Span]]] = [[] for _ in encoded.sizes]
         for owner, score, first, last, kind in rows:
-            chosen[owner].append((score, Span(first, last + 1, self.labels["types"][kind - 1])))
-        return [flat_entities(spans) for spans in chosen]
+            candidates_of[owner].append((score, Span(first, last + 1, self.labels["types"][kind - 1])))
+        return [flat_entities(spans) for spans in candidates_of]
 
     def span_scores(self, encoded: Encoded) -> Tensor:
         """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
@@ -102,6 +107,6 @@ def flat_entities(scored: list[tuple[float, Span]]) -> tuple[Span, ...]:
     """Accept spans by falling score (ties: the earlier one), leaving out what overlaps an accepted span; in order."""
     accepted: list[Span] = []
     for _, span in sorted(scored, key=lambda pair: (-pair[0], pair[1])):
-        if all(span.end <= other.start or other.end <= span.start for other in accepted):
+        if all(span.end <= accepted_span.start or accepted_span.end <= span.start for accepted_span in accepted):
             accepted.append(span)
     return tuple(sorted(accepted))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import moved, slots, table
+from mtlprune.encoder.batch import move_together, slots, table
 
 SMALLEST = 64
 TABLE = 4  # sides of tables are rounded up to multiples of this
@@ -116,11 +116,13 @@ def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[
     (B, T, L, T), fp32."""
     labels, b, longest = weight.shape[0], weight.shape[2] - 1, max(sizes)
     side = table_side(longest)
-    (where,) = moved([slots(sizes, side)], left.device)
-    mixed = table(linear(left, *form_weight(weight)), sizes, side, where)  # (B, side, L·b + L)
+    (table_slots,) = move_together([slots(sizes, side)], left.device)
+    mixed = table(linear(left, *form_weight(weight)), sizes, side, table_slots)  # (B, side, L·b + L)
     forms, by_left = mixed.split([labels * b, labels], dim=-1)
     forms = forms.reshape(len(sizes), side * labels, b)
-    scores = torch.bmm(forms, table(right.to(mixed.dtype), sizes, side, where).transpose(1, 2))  # (B, side·L, side)
+    scores = torch.bmm(
+        forms, table(right.to(mixed.dtype), sizes, side, table_slots).transpose(1, 2)
+    )  # (B, side·L, side)
     scores = scores.view(len(sizes), side, labels, side).float() + by_left[..., None].float()
     return scores[:, :longest, :, :longest]
 

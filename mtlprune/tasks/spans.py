@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import Encoded, moved
+from mtlprune.encoder.batch import Encoded, move_together
 from mtlprune.tasks.base import Dropout, SharedMLP, dropout_mask
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear
 
@@ -34,8 +34,8 @@ def candidates(encoded: Encoded, max_width: int) -> Candidates:
     start = torch.arange(longest, device=encoded.lengths.device)
     width = torch.arange(min(longest, max_width), device=encoded.lengths.device)
     end = start[:, None] + width
-    inside = end < encoded.lengths[:, None, None]
-    places = inside.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))  # a known size: nobody waits
+    fits = end < encoded.lengths[:, None, None]
+    places = fits.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))  # a known size: nobody waits
     sentence, first, extra = places.t().contiguous().unbind()
     return Candidates(sentence, first, first + extra)
 
@@ -57,7 +57,7 @@ def best_of_each(scores: Tensor, owner: Tensor, lengths: Tensor, ratio: float) -
     order = order[owner[order].argsort(stable=True)]  # by sentence, best first
     first = torch.searchsorted(owner, torch.arange(len(lengths), device=owner.device))
     rank = torch.arange(len(owner), device=owner.device) - first[owner]
-    (limit,) = moved([(lengths * ratio).floor().clamp(min=1).long()], owner.device)
+    (limit,) = move_together([(lengths * ratio).floor().clamp(min=1).long()], owner.device)
     marked = torch.zeros_like(owner, dtype=torch.bool)
     marked[order] = rank < limit[owner]  # owner is sorted, so owner[order] is owner
     return marked
@@ -89,21 +89,23 @@ class SplitSpanLayer(nn.Module):
         the same (unsplit) layer has, for Xavier's bound.
     """
 
-    def __init__(self, inputs: int, size: int, widths: nn.Embedding, beside: int = 0) -> None:
+    def __init__(self, inputs: int, size: int, widths: nn.Embedding, extra_inputs: int = 0) -> None:
         super().__init__()
         self.words = Linear(inputs, 3 * size)  # start, end, pooled
         self.width = Linear(widths.embedding_dim, size, bias=False)
         self.max_width = widths.num_embeddings
-        self.bound = math.sqrt(6 / (3 * inputs + widths.embedding_dim + beside + size))
+        self.bound = math.sqrt(6 / (3 * inputs + widths.embedding_dim + extra_inputs + size))
         for weight in (self.words.weight, self.width.weight):
             nn.init.uniform_(weight, -self.bound, self.bound)
 
     def forward(self, encoded: Encoded, widths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Parts by start word (N, size), by end word (N, size), by width (max_width, size)."""
-        return self.together([self], encoded, widths)
+        return self.hidden_of_all([self], encoded, widths)
 
     @staticmethod
-    def together(layers: "Sequence[SplitSpanLayer]", encoded: Encoded, widths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def hidden_of_all(
+        layers: "Sequence[SplitSpanLayer]", encoded: Encoded, widths: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The parts of layers of one size beside each other: three matrices of ``size`` columns for each layer."""
         by_kind = [layer.words.weight.unflatten(0, (3, -1)) for layer in layers]
         weight = torch.cat(by_kind, dim=1).flatten(0, 1)  # all starts, all ends, all pooled
@@ -136,12 +138,12 @@ class SpanScorerMLP(nn.Module):
     def __init__(self, inputs: int, size: int, widths: nn.Embedding, dropout: float) -> None:
         super().__init__()
         self.first = SplitSpanLayer(inputs, size, widths)
-        self.rest = scorer(size, 1, dropout)
+        self.output_layers = scorer(size, 1, dropout)
 
     def forward(self, encoded: Encoded, spans: Candidates, widths: Tensor) -> Tensor:
         """(M,) scores, fp32"""
         hidden = self.first.gather(self.first(encoded, widths), spans, encoded.starts)
-        return self.rest(hidden).float().squeeze(1)
+        return self.output_layers(hidden).float().squeeze(1)
 
 
 class SpanScorerBiaffine(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtlprune.encoder.batch import HOST, Encoded, moved
+from mtlprune.encoder.batch import HOST, Encoded, move_together
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base, inference
 from mtlprune.tasks.base import Dropout, LabelRows, SteppedTask, Steps, Target, joined, owners
@@ -84,7 +84,7 @@ class SRL(SteppedTask):
         else:
             self.argument = SpanScorerBiaffine(hidden_size, size, options.max_width)
         self.predicate = nn.Sequential(Linear(hidden_size, size), scorer(size, 1, options.dropout))
-        self.label_span = SplitSpanLayer(hidden_size, size, self.widths, beside=hidden_size)
+        self.label_span = SplitSpanLayer(hidden_size, size, self.widths, extra_inputs=hidden_size)
         self.label_predicate = Linear(hidden_size, size, bias=False)
         self.label = scorer(size, len(labels["roles"]), options.dropout)
         if options.affinity:
@@ -102,18 +102,20 @@ class SRL(SteppedTask):
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         ranked = self.rank(encoded)
-        kept, chosen = self.keep(encoded, ranked)
+        kept_spans, kept_predicates = self.keep(encoded, ranked)
         longest = max(encoded.sizes)
         start = encoded.starts[ranked.spans.sentence] + ranked.spans.start
         place = start * longest + ranked.spans.end - ranked.spans.start  # (M,) as in collate, rising
         if not self.ranked:
-            is_argument = torch.zeros_like(kept)
+            is_argument = torch.zeros_like(kept_spans)
             is_argument[torch.searchsorted(place, target["span"])] = True
-            is_predicate = torch.zeros_like(chosen)
+            is_predicate = torch.zeros_like(kept_predicates)
             is_predicate[target["predicate"]] = True
-            kept, chosen = kept | is_argument, chosen | is_predicate
-        rows, total = self.selected(encoded, *moved([kept, chosen], HOST))  # the one time that the host waits
-        scores, span, word = self.pair_scores(encoded, ranked, moved(rows, kept.device), total)
+            kept_spans, kept_predicates = kept_spans | is_argument, kept_predicates | is_predicate
+        rows, total = self.selected(
+            encoded, *move_together([kept_spans, kept_predicates], HOST)
+        )  # the one time that the host waits
+        scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, kept_spans.device), total)
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
@@ -126,21 +128,21 @@ class SRL(SteppedTask):
 
     def steps(self, encoded: Encoded) -> Steps:
         ranked = self.rank(encoded)
-        kept, chosen = yield [*self.keep(encoded, ranked)]
-        rows, total = self.selected(encoded, kept, chosen)
-        chosen = rows[1]
+        kept_spans, kept_predicates = yield [*self.keep(encoded, ranked)]
+        rows, total = self.selected(encoded, kept_spans, kept_predicates)
+        kept_predicates = rows[1]
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
-        if not len(chosen):
+        if not len(kept_predicates):
             return [tuple(layer) for layer in layers]
-        scores, span, word = self.pair_scores(encoded, ranked, moved(rows, ranked.predicate.device), total)
+        scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, ranked.predicate.device), total)
         if not self.labels["roles"]:  # no predicate of the training sentences has arguments
             scores = scores.new_zeros(len(scores), 1)
         spans = ranked.spans.take(span)
-        best, *others = yield [*scores.max(1), word, spans.start, spans.end]
+        best, *candidates = yield [*scores.max(1), word, spans.start, spans.end]
         positive = best > 0
-        role, word, start, end = (column[positive] for column in others)
+        role, word, start, end = (column[positive] for column in candidates)
         columns = (word, start, end, best[positive], role)
-        arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in chosen.tolist()}
+        arguments: dict[int, list[tuple[int, int, float, str]]] = {row: [] for row in kept_predicates.tolist()}
         for row, start, end, score, label in zip(*(column.tolist() for column in columns), strict=True):
             arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
         first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
@@ -167,13 +169,14 @@ class SRL(SteppedTask):
             return spans, best_of_each(predicate, encoded.owner, lengths, options.predicate_ratio)
         return spans, predicate > 0
 
-    def selected(self, encoded: Encoded, kept: Tensor, chosen: Tensor) -> tuple[list[Tensor], int]:
+    def selected(self, encoded: Encoded, kept_spans: Tensor, kept_predicates: Tensor) -> tuple[list[Tensor], int]:
         """The rows of the kept spans, of M, and of the chosen words, of N, on the host; and the number of pairs."""
         ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
-        each = [
-            np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0) for mask, end in zip((kept, chosen), ends, strict=True)
+        numbers = [
+            np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0)
+            for mask, end in zip((kept_spans, kept_predicates), ends, strict=True)
         ]
-        return [mask.nonzero().squeeze(1) for mask in (kept, chosen)], int(np.dot(*each))
+        return [mask.nonzero().squeeze(1) for mask in (kept_spans, kept_predicates)], int(np.dot(*numbers))
 
     def pair_scores(
         self, encoded: Encoded, ranked: Ranked, rows: Sequence[Tensor], total: int
@@ -183,17 +186,17 @@ class SRL(SteppedTask):
         Args:
             rows, total: as from ``selected``, on the device.
         """
-        kept, chosen = rows
-        spans = ranked.spans.take(kept)
-        row, column = pairs(spans.sentence, encoded.owner[chosen], len(encoded.sizes), total)
+        kept_spans, kept_predicates = rows
+        spans = ranked.spans.take(kept_spans)
+        row, column = pairs(spans.sentence, encoded.owner[kept_predicates], len(encoded.sizes), total)
         layers = [self.label_span, *([self.match_span] if self.options.affinity else [])]
-        parts = SplitSpanLayer.together(layers, encoded, self.width_dropout(self.widths.weight))
+        parts = SplitSpanLayer.hidden_of_all(layers, encoded, self.width_dropout(self.widths.weight))
         hidden_span, *keys = SplitSpanLayer.gather(parts, spans, encoded.starts).chunk(len(layers), dim=1)  # (K, size)
-        predicates = encoded.words.index_select(0, chosen)  # (P, H)
+        predicates = encoded.words.index_select(0, kept_predicates)  # (P, H)
         hidden_predicate = self.label_predicate(predicates)
         embedding = nn.functional.embedding
         scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
-        span, word = kept[row], chosen[column]
+        span, word = kept_spans[row], kept_predicates[column]
         scores = scores + ranked.argument[span, None]
         if self.options.affinity:
             queries = self.match_predicate(predicates)  # (P, size)
@@ -216,7 +219,7 @@ class SRL(SteppedTask):
             for span in predicate.arguments
             if span.label not in NOT_ARGUMENTS and span.end - span.start <= self.options.max_width
         }
-        table = [(*where, role) for where, role in sorted(rows.items())]
+        table = [(*position, role) for position, role in sorted(rows.items())]
         return {
             "arguments": np.array(table, dtype=np.int32).reshape(-1, 4),
             "predicates": np.array([predicate.index for predicate in frames], dtype=np.int32),
@@ -226,9 +229,9 @@ class SRL(SteppedTask):
         """Places as single numbers: a word is its row among the N words, a span is start row · longest + width."""
         offset = base.offsets(sizes)
         longest = max(sizes)
-        arguments, where = joined(targets, "arguments"), offset[owners(targets, "arguments")]
-        span = (where + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
-        pair = (where + arguments[:, 0]) * (sum(sizes) * longest) + span
+        arguments, row_start = joined(targets, "arguments"), offset[owners(targets, "arguments")]
+        span = (row_start + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
+        pair = (row_start + arguments[:, 0]) * (sum(sizes) * longest) + span
         pair, order = pair.sort()
         return {
             "span": span.unique(),
@@ -244,9 +247,9 @@ class SRL(SteppedTask):
         return target["arguments"][:, 3] - 1
 
 
-def looked_up(keys: Tensor, known: Tensor, values: Tensor) -> Tensor:
+def looked_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
     """The value of each key; 0 where it is not among the sorted ``known``."""
-    if not len(known):
+    if not len(known_keys):
         return torch.zeros_like(keys)
-    place = torch.searchsorted(known, keys).clamp(max=len(known) - 1)
-    return torch.where(known[place] == keys, values[place], torch.zeros_like(keys))
+    place = torch.searchsorted(known_keys, keys).clamp(max=len(known_keys) - 1)
+    return torch.where(known_keys[place] == keys, values[place], torch.zeros_like(keys))

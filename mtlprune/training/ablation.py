@@ -84,7 +84,7 @@ def _batches(model: MultiTaskModel, sentences: Sequence[Sentence]) -> list[Batch
 def known_target(task: Task, sentence: Sentence) -> Target | None:
     """The target of a sentence; None where it lacks the layer, or has a label that the vocabulary lacks."""
     try:
-        return task.target(sentence) if task.known(sentence) else None
+        return task.target(sentence) if task.is_annotated(sentence) else None
     except KeyError:  # of an index of labels
         return None
 

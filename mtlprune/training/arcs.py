@@ -235,7 +235,7 @@ def check_syntax(run: NewRun) -> None:
             "one; take a corpus with the layer dep, or leave syntax out"
         )
     if config.syntax.heads is not None:
-        named_heads(config.syntax.heads, run.model.encoder.places.kept)
+        named_heads(config.syntax.heads, run.model.encoder.places.kept_heads)
 
 
 UNGATED = "none"

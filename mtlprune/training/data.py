@@ -39,7 +39,7 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     known: dict[str, list[bool]] = {}
     for name in config.tasks:
         task: Any = model.tasks[name]
-        known[name] = [task.known(sentence) for sentence in train]
+        known[name] = [task.is_annotated(sentence) for sentence in train]
         pairs = zip(train, known[name], strict=True)
         targets[name] = [task.target(sentence) if has else None for sentence, has in pairs]
     trees = [sentence.dep for sentence in train] if config.syntax.strength else []

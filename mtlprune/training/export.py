@@ -218,7 +218,7 @@ def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> 
         model.fold_clones(clones)
     if gates is not None:
         fold_means(encoder, gates)
-        fold_gates(transformer, gates, encoder.places.kept)
+        fold_gates(transformer, gates, encoder.places.kept_heads)
     if encoder.head_map is not None:
         transformer = with_all_heads(transformer, encoder.head_map)
     vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now

@@ -66,7 +66,7 @@ def derivatives(
                 continue
             slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
             for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
-                kept = list(places.kept[layer])
+                kept = list(places.kept_heads[layer])
                 change = output.detach().float()
                 if substitutes is not None:
                     own = substitutes[layer, kept] if isinstance(substitutes, Tensor) else substitutes[layer]
@@ -125,7 +125,7 @@ def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
     every: list[Owned] = []
     for layer, (attention, output) in enumerate(modules):
         parts = {("output", "weight"): Owned(output.weight, layer, "output", axis(output, True), places.heads)}
-        kept = places.kept[layer]
+        kept = places.kept_heads[layer]
         for place, head in enumerate(kept):
             parts["output", "weight"].owners[head, family.columns([place], width)] = True
             for name, rows in family.keep([place], len(kept), width, places.groups[layer]).items():

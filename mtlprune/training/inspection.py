@@ -65,7 +65,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
-    known = {task: [model.tasks[task].known(s) for s in train] for task in config.tasks}  # type: ignore[operator]
+    known = {task: [model.tasks[task].is_annotated(s) for s in train] for task in config.tasks}  # type: ignore[operator]
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces[config.data.train]]
     updates = [
         len(mixing.plan(config.train, lengths, known, epoch_generator(config.train.seed, epoch)))

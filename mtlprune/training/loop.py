@@ -136,7 +136,7 @@ class Trainer(Updates):
         callbacks: list[Callback] = [*([self.penalty] if self.penalty is not None else []), self.balance]
         if config.syntax.strength:
             transformer = cast(PreTrainedModel, encoder.transformer)
-            callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept, self.data.trees))
+            callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept_heads, self.data.trees))
         if config.train.cosreg:
             tasks = self.model.tasks
             callbacks.append(CosReg(config.train.cosreg, lambda task: tasks[task].label_rows().rows))  # type: ignore[operator]
@@ -148,7 +148,7 @@ class Trainer(Updates):
         learns = self.moving or self.config.pruning.moves
         return updates if learns else updates[:1]  # frozen with fixed heads, there is nothing that more could change
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """True at the end of an epoch, or where train.evaluate_every says so, unless it has been (no losses since)."""
         progress, settings = self.progress, self.config.train
         if settings.evaluate_every is None:

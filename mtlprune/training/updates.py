@@ -86,7 +86,7 @@ class Updates(ABC):
         """The mini-batches of an epoch, grouped into updates."""
 
     @abstractmethod
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """True where it is time for an evaluation that has not been."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Updates(ABC):
             updates = self.plan(progress.epoch)
             self.model.train()
             for place, update in enumerate(updates[progress.update :], progress.update + 1):
-                if self.due():  # after the update before, or after the one that was the last before a stop
+                if self.is_due():  # after the update before, or after the one that was the last before a stop
                     self.evaluation()
                     if progress.finished or self.stop():
                         return progress
@@ -115,7 +115,7 @@ class Updates(ABC):
                 if time.monotonic() - self.saved_at > 60 * self.settings.checkpoint_minutes:
                     self.checkpoint()
             progress.epoch, progress.update = progress.epoch + 1, 0
-            if self.due():
+            if self.is_due():
                 self.evaluation()
                 if self.stop():
                     break

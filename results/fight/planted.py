@@ -102,7 +102,7 @@ def plant(scorer: Scorer, head: Mask, size: float) -> float:
         nonlocal scale
         factors = torch.ones(run.size)
         factors[torch.from_numpy(head)] = by / scale
-        fold_gates(transformer, factors, places.kept)
+        fold_gates(transformer, factors, places.kept_heads)
         scale = by
 
     for _ in range(STEPS):

@@ -62,8 +62,8 @@ def test_it_is_what_a_plain_loop_counts(bert):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_of_the_measures(bert, seed):
     counts = uas_of(bert, sentences_of([*range(1, 21)], seed), GATES if seed % 2 else None)
-    listed = counts.listed(40)
-    assert sorted(listed) == ["nsubj", "obj"] and counts.listed(least=10**6) == []
+    listed = counts.frequent_relations(40)
+    assert sorted(listed) == ["nsubj", "obj"] and counts.frequent_relations(minimum=10**6) == []
     values, sizes = zip(*((counts.best([name]).value, counts.size([name])) for name in listed), strict=True)
     assert counts.mean_best(listed).value == pytest.approx(np.average(values, weights=sizes))
     assert counts.mean_best_offset(listed[:1])[0] == counts.best_offset(listed[:1]).value

@@ -54,7 +54,7 @@ def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_
         return
     removed = copy.deepcopy(encoder)
     fold_means(encoder, gates)
-    fold_gates(encoder.transformer, gates, places.kept)
+    fold_gates(encoder.transformer, gates, places.kept_heads)
     assert apart(encoder(batch).words, wanted) <= 1e-5 and encoder.head_constants is None
     fold_means(removed, gates)
     remove_heads(removed.transformer, gates)
@@ -65,7 +65,7 @@ def test_layers_that_share_weights_need_equal_gates(tmp_path: Path) -> None:
     model = build("albert")  # layers 0 and 1 are one module
     gates, before = drawn(4), run(model)
     with pytest.raises(EncoderError, match=r"layers 1 and 2 share their weights, but their gates differ.*--remove"):
-        fold_gates(model, gates, HeadHooks(model).kept)
+        fold_gates(model, gates, HeadHooks(model).kept_heads)
     assert torch.equal(run(model), before)
     wanted = gated(model, gates)
     with quiet():

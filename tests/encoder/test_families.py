@@ -210,7 +210,7 @@ def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path:
         with encoder.gated(gates):
             wanted = states(encoder.transformer)
         folded = copy.deepcopy(encoder.transformer)
-        fold_gates(folded, gates, encoder.places.kept)
+        fold_gates(folded, gates, encoder.places.kept_heads)
         smaller = without_heads(encoder, gates)
         models = {"folded": folded, "whole": with_all_heads(smaller.transformer, smaller.head_map)}
         for name, model in models.items():

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, processors
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
-from mtlprune.encoder.batch import Frame, collate, moved, table
+from mtlprune.encoder.batch import Frame, collate, move_together, table
 from mtlprune.encoder.model import Encoded, Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 
@@ -222,5 +222,5 @@ def test_random_initialisation_is_seeded_and_leaves_the_generator_alone(family, 
 def test_a_column_of_a_matrix_with_one_row_can_be_moved():
     """Such a column counts as contiguous whatever its stride; one long span in a batch is one."""
     ends = torch.arange(2).view(1, 2)
-    left, right = moved([ends[:, 0], ends[:, 1]], torch.device("meta"))
+    left, right = move_together([ends[:, 0], ends[:, 1]], torch.device("meta"))
     assert left.shape == right.shape == (1,) and left.dtype == ends.dtype

@@ -124,11 +124,11 @@ def test_the_loss_is_that_of_the_whole_model(tiny_encoder, family):
     batch = batch_of(model, 39, 34, 44)
     torch.manual_seed(3)
     shown, labels = model.hide(batch)
-    expected = model.whole(input_ids=shown, attention_mask=batch.attention_mask, labels=labels).loss
+    expected = model.full_model(input_ids=shown, attention_mask=batch.attention_mask, labels=labels).loss
     torch.manual_seed(3)
     loss = model.losses(Batch(batch, {}, 3, 117))[TASK]
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    logits = model.whole(input_ids=shown, attention_mask=batch.attention_mask).logits
+    logits = model.full_model(input_ids=shown, attention_mask=batch.attention_mask).logits
     assert logits.ndim == 3  # the head sees all slots again
     none = model.summed_loss(batch, shown, torch.full_like(labels, NOT_HIDDEN))
     none.backward()

@@ -52,15 +52,15 @@ class Scores:
         self.kept = set(best[: max(1, int(n * task.options.argument_ratio))])
         if task.ranked:
             order = sorted(range(n), key=lambda p: -self.predicate[p].item())
-            self.chosen = set(order[: max(1, int(n * task.options.predicate_ratio))])
+            self.layers = set(order[: max(1, int(n * task.options.predicate_ratio))])
         else:
-            self.chosen = {p for p in range(n) if self.predicate[p].item() > 0}
+            self.layers = {p for p in range(n) if self.predicate[p].item() > 0}
 
     @staticmethod
     def _argument(task: SRL, words: torch.Tensor, start: int, end: int, widths: torch.Tensor) -> torch.Tensor:
         scorer: Any = task.argument
         if task.options.argument_scorer == "mlp":
-            return two_layers(scorer.rest, span_layer(scorer.first, words, start, end, widths)).squeeze()
+            return two_layers(scorer.output_layers, span_layer(scorer.first, words, start, end, widths)).squeeze()
         ends, size = [linear(scorer.ends, words[place]) for place in (start, end)], task.options.size
         left, right = with_one(ends[0][:size]), with_one(ends[1][size:])
         return left @ scorer.weight[0] @ right + scorer.width[end - start]
@@ -89,7 +89,7 @@ def test_loss(kind, max_width, seed):
     word_losses, span_losses, pair_losses = [], [], []
     for sentence, vectors in zip(GOLD, words.words.split(SIZES), strict=True):
         scores, gold = Scores(task, vectors), gold_roles(sentence, max_width)
-        kept, chosen = set(scores.kept), set(scores.chosen)
+        kept, chosen = set(scores.kept), set(scores.layers)
         if not task.ranked:
             spans, places = {span for span, _ in gold}, {p.index for p in sentence.srl}
             word_losses += [binary(score, p in places) for p, score in enumerate(scores.predicate)]
@@ -115,7 +115,7 @@ def test_decoding_takes_the_best_spans_that_do_not_overlap(kind, ratio):
         for n, vectors, found in zip(sizes, words.words.split(sizes), task.decode(words), strict=True):
             Sentence("x", tuple("abcde"[:n]), srl=found).validate()
             scores = Scores(task, vectors)
-            best = {p: best_set(scores, p) for p in range(n) if p in scores.chosen}
+            best = {p: best_set(scores, p) for p in range(n) if p in scores.layers}
             expected = {p: spans for p, spans in best.items() if spans or not task.ranked}
             assert {predicate.index: predicate.arguments for predicate in found} == expected
             several += any(len(spans) > 1 for spans in best.values())

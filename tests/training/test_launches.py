@@ -12,7 +12,7 @@ from launch_counter import DEVICE, Launches, counted
 from small_runs import Settings
 
 from mtlprune.config.config import build_config
-from mtlprune.encoder.batch import placed
+from mtlprune.encoder.batch import to_device
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
@@ -40,7 +40,7 @@ def test_operations_on_tensors_of_both_sides_are_seen():
     assert not launches_of(lambda x: x + torch.tensor(1.0)).mixed  # a scalar may lie anywhere
     assert launches_of(lambda x: x.detach().cpu() + torch.ones(4)).waits.total() == 1  # the host adds
     assert launches_of(lambda x: x[x > 3]).waits.total() == 1
-    assert not launches_of(lambda x: x[placed(np.array([0, 2]), x.device)]).waits
+    assert not launches_of(lambda x: x[to_device(np.array([0, 2]), x.device)]).waits
 
 
 WORDS = "the old students of London unbelievably wrote , antidisestablishmentarianism letters".split()  # noqa: SIM905

@@ -56,7 +56,7 @@ def whole_run(subject: Subject, device: str, fingerprint: str = "") -> WholeRun 
 def _with_gates(model: MultiTaskModel) -> tuple[int, int] | None:
     """Give a model one gate set, of this size; None where heads are closed, removed or cloned."""
     places = model.encoder.places
-    if model.gates or model.encoder.clones is not None or min(map(len, places.kept)) < places.heads:
+    if model.gates or model.encoder.clones is not None or min(map(len, places.kept_heads)) < places.heads:
         return None
     model.gates[SHARED] = Gates(places.layers, places.heads).to(model.device)
     return places.layers, places.heads

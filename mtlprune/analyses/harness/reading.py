@@ -357,6 +357,6 @@ def gate_grid(subject: Subject) -> Grid:
     """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
     places = subject.encoder.places
     grid = np.zeros((places.layers, places.heads))
-    for layer, kept in enumerate(map(list, places.kept)):
+    for layer, kept in enumerate(map(list, places.kept_heads)):
         grid[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
     return grid

@@ -117,8 +117,10 @@ class ProbeSurvey:
         places = encoder.places
         self.shape = places.layers, places.heads
         self.bytes = -(-places.layers * places.heads // 8)
-        self.width, self.count = places.width, sum(map(len, places.kept))
-        present = np.array([layer * places.heads + h for layer, kept in enumerate(places.kept) for h in kept], np.int64)
+        self.width, self.count = places.width, sum(map(len, places.kept_heads))
+        present = np.array(
+            [layer * places.heads + h for layer, kept in enumerate(places.kept_heads) for h in kept], np.int64
+        )
         self.present = present  # (H,): places in L · A
         self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[present] > OPEN
 
@@ -390,7 +392,7 @@ def _untrained(
     if not request.options.random_encoder:
         return None
     gates = None if subject.gates is None else subject.gates.cpu().numpy().tobytes()
-    key = source.kind, tuple(subject.encoder.places.kept), gates
+    key = source.kind, tuple(subject.encoder.places.kept_heads), gates
     if key not in controls:
         encoder = Encoder.load(subject.architecture, random=True, seed=request.seed, attention="eager")
         encoder = encoder.to(request.device)

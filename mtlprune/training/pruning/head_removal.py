@@ -162,7 +162,7 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
     """Take the heads that these gates close out of an encoder, in place; what they contribute goes into biases. Raises
     EncoderError: heads of this encoder cannot be removed."""
     fold_means(encoder, gates)
-    encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.places.kept)
+    encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.places.kept_heads)
     del encoder.places  # they knew the heads as they lay before
     return encoder.head_map
 

@@ -68,7 +68,7 @@ def teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Scores of the heads of each word, and of relations at its gold head. (N, T + 1), (N, K)"""
         arcs, vectors = task.features(encoded)
-        return task.real(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
+        return task.is_word(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
 
     (heads, relations), theirs = scores(*student), scores(*teacher)
     return (cross(heads, theirs[0]) + cross(relations, theirs[1])) / len(heads)

@@ -166,7 +166,7 @@ def _measured(study: _Curves, subject: Subject) -> Found | str:
     for name in run.model.tasks if subject.task is None else [subject.task]:
         alone = with_task(run.model, name)
         judge = Judge(alone, name, study.train, study.reading.sentences, run.precision, request.on_batch)
-        if not any(judge.task.known(sentence) for sentence in judge.sentences):
+        if not any(judge.task.is_annotated(sentence) for sentence in judge.sentences):
             notes.append(f"{subject.label}: no sentence has the layer {name}, so it is not scored.")
             continue
         for key, frame in {"curve": _curve(study, subject, judge), **_sets(study, subject, judge)}.items():

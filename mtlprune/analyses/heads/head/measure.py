@@ -122,7 +122,7 @@ def _place(subject: Subject, layer: int, head: int) -> int:
             f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
             f"{layer}"
         )
-    kept = places.kept[layer - 1]
+    kept = places.kept_heads[layer - 1]
     if head - 1 not in kept:
         left = ", ".join(str(number + 1) for number in kept) or "none"
         raise RunError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")

@@ -63,7 +63,7 @@ class Frequencies:
                 self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
             counts = np.zeros(len(rows.names))
             for sentence in self.sentences[number]:
-                if task.known(sentence):
+                if task.is_annotated(sentence):
                     np.add.at(counts, task.label_places(task.target(sentence)), 1)
             self.known[key] = counts
         return self.known[key]

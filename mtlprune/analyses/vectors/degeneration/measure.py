@@ -206,7 +206,7 @@ class DegenerationSurvey:
         """``gate`` and HEAD_MEASURES."""
         gate = gate_grid(self.subject)
         grids = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
-        for layer, kept in enumerate(map(list, self.subject.encoder.places.kept)):
+        for layer, kept in enumerate(map(list, self.subject.encoder.places.kept_heads)):
             if not kept:
                 continue
             moments, words = observed[layer]

@@ -251,7 +251,7 @@ def _layer(
     encoder: Encoder, number: int, gates: Tensor | None, parts: dict[str, tuple[Any, tuple[Tensor, Tensor]]]
 ) -> LayerTrace:
     output, (read, _) = parts["output"]
-    kept, width = encoder.places.kept[number], encoder.places.width
+    kept, width = encoder.places.kept_heads[number], encoder.places.width
     outer, (_, given) = parts["outer"]
     outer_bias = _bias(outer)
     norms = [_norm(module, seen[0]) for module, seen in (parts["first_norm"], parts["second_norm"])]
@@ -271,7 +271,7 @@ def _layer(
 def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     """(n, d): gate · bias of the values, for the heads that a layer has; with mean ablation + (1 − gate) · mean."""
     transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.places
-    family, kept = places.family, places.kept[number]
+    family, kept = places.family, places.kept_heads[number]
     attention = by_layer(transformer, family.attention)[number]
     outputs = by_layer(transformer, family.output)
     bias = outputs[number].weight.new_zeros(len(kept), places.width)

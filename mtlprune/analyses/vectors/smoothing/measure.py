@@ -96,7 +96,7 @@ class SmoothingSurvey:
         self.reading, self.subject, self.request = reading, subject, request
         self.options: SmoothingOptions = request.options
         places = subject.encoder.places
-        self.layers, self.heads, self.kept = places.layers, places.heads, places.kept
+        self.layers, self.heads, self.kept = places.layers, places.heads, places.kept_heads
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
@@ -198,7 +198,7 @@ class SmoothingSurvey:
         """Yield rows of the weight that a fusion gives each layer; none without a fusion."""
         if self.fusion:
             weights = torch.cat(self.weights)
-            for layer, mean, deviation in zip(self.fusion.chosen, weights.mean(0), weights.std(0), strict=True):
+            for layer, mean, deviation in zip(self.fusion.joined_layers, weights.mean(0), weights.std(0), strict=True):
                 yield from _measured(layer, fusion=float(mean), fusion_sd=float(deviation))
 
     def _steps(self, seen: Observation) -> dict[str, Tensor]:

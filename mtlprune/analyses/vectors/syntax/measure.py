@@ -17,7 +17,16 @@ from mtlprune.analyses.harness.reading import Found, Reading, Subject, gate_grid
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
 from mtlprune.analyses.vectors.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
 from mtlprune.corpora.blimp import read_blimp
-from mtlprune.encoder.arcs import DIRECTIONS, LEAST, ArcCounter, ArcCounts, Best, halves, relations_of, with_trees
+from mtlprune.encoder.arcs import (
+    DIRECTIONS,
+    MIN_RELATION_COUNT,
+    ArcCounter,
+    ArcCounts,
+    Best,
+    halves,
+    relations_of,
+    with_trees,
+)
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.pieces import EncoderError
@@ -88,7 +97,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     """The measures of the heads of one encoder. ``first``: the counts of the first encoder, to which others are
     compared; empty as long as there is none."""
     encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
-    counter = ArcCounter(relations_of(reading.sentences), places.kept, places.heads, gates)
+    counter = ArcCounter(relations_of(reading.sentences), places.kept_heads, places.heads, gates)
     half = halves(len(reading.sentences), reading.seed)
     wanted = _distinct(encoder, reading.sentences, reading.seed)
     kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
@@ -101,7 +110,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in kept.items()}
     counts = counter.counts
     first += [] if first else [counts]
-    uas, listed = counts.uas(), counts.listed()
+    uas, listed = counts.uas(), counts.frequent_relations()
     chosen = {
         "uas_single": counts.best(),
         "uas_single_listed": counts.best(listed),
@@ -122,7 +131,7 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
     facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
-    grids["twonn"] = _by_head(cloud["heads"], places.kept, counts.present)
+    grids["twonn"] = _by_head(cloud["heads"], places.kept_heads, counts.present)
     relations = [
         {"label": name, **row}
         for name in listed
@@ -172,7 +181,7 @@ def _arcs(counts: ArcCounts) -> pd.DataFrame:
 
 def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     """The best offset: for all words as a part of ``about``, and by relation."""
-    listed = counts.listed()
+    listed = counts.frequent_relations()
     single, best = counts.best_offset(), counts.mean_best_offset(listed)
     whole = {"uas_single": single.value, "uas_single_held_out": single.held_out, "offset_single": single.offset}
     whole |= {"uas_best": best[0], "uas_best_held_out": best[1]}
@@ -182,7 +191,7 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
         values = {"uas": best_offset.value, "uas_held_out": best_offset.held_out, "offset": best_offset.offset}
         rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
     offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
-    about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": LEAST, "offset": offset}
+    about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": MIN_RELATION_COUNT, "offset": offset}
     return about, pd.DataFrame(rows)
 
 
