@@ -164,6 +164,7 @@ def losses_of(model: MultiTaskModel, sentences: Sequence[Sentence], gold: dict[s
     model.eval()
     parts: dict[str, Any] = {task: model.tasks[task] for task in gold}
     targets = {
-        task: [part.target(row) if part.is_annotated(row) else None for row in gold[task]] for task, part in parts.items()
+        task: [part.target(row) if part.is_annotated(row) else None for row in gold[task]]
+        for task, part in parts.items()
     }
     return model.losses(model.collate(model.encoder.tokenize_all([s.words for s in sentences]), targets))

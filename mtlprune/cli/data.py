@@ -224,7 +224,7 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
             splits, more = read_files(files, apart, read, tell, left, share, seed)
             return splits, about | more
         source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
-        splits = read_dataset(source, columns, repair, tell, apart, left.skip, left.unread)
+        splits = read_dataset(source, columns, repair, tell, apart, left.skip, left.unread_layers)
         about["left_out"] = left.account(sum(map(len, splits.values())), tell)
         about["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
         if len(splits) == 1 and not any(apart.values()):
@@ -254,7 +254,7 @@ def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
     from mtlprune.corpora.formats.guess import guess_columns
 
     def read(path: Path, options: Mapping[str, Any], tell: Callable[[str], None], left: LeftOut) -> Iterable[Sentence]:
-        repair, names, last = options.get("repair", False), options.get("columns"), (left.skip, left.unread)
+        repair, names, last = options.get("repair", False), options.get("columns"), (left.skip, left.unread_layers)
         if kind == "conllu":
             misc = conllu.parse_misc(options.get("misc", ()))
             return conllu.read_conllu(path, options.get("pos", "upos"), True, misc, repair, tell, *last)

@@ -119,7 +119,7 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
             "give --majority the corpus of the runs"
         )
     settings = run.read_config()["data"]
-    train = corpus[settings["train"]].first(settings.get("train_sentences")).half(settings.get("half"))
+    train = corpus[settings["train"]].first(settings.get("train_sentences")).one_half(settings.get("half"))
     baseline = Majority(list(train))
     gold = list(corpus[split])
     predicted = [baseline.predict(sentence) for sentence in gold]

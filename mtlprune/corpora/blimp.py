@@ -54,26 +54,28 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
     return [_read(path, pairs) for path in files]
 
 
-def _read(path: Path, most: int | None) -> Paradigm:
+def _read(path: Path, limit: int | None) -> Paradigm:
     pairs: list[MinimalPair] = []
-    about: tuple[str, str] | None = None
+    paradigm: tuple[str, str] | None = None
     for number, line in read_lines(path):
-        if not line.strip() or (most is not None and len(pairs) == most):
+        if not line.strip() or (limit is not None and len(pairs) == limit):
             continue
         entry = _entry(line, f"{path}, line {number}")
-        now = entry["UID"], _MERGED.get(entry["linguistics_term"], entry["linguistics_term"])
-        if about is not None and now != about:
-            raise CorpusError(f"{path}, line {number}: expected the paradigm {about[0]} as before, found {now[0]}")
-        about = now
+        line_paradigm = entry["UID"], _MERGED.get(entry["linguistics_term"], entry["linguistics_term"])
+        if paradigm is not None and line_paradigm != paradigm:
+            raise CorpusError(
+                f"{path}, line {number}: expected the paradigm {paradigm[0]} as before, found {line_paradigm[0]}"
+            )
+        paradigm = line_paradigm
         pairs.append(MinimalPair(entry["sentence_good"], entry["sentence_bad"]))
-    if about is None:
+    if paradigm is None:
         raise CorpusError(f"{path}: holds no pair; download the corpus again")
-    return Paradigm(*about, tuple(pairs))
+    return Paradigm(*paradigm, tuple(pairs))
 
 
-def _entry(line: str, where: str) -> dict[str, Any]:
-    entry = parse_json_line(line, where, CorpusError)
+def _entry(line: str, location: str) -> dict[str, Any]:
+    entry = parse_json_line(line, location, CorpusError)
     for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term"):
         if not isinstance(entry, dict) or not isinstance(entry.get(key), str) or not entry[key].strip():
-            raise CorpusError(f"{where}: expected a pair with {key}, found none; is this a file of BLiMP?")
+            raise CorpusError(f"{location}: expected a pair with {key}, found none; is this a file of BLiMP?")
     return entry

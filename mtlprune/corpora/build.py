@@ -21,26 +21,29 @@ Tell = Callable[[str], None]
 SHARES = "80/10/10"
 
 
-class Unread:
+class UnreadLayers:
     """Layers that are not to be read, for readers to ask ``name in unread``; those they ask for are remembered."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names, self.asked = tuple(dict.fromkeys(names)), set[str]()
+        self.names, self.requested = tuple(dict.fromkeys(names)), set[str]()
 
     def __contains__(self, name: object) -> bool:
-        self.asked.add(str(name))
+        self.requested.add(str(name))
         return name in self.names
 
 
 class LeftOut:
-    """Layers and sentences that are left out of a corpus, counted, with their reasons. ``most``: percent of the
-    sentences that may be left out; None has the first one that cannot be read raised."""
+    """Layers and sentences that are left out of a corpus, counted, with their reasons.
+
+    ``max_percent`` is the share of the sentences that may be left out. With None, the first one that cannot be read
+    raises its error.
+    """
 
     REASONS = 10
 
-    def __init__(self, layers: Iterable[str] = (), most: float | None = None) -> None:
-        self.unread, self.most = Unread(layers), most
-        self.skip: Skip | None = None if most is None else self._skip
+    def __init__(self, layers: Iterable[str] = (), max_percent: float | None = None) -> None:
+        self.unread_layers, self.max_percent = UnreadLayers(layers), max_percent
+        self.skip: Skip | None = None if max_percent is None else self._skip
         self.count, self.reasons = 0, list[str]()
 
     def _skip(self, error: MtlpruneError) -> None:
@@ -51,10 +54,12 @@ class LeftOut:
     def account(self, read: int, tell: Tell) -> dict[str, Any]:
         """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out. Raises
         CorpusError: they are too many, or a layer is none that the files could have."""
-        if wrong := [name for name in self.unread.names if name not in self.unread.asked]:
-            known = ", ".join(in_order(self.unread.asked)) or "none"
-            raise CorpusError(f"--leave-out: expected layers that are read ({known}), found {wrong[0]!r}; correct it")
-        record: dict[str, Any] = {"layers": list(self.unread.names)} if self.unread.names else {}
+        if wrong := [name for name in self.unread_layers.names if name not in self.unread_layers.requested]:
+            layers_read = ", ".join(in_order(self.unread_layers.requested)) or "none"
+            raise CorpusError(
+                f"--leave-out: expected layers that are read ({layers_read}), found {wrong[0]!r}; correct it"
+            )
+        record: dict[str, Any] = {"layers": list(self.unread_layers.names)} if self.unread_layers.names else {}
         if self.count:
             total = read + self.count
             share = f"{self.count} of {plural(total, 'sentence')} ({100 * self.count / total:.1f} %)"
@@ -63,16 +68,18 @@ class LeftOut:
                 tell(f"  {line}")
             if self.count > self.REASONS:
                 tell(f"  and {self.count - self.REASONS} more")
-            if self.most is None or not 100 * self.count <= self.most * total:  # NaN allows none
-                what = f"expected at most {self.most:g} % of the sentences to be left out, found {share}"
-                raise CorpusError(f"{what}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-bad)")
+            if self.max_percent is None or not 100 * self.count <= self.max_percent * total:  # NaN allows none
+                problem = f"expected at most {self.max_percent:g} % of the sentences to be left out, found {share}"
+                raise CorpusError(
+                    f"{problem}, such as: {self.reasons[0]}; correct the files, or allow more (--skip-bad)"
+                )
             record |= {"sentences": self.count, "of": total, "first": self.reasons}
         return record
 
 
 def read_files(
-    together: Sequence[str],
-    apart: Mapping[str, Sequence[str]],
+    unsplit_paths: Sequence[str],
+    paths_by_split: Mapping[str, Sequence[str]],
     read: Callable[[Path], Iterable[Sentence]],
     tell: Tell,
     left_out: LeftOut | None = None,
@@ -92,26 +99,26 @@ def read_files(
     Raises:
         CorpusError: no files, or none of a split; what ``read`` raises.
     """
-    apart = {split: names for split, names in apart.items() if names}
-    if together and apart:
+    paths_by_split = {split: names for split, names in paths_by_split.items() if names}
+    if unsplit_paths and paths_by_split:
         raise CorpusError(
-            f"expected either files that are split by chance or files of each split, found {together[0]} beside "
-            f"--{next(iter(apart))}; put patterns into quotes (--train 'data/*.conllu'), or repeat the option"
+            f"expected either files that are split by chance or files of each split, found {unsplit_paths[0]} beside "
+            f"--{next(iter(paths_by_split))}; put patterns into quotes (--train 'data/*.conllu'), or repeat the option"
         )
-    if not together and not apart:
+    if not unsplit_paths and not paths_by_split:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
-    paths = {split: expand(names) for split, names in (apart or {"all": together}).items()}
-    if together:
+    paths = {split: expand(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
+    if unsplit_paths:
         percents(shares)
     kinds: dict[str, tuple[str, Path]] = {}
 
     def sentences_of(path: Path) -> Iterator[Sentence]:
         for sentence in read(path):
             for layer, (kind, _) in sentence.further:
-                known, first = kinds.setdefault(layer, (kind, path))
-                if kind != known:
-                    what = f"expected {layer} to be of the kind {known}, as it is in {first}, found {kind}"
-                    raise CorpusError(f"{path}, sentence {sentence.id!r}: {what}; a layer has one kind")
+                first_kind, first = kinds.setdefault(layer, (kind, path))
+                if kind != first_kind:
+                    problem = f"expected {layer} to be of the kind {first_kind}, as it is in {first}, found {kind}"
+                    raise CorpusError(f"{path}, sentence {sentence.id!r}: {problem}; a layer has one kind")
             yield sentence
 
     splits: Splits = {split: [s for path in group for s in sentences_of(path)] for split, group in paths.items()}
@@ -120,8 +127,8 @@ def read_files(
         if not sentences:
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
     digests = {str(path): source_digest(path) for group in paths.values() for path in group}
-    if together:
-        splits = cut(splits["all"], shares, seed, ", ".join(together))
+    if unsplit_paths:
+        splits = cut(splits["all"], shares, seed, ", ".join(unsplit_paths))
         digests["split"] = f"{shares}, seed {seed}"
     return with_own_ids(splits, tell), {"sources": digests, "left_out": account}
 
@@ -132,13 +139,13 @@ def expand(names: Sequence[str]) -> list[Path]:
     for name in names:
         path = Path(name)
         root = Path(path.anchor)
-        inside: Iterable[Path] = ()
+        files_inside: Iterable[Path] = ()
         if name and path.is_dir():
-            inside = (file for file in files_below(path) if not file.name.startswith("."))
+            files_inside = (file for file in files_below(path) if not file.name.startswith("."))
         elif name:
-            inside = [path] if path.is_file() else root.glob(str(path.relative_to(root)))
+            files_inside = [path] if path.is_file() else root.glob(str(path.relative_to(root)))
         try:
-            files = sorted(file for file in inside if file.is_file())
+            files = sorted(file for file in files_inside if file.is_file())
         except ValueError as error:  # ** within a name, before Python 3.13
             raise CorpusError(f"{name}: expected a pattern, found: {error}") from error
         if not files:
@@ -158,19 +165,23 @@ def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
     splits: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
     for name in names:
         for path in expand([name]):
-            inside = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
-            marks = (_SPLIT.search(part.lower()) for part in reversed(inside))
+            components = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
+            marks = (_SPLIT.search(part.lower()) for part in reversed(components))
             splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
     forms = Counter(_form(path) for split, paths in splits.items() for path in paths if split)
     form = ".conllu" if ".conllu" in forms else next((form for form, _ in forms.most_common(1)), "")
-    taken = {split: own for split, paths in splits.items() if (own := [str(p) for p in paths if _form(p) == form])}
-    unsure = taken.pop("", [])
-    if len(taken) < 2:
+    by_name = {
+        split: paths_of_split
+        for split, paths in splits.items()
+        if (paths_of_split := [str(p) for p in paths if _form(p) == form])
+    }
+    unsure = by_name.pop("", [])
+    if len(by_name) < 2:
         return {}, []
     if unsure:
-        what = f"expected the name of a split in that of each file, as in {next(iter(taken.values()))[0]}"
-        raise CorpusError(f"{what}, found {unsure[0]}; name the files of each split (--train, --dev, --test)")
-    return taken, [path for paths in splits.values() for path in paths if _form(path) != form]
+        problem = f"expected the name of a split in that of each file, as in {next(iter(by_name.values()))[0]}"
+        raise CorpusError(f"{problem}, found {unsure[0]}; name the files of each split (--train, --dev, --test)")
+    return by_name, [path for paths in splits.values() for path in paths if _form(path) != form]
 
 
 def _form(path: Path) -> str:
@@ -180,9 +191,9 @@ def _form(path: Path) -> str:
 def percents(shares: str) -> list[int]:
     """The percents of train, dev and test in ``80/10/10``. Raises CorpusError."""
     percent = [whole_number(part) for part in shares.split("/")]
-    if len(percent) != 3 or None in percent or sum(known := [part or 0 for part in percent]) != 100:
+    if len(percent) != 3 or None in percent or sum(numbers := [part or 0 for part in percent]) != 100:
         raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares[:60]!r}")
-    return known
+    return numbers
 
 
 def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
@@ -194,28 +205,28 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
-            what = f"{plural(len(sentences), 'sentence')}: too few for {share} % of {split}"
-            raise CorpusError(f"{source}: {what}; take more, or other shares (--split)")
+            problem = f"{plural(len(sentences), 'sentence')}: too few for {share} % of {split}"
+            raise CorpusError(f"{source}: {problem}; take more, or other shares (--split)")
         if share:
-            own = set(order[begin:end])
-            splits[split] = [sentence for place, sentence in enumerate(sentences) if place in own]
+            sentence_numbers = set(order[begin:end])
+            splits[split] = [sentence for place, sentence in enumerate(sentences) if place in sentence_numbers]
     return splits
 
 
 def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
     """The second sentence of an id gets ``~2`` at its end, and so on."""
     names = [sentence.id for sentences in splits.values() for sentence in sentences]
-    known, taken = set(names), Counter[str]()
-    if len(known) == len(names):
+    distinct, ids_used = set(names), Counter[str]()
+    if len(distinct) == len(names):
         return dict(splits)
-    tell(f"{plural(len(names) - len(known), 'sentence')} had the id of an earlier one and got another, such as ID~2")
+    tell(f"{plural(len(names) - len(distinct), 'sentence')} had the id of an earlier one and got another, such as ID~2")
 
     def renamed(sentence: Sentence) -> Sentence:
         name = sentence.id
-        taken[sentence.id] += 1
-        while taken[sentence.id] > 1 and (name := f"{sentence.id}~{taken[sentence.id]}") in known:
-            taken[sentence.id] += 1
-        known.add(name)
+        ids_used[sentence.id] += 1
+        while ids_used[sentence.id] > 1 and (name := f"{sentence.id}~{ids_used[sentence.id]}") in distinct:
+            ids_used[sentence.id] += 1
+        distinct.add(name)
         return replace(sentence, id=name)
 
     return {split: [renamed(sentence) for sentence in sentences] for split, sentences in splits.items()}
@@ -231,7 +242,7 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
     tags, types = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for split, sentences in splits.items():
-        odd: dict[str, list[str]] = defaultdict(list)
+        oddities: dict[str, list[str]] = defaultdict(list)
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             layers[split].update(sentence.kinds())
@@ -243,26 +254,27 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
                     types[layer].update(span.label for span in sentence.get(layer))
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
-                odd["have the words of one of train"].append(sentence.id)
+                oddities["have the words of one of train"].append(sentence.id)
             if any(tree.heads.count(0) > 1 for tree in trees):
-                odd["have several roots, and a predicted tree has one"].append(sentence.id)
+                oddities["have several roots, and a predicted tree has one"].append(sentence.id)
             if re.search(r"[\x00-\x1f\x7f-\x9f]", " ".join(sentence.words)):
-                odd["have control characters in words, which some encoders drop"].append(sentence.id)
+                oddities["have control characters in words, which some encoders drop"].append(sentence.id)
         warnings += [
-            f"warning: {len(ids)} of {size} sentences of {split} {what}; first {ids[0]}" for what, ids in odd.items()
+            f"warning: {len(ids)} of {size} sentences of {split} {problem}; first {ids[0]}"
+            for problem, ids in oddities.items()
         ]
     for layer, names in tags.items():
         if 2 * sum(tag[:2] in ("B-", "I-") for tag in names) > len(names):
-            meant = "name the column ner, or NAME:spans, if these are entities"
-            warnings.append(f"warning: {layer} has tags of spans, such as {min(names)}; {meant}")
+            suggestion = "name the column ner, or NAME:spans, if these are entities"
+            warnings.append(f"warning: {layer} has tags of spans, such as {min(names)}; {suggestion}")
     for layer in (layer for layer, names in types.items() if "O" in names):
         warnings.append(f"warning: {layer} has spans of the type O, from tags such as B-O; write O outside of spans")
     for layer in sorted(layers["train"] - labelled):
         warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
-    every = set[str]().union(*layers.values())
-    for split, known in layers.items():
-        if lacking := every - known:
-            warnings.append(f"warning: {split} lacks {', '.join(sorted(lacking))}, which another split has")
+    all_layers = set[str]().union(*layers.values())
+    for split, layers_of_split in layers.items():
+        if missing_layers := all_layers - layers_of_split:
+            warnings.append(f"warning: {split} lacks {', '.join(sorted(missing_layers))}, which another split has")
     return warnings
 
 
@@ -278,27 +290,27 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     kinds: dict[str, tuple[str, str]] = {}
     labels: Labels = defaultdict(lambda: defaultdict(Counter))
     for name, splits in corpora.items():
-        joined = appended = other = 0
-        unlike: set[str] = set()
+        joined = appended = differing = 0
+        differing_layers: set[str] = set()
         for split, sentences in splits.items():
             sentences = list(sentences)
             for layer, kind in declared(sentences).items():
-                first, known = kinds.setdefault(layer, (name, kind))
-                if kind != known:
-                    what = f"expected the layer {layer} to be of the kind {known} as in {first}, found {kind}"
-                    raise CorpusError(f"{name}: {what}; build it under another name")
-            here = result.setdefault(split, [])
-            before = len(here)
-            for place, sentence in _places(here, sentences):
-                here[place], changed, added = _joined(here[place], sentence)
-                other += bool(changed)
-                unlike |= changed
+                first, first_kind = kinds.setdefault(layer, (name, kind))
+                if kind != first_kind:
+                    problem = f"expected the layer {layer} to be of the kind {first_kind} as in {first}, found {kind}"
+                    raise CorpusError(f"{name}: {problem}; build it under another name")
+            result_sentences = result.setdefault(split, [])
+            before = len(result_sentences)
+            for place, sentence in _places(result_sentences, sentences):
+                result_sentences[place], changed_layers, added = _joined(result_sentences[place], sentence)
+                differing += bool(changed_layers)
+                differing_layers |= changed_layers
                 for layer, (kind, value) in added.items():
                     labels[layer][name].update(filter(None, LABELS[kind_of(kind)](value)))
-            appended += len(here) - before
-            joined += len(sentences) - (len(here) - before)
-        layers = ", ".join(sorted(unlike))
-        differ = f"; in {other} of those {layers} is not as in what came before, which stays" if other else ""
+            appended += len(result_sentences) - before
+            joined += len(sentences) - (len(result_sentences) - before)
+        layers = ", ".join(sorted(differing_layers))
+        differ = f"; in {differing} of those {layers} is not as in what came before, which stays" if differing else ""
         tell(f"{name}: {plural(appended, 'sentence')} appended, {joined} joined{differ}")
     mixed = _mixed(labels, tell)
     return with_own_ids(result, tell), mixed
@@ -308,42 +320,50 @@ Labels = defaultdict[str, dict[str, Counter[str]]]
 """Layer → corpus → its labels, counted."""
 
 
-def _places(here: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
+def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
     """Each sentence with the place of the one that it joins; where there is none its words are appended."""
     places: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place in range(len(here) - 1, -1, -1):
-        places[here[place].words].append(place)
+    for place in range(len(result_sentences) - 1, -1, -1):
+        places[result_sentences[place].words].append(place)
     for sentence in sentences:
         if places[sentence.words]:
             yield places[sentence.words].pop(), sentence
         else:
-            here.append(sentence.bare())
-            yield len(here) - 1, sentence
+            result_sentences.append(sentence.bare())
+            yield len(result_sentences) - 1, sentence
 
 
 def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict[str, Layer]]:
     """The old sentence with the layers of another that it lacks; layers of both that differ; and those it lacked."""
     new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
-    changed = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
-    added = {layer: given for layer, given in new.items() if old.kind(layer) is None}
-    return replace(old.with_layers(**added), source=old.source or sentence.source), changed, added
+    changed_layers = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
+    added = {layer: layer_value for layer, layer_value in new.items() if old.kind(layer) is None}
+    return replace(old.with_layers(**added), source=old.source or sentence.source), changed_layers, added
 
 
 def _mixed(labels: Labels, tell: Tell) -> list[str]:
     """The layers whose labels are mostly others in one corpus than in another, of which warnings tell."""
     mixed = []
-    for layer, each in labels.items():
-        for (one, mine), (two, theirs) in combinations(each.items(), 2):
-            if mine and theirs and (_foreign(mine, theirs) or _foreign(theirs, mine)):
-                shown = [
-                    "such as " + ", ".join(label for label, _ in counts.most_common(3)) for counts in (mine, theirs)
+    for layer, by_corpus in labels.items():
+        for (first_corpus, first_counts), (second_corpus, second_counts) in combinations(by_corpus.items(), 2):
+            if (
+                first_counts
+                and second_counts
+                and (_foreign(first_counts, second_counts) or _foreign(second_counts, first_counts))
+            ):
+                examples = [
+                    "such as " + ", ".join(label for label, _ in counts.most_common(3))
+                    for counts in (first_counts, second_counts)
                 ]
-                what = f"the layer {layer} has other labels in {one} ({shown[0]}) than in {two} ({shown[1]})"
-                tell(f"warning: {what}; build one of them under another name, such as {layer}2, to train on both")
+                problem = (
+                    f"the layer {layer} has other labels in {first_corpus} ({examples[0]}) than in "
+                    f"{second_corpus} ({examples[1]})"
+                )
+                tell(f"warning: {problem}; build one of them under another name, such as {layer}2, to train on both")
                 mixed.append(layer)
     return mixed
 
 
-def _foreign(mine: Counter[str], theirs: Counter[str]) -> bool:
+def _foreign(counts: Counter[str], other_counts: Counter[str]) -> bool:
     """Return True if most labels of one corpus, counted as often as they occur, are none of the other's."""
-    return 2 * sum(times for label, times in mine.items() if label not in theirs) > mine.total()
+    return 2 * sum(times for label, times in counts.items() if label not in other_counts) > counts.total()

@@ -29,7 +29,7 @@ PROPBANK_COMMIT = "4abade0b53ce4a181e1d98b3518101c1a44d395a"
 # which hides 38 words of entities) and carry a fourth type that the release drops.
 _NO_ENTITIES = frozenset({"O", "OTH"})
 # Skeleton sentences at the end of a document that have no words in UD.
-_LEFT_OVER = {"email-enronsent26_02": 1}
+_EXTRA_TREES = {"email-enronsent26_02": 1}
 
 
 class _Exception(NamedTuple):
@@ -105,8 +105,8 @@ def _join_entities(
     documents = _documents(sentences)
     for name in {**documents, **annotated}:
         if name not in documents or name not in annotated:
-            where = "only in UD" if name in documents else "not in UD"
-            raise CorpusError(f"{source}: expected the documents of UD, found {name!r} {where}; take the same split")
+            presence = "only in UD" if name in documents else "not in UD"
+            raise CorpusError(f"{source}: expected the documents of UD, found {name!r} {presence}; take the same split")
     for name, document in documents.items():
         entities = move_entities(annotated[name], document)
         for sentence, spans in zip(document, entities, strict=True):
@@ -148,9 +148,9 @@ def _pair(
             try:
                 yield sentence, skeleton, Regrouping(len(skeleton), len(sentence), exception.groups)
             except CorpusError as error:
-                what = f"the skeleton does not fit sentence {sentence.id!r}: {error}; take r2.16 of UD"
-                raise malformed(skeleton.source, skeleton.line, what) from error
-        if trees is not None and following + _LEFT_OVER.get(name, 0) != len(trees):
+                problem = f"the skeleton does not fit sentence {sentence.id!r}: {error}; take r2.16 of UD"
+                raise malformed(skeleton.source, skeleton.line, problem) from error
+        if trees is not None and following + _EXTRA_TREES.get(name, 0) != len(trees):
             actual = f"found {len(trees)} for {len(document)}"
             raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; take r2.16 of UD")
 
@@ -182,7 +182,7 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
     offsets = [0, *accumulate(len(_squeeze(word)) for sentence in annotated for word in sentence.words)]
     ends = list(accumulate(len(_squeeze(word)) for sentence in target for word in sentence.words))
     first_words = [0, *accumulate(len(sentence) for sentence in target)]
-    moved: list[list[Span]] = [[] for _ in target]
+    moved_spans: list[list[Span]] = [[] for _ in target]
     before = 0
     for sentence in annotated:
         for start, end, label in sentence.ner or ():
@@ -191,16 +191,18 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
             last = bisect_left(ends, offsets[before + end])
             home = bisect_right(first_words, first) - 1
             if last >= first_words[home + 1]:
-                where = f"{label} {start}–{end} of sentence {sentence.id!r}"
-                raise CorpusError(f"{where}: expected an entity within one sentence of the target, found it across two")
-            moved[home].append(Span(first - first_words[home], last + 1 - first_words[home], label))
+                location = f"{label} {start}–{end} of sentence {sentence.id!r}"
+                raise CorpusError(
+                    f"{location}: expected an entity within one sentence of the target, found it across two"
+                )
+            moved_spans[home].append(Span(first - first_words[home], last + 1 - first_words[home], label))
         before += len(sentence)
-    for spans, sentence in zip(moved, target, strict=True):
+    for spans, sentence in zip(moved_spans, target, strict=True):
         try:
             Sentence(sentence.id, sentence.words, ner=tuple(spans)).validate()
         except SentenceError as error:
             raise CorpusError(f"entities moved to other word boundaries collide: {error}") from error
-    return [tuple(spans) for spans in moved]
+    return [tuple(spans) for spans in moved_spans]
 
 
 def _squeeze(word: str) -> str:
@@ -258,8 +260,8 @@ class Regrouping:
 
     def constituents(self, spans: Sequence[Span]) -> tuple[Span, ...]:
         """Brackets over words; those left without a word go."""
-        moved = (_move(span, self._leaves) for span in spans)
-        return tuple(span for span in moved if span is not None)
+        moved_spans = (_move(span, self._leaves) for span in spans)
+        return tuple(span for span in moved_spans if span is not None)
 
     def predicates(self, predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:
         """Predicates at words (the first, where a token is several), argument spans grown to whole words."""
@@ -267,8 +269,8 @@ class Regrouping:
         for predicate in predicates:
             words = self._covers[predicate.index]
             if words:
-                moved = (_move(span, self._covers) for span in predicate.arguments)
-                arguments = tuple(span for span in moved if span is not None)
+                moved_spans = (_move(span, self._covers) for span in predicate.arguments)
+                arguments = tuple(span for span in moved_spans if span is not None)
                 moved_predicates.append(predicate._replace(index=words[0], arguments=arguments))
         return tuple(moved_predicates)
 

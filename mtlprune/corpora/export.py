@@ -51,12 +51,12 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
     file = Path(file)
     written = 0
     try:
-        with replacing(file) as beside, beside.open("w", encoding="utf-8", newline="\n") as stream:
+        with replacing(file) as staging, staging.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
                 if (kind := sentence.kind(layer)) is not None:
-                    known = _under_known_name(sentence, layer, kind)
+                    renamed = _under_known_name(sentence, layer, kind)
                     tree = kind_of(kind) in ("tags", "tree")
-                    stream.write(format_conllu(known, in_upos) if tree else FORMATS[kind_of(kind)](known))
+                    stream.write(format_conllu(renamed, in_upos) if tree else FORMATS[kind_of(kind)](renamed))
                     written += 1
     except RunError as error:
         raise CorpusError(str(error)) from error
@@ -162,9 +162,9 @@ def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
     """A layer other than the five, and the tags that it names, under the names that the formats know."""
     if layer in LAYERS or (layer in TAGS and sentence.source):
         return sentence
-    [known] = (name for name in LAYERS if kind_of(name) == kind_of(kind))
+    [usual_name] = (name for name in LAYERS if kind_of(name) == kind_of(kind))
     bare, tags = Sentence(sentence.id, sentence.words), sentence.get(tags_named(kind) or "")
-    return bare.with_layers(**{"pos": tags, known: sentence.get(layer)})
+    return bare.with_layers(**{"pos": tags, usual_name: sentence.get(layer)})
 
 
 FORMATS: dict[str, Callable[[Sentence], str]] = {
@@ -200,16 +200,18 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
             export([g for g, _ in pairs], layer, folder / f"{layer}.gold", in_upos)
             written[layer] = export([p for _, p in pairs], layer, folder / f"{layer}.pred", in_upos)
             if kind_of(kind) == "spans":
-                known = [tuple(_under_known_name(s, layer, kind) for s in pair) for pair in pairs]
-                (folder / f"{layer}.conlleval").write_text("".join(map(_three_columns, known)), encoding="utf-8")
+                renamed_pairs = [tuple(_under_known_name(s, layer, kind) for s in pair) for pair in pairs]
+                (folder / f"{layer}.conlleval").write_text(
+                    "".join(map(_three_columns, renamed_pairs)), encoding="utf-8"
+                )
     return written
 
 
 def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sentence:
     """With the gold tags beside brackets, and the gold lemmas of predicates."""
     if (tags := tags_named(kind)) is not None:
-        beside = {tags: Layer("tags", gold.get(tags))}
-        return predicted.with_layers(**beside, **{layer: Layer(kind, predicted.get(layer))})
+        pos_layer = {tags: Layer("tags", gold.get(tags))}
+        return predicted.with_layers(**pos_layer, **{layer: Layer(kind, predicted.get(layer))})
     if kind_of(kind) == "frames":
         lemmas = {predicate.index: predicate.lemma for predicate in gold.get(layer)}
         frames = tuple(predicate._replace(lemma=lemmas.get(predicate.index)) for predicate in predicted.get(layer))

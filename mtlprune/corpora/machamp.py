@@ -62,8 +62,8 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
         def read(path: Path, columns: Sequence[FileColumn] = columns) -> Iterable[Sentence]:
             return read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
 
-        corpora[dataset.name], about = read_files((), paths, read, tell)
-        sources |= about["sources"]
+        corpora[dataset.name], record = read_files((), paths, read, tell)
+        sources |= record["sources"]
     if len(corpora) == 1:
         return next(iter(corpora.values())), (), {"sources": sources}
     splits, mixed = merge(corpora, tell)
@@ -94,24 +94,24 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         tell(f"{name}: left out, as it has no word_idx with tasks of words")
         return None
     columns = {word: WORD}
-    for task, own in tasks.items():
-        own = own if isinstance(own, dict) else {}
-        kind, place = KINDS.get(str(own.get("task_type"))), own.get("column_idx")
+    for task, task_config in tasks.items():
+        task_config = task_config if isinstance(task_config, dict) else {}
+        kind, place = KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place):
-            left_out.append(f"{task} ({own.get('task_type')})")
+            left_out.append(f"{task} ({task_config.get('task_type')})")
             continue
         for offset, text in enumerate(("head", "relation") if kind == "tree" else (_layer(config, task, kind),)):
-            if (taken := columns.setdefault(place + offset, text)) != text:
+            if (text_there := columns.setdefault(place + offset, text)) != text:
                 raise CorpusError(
-                    f"{config}: {name}, {task}: column {place + offset} is {taken} already; give it one task"
+                    f"{config}: {name}, {task}: column {place + offset} is {text_there} already; give it one task"
                 )
     if left_out:
         tell(f"{name}: left out: {', '.join(left_out)}")
     if len(columns) == 1:
         return None
     if max(columns) >= MOST_COLUMNS:
-        what = f"expected word_idx and column_idx below {MOST_COLUMNS}, found {str(max(columns))[:20]}"
-        raise CorpusError(f"{config}: {name}: {what}; correct it")
+        problem = f"expected word_idx and column_idx below {MOST_COLUMNS}, found {str(max(columns))[:20]}"
+        raise CorpusError(f"{config}: {name}: {problem}; correct it")
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, REST])}")
     paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
@@ -173,9 +173,9 @@ class ColumnFile:
             values = {place: _cells(sentence, column) for place, column in self._places.items()}
             texts = {}
             for word, (line, row) in enumerate(zip(rows, cells, strict=True)):
-                new = {place: own[word] for place, own in values.items()}
-                changed = [new.get(place, cell) for place, cell in enumerate(row)]
-                texts[line.number] = join_row(changed, self._table.separator)
+                new = {place: tags[word] for place, tags in values.items()}
+                new_cells = [new.get(place, cell) for place, cell in enumerate(row)]
+                texts[line.number] = join_row(new_cells, self._table.separator)
             for line in self._lines:
                 stream.write(texts.get(line.number, line.text) + "\n")
                 if line.number == rows[-1].number:

@@ -30,7 +30,7 @@ LICENCE = "CC BY-SA 4.0"
 MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
 KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
 """MASC's kinds of names, and their labels; of two kinds over the same words the first here stays."""
-MOST = 0.1
+MAX_MISALIGNED_SHARE = 0.1
 """Largest share of a document's names that may not begin and end at words; beyond it offsets count another text."""
 _SUFFIX = re.compile(r"-UTF16|\.ascii-1-NEW|-NE\.xml$|\.mrg(\.txt)?$|\.txt$|\.gold_skel$")
 _BRACKET_OR_LEAF = re.compile(r"\(([^\s()]+)\s+([^\s()]+)\s*\)|[()]")
@@ -88,28 +88,29 @@ def build_masc(
     """
     files = _read_files(Path(sources))
     splits: dict[str, list[Sentence]] = {"train": [], "dev": [], "test": []}
-    total, kept, unaligned = 0, 0, dict[str, list[str]]()
+    total, entity_count, unaligned = 0, 0, dict[str, list[str]]()
     for document in documents():
         sentences = list(_sentences(document, files, tell))
         text = _file(files, "txtfiles", document.name)
         names = sorted(_names(files, document.name))
         ner, wrong = align_names(sentences, _decoded(*text), names)
-        total, kept = total + len(names), kept + sum(len(spans or ()) for spans in ner)
+        total, entity_count = total + len(names), entity_count + sum(len(spans or ()) for spans in ner)
         if wrong:
             unaligned[document.name] = wrong
-            shown = f"{', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}"
+            examples = f"{', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}"
             unknown = f"NER is unknown in {ner.count(None)} of {len(ner)} sentences"
-            tell(f"{document.name}: {len(wrong)} of {len(names)} names are not whole words ({shown}); {unknown}")
+            tell(f"{document.name}: {len(wrong)} of {len(names)} names are not whole words ({examples}); {unknown}")
         splits[document.split] += [s.with_layers(ner=spans) for s, spans in zip(sentences, ner, strict=True)]
     number = sum(map(len, unaligned.values()))
-    others = total - kept - number
+    elsewhere_count = total - entity_count - number
     tell(
-        f"NER has {kept} of {total} names: {number} are not whole words, {others} lie in others or where NER is unknown"
+        f"NER has {entity_count} of {total} names: {number} are not whole words, "
+        f"{elsewhere_count} lie in others or where NER is unknown"
     )
-    left_out = {"names": total - kept, "of": total, "unaligned": unaligned}
+    left_out = {"names": total - entity_count, "of": total, "unaligned": unaligned}
     digest = hashlib.sha256()
-    for (what, name), (_, data) in sorted(files.items()):
-        digest.update(f"{what}/{name} {hashlib.sha256(data).hexdigest()}\n".encode())
+    for (layer, name), (_, data) in sorted(files.items()):
+        digest.update(f"{layer}/{name} {hashlib.sha256(data).hexdigest()}\n".encode())
     return splits, {f"{len(files)} files of MASC 1 and PropBank": digest.hexdigest()}, left_out
 
 
@@ -120,11 +121,11 @@ def _read_files(sources: Path) -> Files:
     """The files of all documents, by what they are (the folder above them, or ``skeleton``). Raises CorpusError."""
     if not sources.is_dir():
         raise CorpusError(f"{sources}: expected a folder with the files of MASC 1 and PropBank, found none")
-    wanted = {document.name for document in documents()}
+    document_names = {document.name for document in documents()}
     files: dict[tuple[str, str], tuple[str, bytes]] = {}
     for place, path, read in _members(sources):
         name = _SUFFIX.sub("", path.name)
-        if name in wanted or (name := _SUFFIX.sub("", name)) in wanted:
+        if name in document_names or (name := _SUFFIX.sub("", name)) in document_names:
             key = "skeleton" if path.suffix == ".gold_skel" else path.parent.name, name
             data = read()
             if key in files and files[key][1] != data:
@@ -148,11 +149,13 @@ def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
             raise CorpusError(f"{file}: expected a readable tar archive, found: {error}; get it anew") from error
 
 
-def _file(files: Files, what: str, name: str) -> tuple[str, bytes]:
-    if (what, name) not in files:
-        source = "propbank/propbank-release" if what == "skeleton" else f"oanc/masc, commit {MASC_COMMIT[:7]}, folder 1"
-        raise CorpusError(f"expected a file {what}/{name} in --sources, found none; get it from {source}")
-    return files[what, name]
+def _file(files: Files, layer: str, name: str) -> tuple[str, bytes]:
+    if (layer, name) not in files:
+        source = (
+            "propbank/propbank-release" if layer == "skeleton" else f"oanc/masc, commit {MASC_COMMIT[:7]}, folder 1"
+        )
+        raise CorpusError(f"expected a file {layer}/{name} in --sources, found none; get it from {source}")
+    return files[layer, name]
 
 
 def _decoded(place: str, data: bytes) -> str:
@@ -185,8 +188,8 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
             tell(f"{name}: CON and SRL are unknown: {error}")
         else:
             if (tags := tuple(tag for tag, _ in leaves)) != skeleton.pos:
-                what = f"expected the tags of {source}, line {skeleton.line}, found {' '.join(tags)}"
-                raise CorpusError(f"{place}, tree {number}: {what}; take the releases that belong together")
+                problem = f"expected the tags of {source}, line {skeleton.line}, found {' '.join(tags)}"
+                raise CorpusError(f"{place}, tree {number}: {problem}; take the releases that belong together")
             marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if is_mark(*leaf)]
             onto = Regrouping(len(leaves), len(words), marks)
             layers = {"con": onto.constituents(skeleton.con), "srl": onto.predicates(skeleton.srl)}
@@ -224,8 +227,8 @@ def is_mark(tag: str, word: str) -> bool:
 
 def _names(files: Files, document: str) -> Iterator[Name]:
     """The names of a document; a kind without a file has none. Raises CorpusError where no kind has one."""
-    whole = ((f"ne-{kind.lower()}", document) for kind in KINDS)
-    places = [files[one] for one in whole if one in files]
+    annotation_files = ((f"ne-{kind.lower()}", document) for kind in KINDS)
+    places = [files[file_key] for file_key in annotation_files if file_key in files]
     if not places:
         _file(files, "ne-person", document)
     for place, data in places:
@@ -234,8 +237,8 @@ def _names(files: Files, document: str) -> Iterator[Name]:
             names = [Name(int(x.attrib["from"]), int(x.attrib["to"]), x.attrib["type"]) for x in elements]
         except (ET.ParseError, KeyError, ValueError) as error:
             raise CorpusError(f"{place}: expected names with from, to and type, found: {error}; get it anew") from None
-        if other := {name.kind for name in names} - set(KINDS):
-            raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(other)}")
+        if unexpected_kinds := {name.kind for name in names} - set(KINDS):
+            raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(unexpected_kinds)}")
         yield from names
 
 
@@ -248,28 +251,30 @@ def align_names(
     spans = place_words([word for sentence in sentences for word in sentence.words], text)
     begins = {span[0]: word for word, span in enumerate(spans) if span}
     ends = {span[1]: word for word, span in enumerate(spans) if span}
-    placed = [word for word, span in enumerate(spans) if span]
+    words_with_home = [word for word, span in enumerate(spans) if span]
     starts, stops = zip(*(span for span in spans if span), strict=True)
-    inside: list[list[Span]] = [[] for _ in sentences]
+    spans_by_sentence: list[list[Span]] = [[] for _ in sentences]
     unknown, wrong = set[int](), list[str]()
     for name in names:
         start, end = _without_blanks(text, name)
         first, last = begins.get(start), ends.get(end)
         if first is not None and last is not None and first <= last and homes[first] == homes[last]:
             offset = firsts[homes[first]]
-            inside[homes[first]].append(Span(first - offset, last + 1 - offset, KINDS[name.kind]))
+            spans_by_sentence[homes[first]].append(Span(first - offset, last + 1 - offset, KINDS[name.kind]))
             continue
         wrong.append(f"{name.kind} {name.start}–{name.end} {text[name.start : name.end]!r}")
         before, after = bisect_right(starts, start) - 1, bisect_left(stops, end)
-        low = homes[placed[before]] if before >= 0 else 0
-        high = homes[placed[after]] if after < len(placed) else len(sentences) - 1
+        low = homes[words_with_home[before]] if before >= 0 else 0
+        high = homes[words_with_home[after]] if after < len(words_with_home) else len(sentences) - 1
         unknown.update(range(low, high + 1))
-    if len(wrong) > MOST * len(names):
+    if len(wrong) > MAX_MISALIGNED_SHARE * len(names):
         unknown.update(range(len(sentences)))
     order = list(KINDS.values())
-    for own in inside:
-        own.sort(key=lambda span: (span.start, -span.end, order.index(span.label)))
-    return [None if number in unknown else flat(own) for number, own in enumerate(inside)], wrong
+    for sentence_spans in spans_by_sentence:
+        sentence_spans.sort(key=lambda span: (span.start, -span.end, order.index(span.label)))
+    return [
+        None if number in unknown else flat(sentence_spans) for number, sentence_spans in enumerate(spans_by_sentence)
+    ], wrong
 
 
 def _without_blanks(text: str, name: Name) -> tuple[int, int]:

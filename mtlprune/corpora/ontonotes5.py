@@ -49,15 +49,15 @@ def build_ontonotes5(
     """
     if not folder.is_dir():
         raise CorpusError(f"{folder}: expected a folder of CoNLL-2012 files, found none")
-    everything = list(files_below(folder))
-    files = _files(folder, everything, tell)
-    english = [path for path in everything if not _foreign(path, folder)]
+    all_files = list(files_below(folder))
+    files = _files(folder, all_files, tell)
+    english = [path for path in all_files if not _foreign(path, folder)]
     annotated = {layer: _annotations(folder, english, end) for layer, end in (("ner", ".name"), ("srl", ".prop"))}
-    seen: dict[str, Path] = {}
+    first_paths: dict[str, Path] = {}
     splits = {}
     for split, paths in files.items():
         documents = [document for path in paths for document in read_documents(path)]
-        splits[split] = list(_sentences(split, documents, annotated, seen, tell))
+        splits[split] = list(_sentences(split, documents, annotated, first_paths, tell))
     if dep is None:
         return splits
     if dep.suffix != ".jar":
@@ -71,12 +71,12 @@ def _foreign(path: Path, folder: Path) -> bool:
     return any(part in LANGUAGES for part in path.relative_to(folder).parts[:-1])
 
 
-def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
+def _files(folder: Path, all_files: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
     """The files of each split, in the order of their paths."""
     names = {name: split for split, folders in SPLITS.items() for name in folders}
     splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    foreign = outside = 0
-    conll = sorted((path for path in everything if path.name.endswith("_conll")), key=lambda path: path.parts)
+    foreign = outside_count = 0
+    conll = sorted((path for path in all_files if path.name.endswith("_conll")), key=lambda path: path.parts)
     manual = [path for path in conll if "auto" not in path.name]
     for path in _gold(manual):
         above = path.relative_to(folder).parts[:-1]
@@ -84,13 +84,13 @@ def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) ->
         if _foreign(path, folder):
             foreign += 1
         elif split is None:
-            outside += 1
+            outside_count += 1
         else:
             splits[split].append(path)
-    if foreign or outside or len(manual) < len(conll):
+    if foreign or outside_count or len(manual) < len(conll):
         tell(
             f"{folder}: left out {len(conll) - len(manual)} automatic files, {foreign} in other languages, "
-            f"{outside} in no split folder"
+            f"{outside_count} in no split folder"
         )
     missing = [split for split, paths in splits.items() if not paths]
     if missing:
@@ -99,7 +99,7 @@ def _files(folder: Path, everything: list[Path], tell: Callable[[str], None]) ->
         raise CorpusError(
             f"{folder}: expected *_conll files in folders train, development and test below it, found none for "
             f"{', '.join(missing)}."
-            + (skeletons if any(path.name.endswith("_skel") for path in everything) else "")
+            + (skeletons if any(path.name.endswith("_skel") for path in all_files) else "")
             + (automatic if len(manual) < len(conll) else "")
         )
     return splits
@@ -129,26 +129,29 @@ def _sentences(
     split: str,
     documents: Iterable[Document],
     annotated: dict[str, set[str]],
-    seen: dict[str, Path],
+    first_paths: dict[str, Path],
     tell: Callable[[str], None],
 ) -> Iterator[Sentence]:
     """The sentences of one split, layers unknown where a document lacks them; ``seen`` grows by their ids."""
     counts = dict.fromkeys(("documents", "without ner", "without srl", "nested entities", "unparsed sentences"), 0)
     for document in documents:
-        own = {document.name, str(document.path.with_suffix(""))}
-        known = {layer: document.has(layer) or bool(own & names) for layer, names in annotated.items()}
+        document_names = {document.name, str(document.path.with_suffix(""))}
+        is_annotated = {
+            layer: document.has(layer) or bool(document_names & names) for layer, names in annotated.items()
+        }
         counts["documents"] += 1
-        counts["without ner"] += not known["ner"]
-        counts["without srl"] += not known["srl"]
+        counts["without ner"] += not is_annotated["ner"]
+        counts["without srl"] += not is_annotated["srl"]
         counts["nested entities"] += document.nested
         counts["unparsed sentences"] += document.unparsed
-        for sentence in with_unknown(document, ner=known["ner"], srl=known["srl"]):
-            if sentence.id in seen:
+        for sentence in with_unknown(document, ner=is_annotated["ner"], srl=is_annotated["srl"]):
+            if sentence.id in first_paths:
                 raise CorpusError(
                     f"{document.path}, line {document.line}: the sentence {sentence.id} of this document was already "
-                    f"read from {seen[sentence.id]}; expected one release (v4 or v12) and each document in one split"
+                    f"read from {first_paths[sentence.id]}; "
+                    "expected one release (v4 or v12) and each document in one split"
                 )
-            seen[sentence.id] = document.path
+            first_paths[sentence.id] = document.path
             yield sentence
     tell(f"OntoNotes 5 {split}: {', '.join(f'{count} {name}' for name, count in counts.items())}")
 
@@ -161,7 +164,7 @@ MAIN_CLASS = "edu.stanford.nlp.trees.EnglishGrammaticalStructure"
 OPTIONS = ("-basic", "-keepPunct", "-conllx", "-treeFile")
 Splits = dict[str, list[Sentence]]
 # words that tools write in two ways, in the one we compare: slashes escaped or doubled, brackets as codes
-_SAME = {"/.": ".", "/?": "?", **BRACKETS}
+_EQUIVALENT = {"/.": ".", "/?": "?", **BRACKETS}
 
 
 def read_converted(splits: Splits, dep: Path) -> Splits:
@@ -201,23 +204,27 @@ def with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentenc
     """
     converted = list(read_conllu(path))
     parsed = [sentence for sentence in sentences if sentence.con is not None]
-    wanted = parsed if len(converted) == len(parsed) else list(sentences)
-    for place, (old, new) in enumerate(zip(wanted, converted, strict=False), 1):
+    target_sentences = parsed if len(converted) == len(parsed) else list(sentences)
+    for place, (old, new) in enumerate(zip(target_sentences, converted, strict=False), 1):
         pairs = zip_longest(map(_comparable, old.words), map(_comparable, new.words))
-        if odd := [f"{mine!r}, found {other!r}" for mine, other in pairs if mine != other]:
-            what = f"expected the words of sentence {old.id}, and there {odd[0]}"
-            raise CorpusError(f"{path}, sentence {place}: {what}; convert the same files")
-    if len(converted) != len(wanted):
+        if mismatches := [
+            f"{expected_word!r}, found {found_word!r}"
+            for expected_word, found_word in pairs
+            if expected_word != found_word
+        ]:
+            problem = f"expected the words of sentence {old.id}, and there {mismatches[0]}"
+            raise CorpusError(f"{path}, sentence {place}: {problem}; convert the same files")
+    if len(converted) != len(target_sentences):
         raise CorpusError(
             f"{path}: expected {len(sentences)} sentences ({len(parsed)} with trees), found {len(converted)}; "
             "was it converted from the same files, in the order of their paths?"
         )
-    given = {old.id: old.with_layers(dep=new.dep) for old, new in zip(wanted, converted, strict=True)}
-    return [given.get(sentence.id, sentence) for sentence in sentences]
+    by_id = {old.id: old.with_layers(dep=new.dep) for old, new in zip(target_sentences, converted, strict=True)}
+    return [by_id.get(sentence.id, sentence) for sentence in sentences]
 
 
 def _comparable(word: str) -> str:
-    return _SAME.get(word, word).replace("\\/", "/").replace("\\*", "*")
+    return _EQUIVALENT.get(word, word).replace("\\/", "/").replace("\\*", "*")
 
 
 def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:

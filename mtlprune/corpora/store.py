@@ -56,8 +56,8 @@ def save_corpus(
     _check_words(name, licence)
     sentences = {k: content if isinstance(content, Sequence) else list(content) for k, content in splits.items()}
     _check_splits(sentences, out)
-    every = check_unique(sentence for content in sentences.values() for sentence in content)
-    layers = declared(sentence.validate() for sentence in every)
+    all_sentences = check_unique(sentence for content in sentences.values() for sentence in content)
+    layers = declared(sentence.validate() for sentence in all_sentences)
     info = {
         **_FORMAT,
         "name": name,
@@ -108,8 +108,8 @@ def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[
 def _remove_unnamed(folder: Path) -> None:
     """Remove files that corpus.json does not name: of the corpus before, or of a build that broke off."""
     digests = read_info(folder)["files"] if (folder / INFO).is_file() else {}
-    named = {_path(folder, *file) for file in digests.items()}
-    files.remove(*(path for path in folder.glob("*.jsonl") if path not in named))
+    listed_files = {_path(folder, *file) for file in digests.items()}
+    files.remove(*(path for path in folder.glob("*.jsonl") if path not in listed_files))
 
 
 def _path(folder: Path, split: str, digest: str) -> Path:
@@ -131,8 +131,8 @@ def check_free(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and all(path.name.endswith(left) for path in out.iterdir())):
         return
     if not overwrite:
-        what = "one; name another, or replace it (--overwrite)" if out.is_dir() else "a file; name another"
-        raise CorpusError(f"{out}: expected a folder yet to be made, found {what}")
+        problem = "one; name another, or replace it (--overwrite)" if out.is_dir() else "a file; name another"
+        raise CorpusError(f"{out}: expected a folder yet to be made, found {problem}")
     try:
         read_info(out)
     except CorpusError as error:
@@ -156,9 +156,9 @@ def read_info(path: Path) -> dict[str, Any]:
     """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
     file = path / INFO
     if not file.is_file():
-        lacking = f"found {f'no {INFO} in it' if path.is_dir() else 'a file' if path.exists() else 'no such folder'}"
+        finding = f"found {f'no {INFO} in it' if path.is_dir() else 'a file' if path.exists() else 'no such folder'}"
         raise CorpusError(
-            f"{path}: expected a corpus made by 'mtlprune data build', {lacking}; check the path, or build it by "
+            f"{path}: expected a corpus made by 'mtlprune data build', {finding}; check the path, or build it by "
             f"{how_to_build(path)}"
         )
     info = files.read_json(file, CorpusError, "build the corpus anew")
@@ -185,9 +185,10 @@ def load_corpus(path: Path) -> "Corpus":
             files.refuse_pointer(file, CorpusError)
             raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
         splits[split] = StoredSentences(content.split(b"\n")[:-1])
-        if (stated := info["splits"][split].get("sentences")) != len(splits[split]):
+        if (stated_count := info["splits"][split].get("sentences")) != len(splits[split]):
             raise CorpusError(
-                f"{path / INFO}: expected the {len(splits[split])} sentences that {split} has, found {stated}; build "
+                f"{path / INFO}: expected the {len(splits[split])} sentences that {split} has, "
+                f"found {stated_count}; build "
                 "the corpus anew"
             )
     return Corpus(path, info, splits)
@@ -217,13 +218,13 @@ class StoredSentences(Sequence[Sentence]):
         """The first so many; all, if not given."""
         return StoredSentences(self._lines[:number])
 
-    def half(self, which: int | None) -> "StoredSentences":
+    def one_half(self, half_number: int | None) -> "StoredSentences":
         """The first or second of two random halves, in the same order, always the same; all, if not given."""
-        if which is None:
+        if half_number is None:
             return self
         import numpy as np
 
-        places = np.random.default_rng(0).permutation(len(self))[which - 1 :: 2]
+        places = np.random.default_rng(0).permutation(len(self))[half_number - 1 :: 2]
         return StoredSentences([self._lines[place] for place in np.sort(places)])
 
     def find(self, sentence_id: str) -> Sentence | None:

@@ -22,23 +22,25 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
     Tags, brackets, heads and relations of the two spans are equal, and names in modifiers, so only the span's label
     differs, for each predicate that it modifies. Whether the new sentence makes sense is not asked (a town for a firm).
     """
-    alike: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
+    spans_by_form: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
     for sentence in sentences:
         for span in _spans(sentence, layer):
             if (form := _form(sentence, span, layer)) is not None:
-                alike[form].append((sentence, span))
+                spans_by_form[form].append((sentence, span))
     pairs, generator = [], np.random.default_rng([seed, 23])
-    for spans in alike.values():
+    for spans in spans_by_form.values():
         for sentence, span in spans:
             low = _words(sentence, span, lower=True)
-            others = [
-                one
-                for one in spans
-                if one[0] is not sentence and one[1].label != span.label and _words(*one, lower=True) != low
+            candidates = [
+                candidate
+                for candidate in spans
+                if candidate[0] is not sentence
+                and candidate[1].label != span.label
+                and _words(*candidate, lower=True) != low
             ]
-            if others:
-                other = others[generator.integers(len(others))]
-                second = _relabelled(sentence, span, other[1].label, layer, _words(*other))
+            if candidates:
+                donor = candidates[generator.integers(len(candidates))]
+                second = _relabelled(sentence, span, donor[1].label, layer, _words(*donor))
                 pairs.append(Pair((layer,), sentence, second))
     return [pairs[place] for place in generator.permutation(len(pairs))]
 
@@ -55,11 +57,11 @@ def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
         return
     arguments = {span for predicate in sentence.srl or () for span in predicate.arguments}
     for span in sorted(arguments):
-        alone = not any(
-            other[:2] == span[:2] or other.label in (f"C-{span.label}", f"R-{span.label}")
-            for other in arguments - {span}
+        is_alone = not any(
+            argument[:2] == span[:2] or argument.label in (f"C-{span.label}", f"R-{span.label}")
+            for argument in arguments - {span}
         )
-        if alone and span.label.startswith("ARGM-") and span.label not in _WORDS_OF_GRAMMAR:
+        if is_alone and span.label.startswith("ARGM-") and span.label not in _WORDS_OF_GRAMMAR:
             yield span
 
 
@@ -67,38 +69,43 @@ def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
     """All layers within a span, places counted from its start; None where it is no unit of all layers: another span
     crosses it, or a predicate or a part of an argument lies in it."""
     start, end, _ = span
-    inside = range(start, end)
+    word_range = range(start, end)
 
-    def within(spans: Sequence[Span]) -> tuple[Span, ...]:
+    def spans_within(spans: Sequence[Span]) -> tuple[Span, ...]:
         return tuple(
-            Span(one.start - start, one.end - start, one.label) for one in spans if start <= one.start < one.end <= end
+            Span(inner.start - start, inner.end - start, inner.label)
+            for inner in spans
+            if start <= inner.start < inner.end <= end
         )
 
-    arguments = [one for predicate in sentence.srl or () for one in predicate.arguments]
+    arguments = [argument for predicate in sentence.srl or () for argument in predicate.arguments]
     spans = [*(sentence.ner or ()), *(sentence.con or ()), *arguments]
-    if any(one.start < start < one.end < end or start < one.start < end < one.end for one in spans):
+    if any(
+        other_span.start < start < other_span.end < end or start < other_span.start < end < other_span.end
+        for other_span in spans
+    ):
         return None
-    parts = any(one[:2] != span[:2] for one in arguments if start <= one.start and one.end <= end)
-    if parts or any(predicate.index in inside for predicate in sentence.srl or ()):
+    parts = any(argument[:2] != span[:2] for argument in arguments if start <= argument.start and argument.end <= end)
+    if parts or any(predicate.index in word_range for predicate in sentence.srl or ()):
         return None
     edges = zip(sentence.dep.heads[start:end], sentence.dep.relations[start:end], strict=True) if sentence.dep else ()
-    tree = tuple((head - start if head - 1 in inside else None, relation) for head, relation in edges)
-    names = () if layer == "ner" else within(sentence.ner or ())
-    known = sentence.layers()  # what is not known is not equal to what is not there
-    return (sentence.pos or ())[start:end], tree, within(sentence.con or ()), names, end - start, known
+    tree = tuple((head - start if head - 1 in word_range else None, relation) for head, relation in edges)
+    names = () if layer == "ner" else spans_within(sentence.ner or ())
+    layer_names = sentence.layers()  # what is not known is not equal to what is not there
+    return (sentence.pos or ())[start:end], tree, spans_within(sentence.con or ()), names, end - start, layer_names
 
 
 def _relabelled(sentence: Sentence, span: Span, label: str, layer: str, words: tuple[str, ...]) -> Sentence:
     """The sentence with other words in a span, and another label of it."""
 
-    def changed(spans: Sequence[Span]) -> tuple[Span, ...]:
-        return tuple(one._replace(label=label) if one == span else one for one in spans)
+    def relabel(spans: Sequence[Span]) -> tuple[Span, ...]:
+        return tuple(old_span._replace(label=label) if old_span == span else old_span for old_span in spans)
 
     value = (
-        changed(sentence.ner or ())
+        relabel(sentence.ner or ())
         if layer == "ner"
-        else tuple(one._replace(arguments=changed(one.arguments)) for one in sentence.srl or ())
+        else tuple(predicate._replace(arguments=relabel(predicate.arguments)) for predicate in sentence.srl or ())
     )
-    both = (*sentence.words[: span.start], *words, *sentence.words[span.end :])
-    changes: dict[str, Any] = {"id": f"{sentence.id}-swapped-{span.start}", "words": both, layer: value}
+    new_words = (*sentence.words[: span.start], *words, *sentence.words[span.end :])
+    changes: dict[str, Any] = {"id": f"{sentence.id}-swapped-{span.start}", "words": new_words, layer: value}
     return replace(sentence, **changes, further=(), source="")

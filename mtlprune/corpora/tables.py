@@ -47,8 +47,8 @@ def fingerprint(splits: Mapping[str, Iterable[Sentence]]) -> str:
 def _content(sentence: Sentence) -> list[Any]:
     """The five layers, then others by name, each with its kind."""
     five = (_plain(kind, sentence.get(name)) for name, kind in LAYERS.items())
-    further = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
-    return [sentence.id, sentence.words, *five, *further]
+    further_layers = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
+    return [sentence.id, sentence.words, *five, *further_layers]
 
 
 def _plain(kind: str, value: Any) -> Any:
@@ -80,21 +80,21 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     other names stand under ``further``.
     """
     size = words = longest = complete = 0
-    known = Counter[str]()
+    layer_counts = Counter[str]()
     labels = {name: Counter[str | None]() for name in layers}
     for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is counted)
         names = sentence.layers()
         words += len(sentence)
         longest = max(longest, len(sentence))
         complete += LAYERS.keys() <= set(names)
-        known.update(names)
+        layer_counts.update(names)
         for name in names:
             labels[name].update(LABELS[kind_of(layers[name])](sentence.get(name)))
     counts: dict[str, Any] = {
         "sentences": size,
         "words": words,
         "longest": longest,
-        "known": {name: known[name] for name in layers},
+        "known": {name: layer_counts[name] for name in layers},
     }
     counts["all_layers"] = complete
     numbers = {name: _NUMBERS[kind_of(kind)](labels[name]) for name, kind in layers.items()}

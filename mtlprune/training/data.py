@@ -15,7 +15,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
-    train = list(corpus[config.data.train].first(config.data.train_sentences).half(config.data.half))
+    train = list(corpus[config.data.train].first(config.data.train_sentences).one_half(config.data.half))
     dev = list(corpus[config.data.dev].first(config.data.dev_sentences))
     splits = [(config.data.train, train), (config.data.dev, dev)]
     for name, sentences in splits:

@@ -461,10 +461,10 @@ def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: 
     datasets.DatasetDict(dict.fromkeys(splits.split(), one)).save_to_disk(tmp_path / "saved")
     if isinstance(found, str):
         with pytest.raises(CorpusError, match=found):
-            read_dataset(str(tmp_path / "saved"), wanted=wanted)
+            read_dataset(str(tmp_path / "saved"), names_by_split=wanted)
         return
     told: list[str] = []
-    read = read_dataset(str(tmp_path / "saved"), wanted=wanted, tell=told.append)
+    read = read_dataset(str(tmp_path / "saved"), names_by_split=wanted, tell=told.append)
     assert {split: len(sentences) for split, sentences in read.items()} == found
     assert told[0].endswith("left out the splits dev, which --train, --dev and --test can name") == ("noisy" in splits)
 

@@ -60,7 +60,7 @@ def changed_cells(before: str, after: str) -> dict[tuple[str, int], str]:
 
 def test_lines_of_conllu_are_kept_but_for_the_columns_of_layers(tmp_path: Path) -> None:
     (tmp_path / "in").write_text(TREEBANK, encoding="utf-8")
-    gold = list(read_conllu(tmp_path / "in", "upos", beside=True))
+    gold = list(read_conllu(tmp_path / "in", "upos", keep_other_tags=True))
     assert [s.layers() for s in gold] == [("pos", "dep"), ("pos", "dep", "xpos"), ("pos", "dep", "xpos")]
     assert written(tmp_path, gold, "xpos") == TREEBANK.split("\n\n", 1)[1]  # sentences that do not know it are left out
     first = gold[0].with_layers(pos=("X", *gold[0].pos[1:]))

@@ -95,7 +95,7 @@ def test_they_are_counted_and_refused_where_they_are_too_many(tmp_path: Path) ->
     path.write_text(columns("a") * 88 + "alone\n\n" * 12)
 
     def read(most: float | None) -> dict[str, Any]:
-        left = LeftOut(most=most)
+        left = LeftOut(max_percent=most)
         return read_files([], {"train": [str(path)]}, partial(COLUMNS, skip=left.skip), print, left)[1]["left_out"]
 
     with pytest.raises(UnreadableSentence, match="line 177: expected 2 columns"):

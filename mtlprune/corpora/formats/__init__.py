@@ -35,9 +35,9 @@ class NumberedLine(NamedTuple):
     text: str
 
 
-def malformed(source: str | Path, line: int, what: str, unit: str = "line") -> CorpusError:
+def malformed(source: str | Path, line: int, problem: str, unit: str = "line") -> CorpusError:
     """The error every reader raises: ``FILE, line N: what``."""
-    return CorpusError(f"{source}, {unit} {line}: {what}")
+    return CorpusError(f"{source}, {unit} {line}: {problem}")
 
 
 class UnreadableSentence(CorpusError):
@@ -111,20 +111,20 @@ def whole_number(text: str) -> int | None:
 class WordError(CorpusError):
     """A mistake at the word ``place`` of a sentence, counted from 0."""
 
-    def __init__(self, place: int, what: str) -> None:
-        super().__init__(f"word {place}: {what}")
+    def __init__(self, place: int, problem: str) -> None:
+        super().__init__(f"word {place}: {problem}")
         self.place = place
-        self.what = what
+        self.problem = problem
 
 
 def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
     """Dependencies whose words all lead to a root. Raises WordError at a word that does not, or has no relation."""
     if "_" in relations:
-        what = "expected a relation, found _ (unknown) beside words that have a head; give all words one"
-        raise WordError(relations.index("_"), what)
+        problem = "expected a relation, found _ (unknown) beside words that have a head; give all words one"
+        raise WordError(relations.index("_"), problem)
     if wrong := [place for place, head in enumerate(heads) if not 0 <= head <= len(heads)]:
-        what = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
-        raise WordError(wrong[0], what)
+        problem = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
+        raise WordError(wrong[0], problem)
     if cycle := find_cycle(heads):
         circle = " → ".join(map(str, [*cycle, cycle[0]]))
         raise WordError(
@@ -142,8 +142,8 @@ def on_lines(
     try:
         yield
     except WordError as error:
-        what = f"{column}: {error}" if column else error.what
-        raise malformed(source, rows[error.place][0], what, unit) from error
+        problem = f"{column}: {error}" if column else error.problem
+        raise malformed(source, rows[error.place][0], problem, unit) from error
     except SentenceError as error:
         raise malformed(source, rows[0][0], str(error), unit) from error
 
@@ -187,8 +187,10 @@ def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            what = f"expected UTF-8 text, found that byte {error.start} is 0x{raw[error.start]:02x}; convert the file"
-            raise UnreadableSentence(str(malformed(source, line.number, what))) from error
+            problem = (
+                f"expected UTF-8 text, found that byte {error.start} is 0x{raw[error.start]:02x}; convert the file"
+            )
+            raise UnreadableSentence(str(malformed(source, line.number, problem))) from error
 
 
 def blocks(
@@ -227,10 +229,10 @@ def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     CorpusError: a folder cannot be read."""
     above = (*above, folder.resolve())
     try:
-        inside = list(folder.iterdir())
+        entries = list(folder.iterdir())
     except OSError as error:
         raise CorpusError(f"{folder}: the folder cannot be read ({error.strerror})") from error
-    for path in inside:
+    for path in entries:
         if not path.is_dir():
             yield path
         elif path.resolve() not in above:

@@ -28,9 +28,9 @@ def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
         for _ in match[2]:
             if not still_open:
                 raise formats.WordError(place, f"{cell!r} closes a bracket that was never opened; balance the brackets")
-            opened = still_open.pop()
-            start, _, label = spans[opened]
-            spans[opened] = (start, place + 1, label)
+            opening = still_open.pop()
+            start, _, label = spans[opening]
+            spans[opening] = (start, place + 1, label)
     if still_open:
         start, _, label = spans[still_open[-1]]
         raise formats.WordError(start, f"the bracket ({label} opened here is never closed; balance the brackets")
@@ -72,11 +72,11 @@ def drop_root(spans: Sequence[Span], length: int) -> tuple[Span, ...]:
 
 def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
     """Leave out what lies in or on a span opened before it (brackets never cross)."""
-    kept: list[Span] = []
+    flat_spans: list[Span] = []
     for span in spans:
-        if not kept or span.start >= kept[-1].end:
-            kept.append(span)
-    return tuple(kept)
+        if not flat_spans or span.start >= flat_spans[-1].end:
+            flat_spans.append(span)
+    return tuple(flat_spans)
 
 
 def format_tree(sentence: Sentence) -> str:
@@ -153,7 +153,7 @@ def unescaped(word: str) -> str:
     return BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*")
 
 
-def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
+def read_ptb(path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()) -> Iterator[Sentence]:
     """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
     (-NONE-) go, and the nodes left empty with them; of labels only the category stays (NP of NP-SBJ-1). The words
     -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- become the brackets, and ``\\/`` and ``\\*`` in words / and *; any other
@@ -188,9 +188,11 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread: Container[str
                     continue
                 con = drop_root(spans, len(words))
                 words = list(map(unescaped, words))
-                known = {layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread}
+                layers = {
+                    layer: value for layer, value in (("pos", tuple(tags)), ("con", con)) if layer not in unread_layers
+                }
                 with formats.on_lines(path, [(line, None)]):
-                    yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**known).validate()
+                    yield Sentence(f"{path.stem}/{number}", tuple(words)).with_layers(**layers).validate()
 
 
 def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedLine]]:
@@ -213,8 +215,10 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
     for line, token in _tokens(path, lines):
         if token == "(":
             if stack and stack[-1].word is not None:
-                what = f"a bracket follows the word {stack[-1].word!r} inside {stack[-1].label}"
-                raise formats.malformed(path, line, f"{what}; expected a node to hold either one word or other nodes")
+                problem = f"a bracket follows the word {stack[-1].word!r} inside {stack[-1].label}"
+                raise formats.malformed(
+                    path, line, f"{problem}; expected a node to hold either one word or other nodes"
+                )
             if stack:
                 stack[-1].filled = True
             stack.append(_Open(line, len(spans), len(words)))
@@ -229,9 +233,9 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
             if node.word is None and not node.filled:
                 raise formats.malformed(path, line, f"({node.label or ''}) holds neither a word nor other nodes")
             if node.label is None and stack:
-                what = f"found a node without label in the tree that begins on line {stack[0].line}; close that"
+                problem = f"found a node without label in the tree that begins on line {stack[0].line}; close that"
                 raise formats.malformed(
-                    path, node.line, f"{what} tree before it, or give it a label: only a root may lack one"
+                    path, node.line, f"{problem} tree before it, or give it a label: only a root may lack one"
                 )
             label = node.label or "TOP"
             if node.word is None and len(words) > node.begin:
@@ -243,8 +247,8 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
                 yield node.line, words, tags, [span for span in spans if span is not None]
                 words, tags, spans = [], [], []
     if stack:
-        what = f"the tree that begins here is not closed; expected {len(stack)} more )"
-        raise formats.malformed(path, stack[0].line, what)
+        problem = f"the tree that begins here is not closed; expected {len(stack)} more )"
+        raise formats.malformed(path, stack[0].line, problem)
 
 
 def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, str]]:
@@ -258,8 +262,8 @@ def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple
 
 def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
     if node.filled or node.word is not None:
-        what = f"found {token!r} as one more child of {node.label or 'a node without label'}"
-        raise formats.malformed(path, line, f"expected (TAG word) around every word, {what}")
+        problem = f"found {token!r} as one more child of {node.label or 'a node without label'}"
+        raise formats.malformed(path, line, f"expected (TAG word) around every word, {problem}")
     if node.label is None:  # no space of any kind belongs to a label
         node.label, token, *_ = (*token.split(maxsplit=1), "")
     node.word = token or None

@@ -75,8 +75,8 @@ class Notation:
                 self.schemes[name], self._plain[name] = "stars", {}
                 continue
             self._plain[name], self._notes[name] = plain, _ = respelled(counts)
-            known = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
-            self.schemes[name] = scheme_of(known)
+            tag_columns = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
+            self.schemes[name] = scheme_of(tag_columns)
 
     def unknown(self, column: FileColumn, cells: Sequence[str]) -> bool:
         """Return True if no word of a sentence has a value; ``_`` is one where it stands for O."""
@@ -92,8 +92,8 @@ class Notation:
         except formats.WordError as error:
             spans = spans_from_tags(cells, self.schemes[name], repair=True)  # what no repair helps is told as it is
             if not self.repair:
-                what = f"{error.what}; or read them as conlleval does (--repair)"
-                raise formats.WordError(error.place, what) from None
+                problem = f"{error.problem}; or read them as conlleval does (--repair)"
+                raise formats.WordError(error.place, problem) from None
             self.repaired[name] += 1
             return spans
 
@@ -138,8 +138,8 @@ def assemble(
         with formats.on_lines(source, rows, f"column {column.name}", unit):
             if column.kind == "tags":
                 if "_" in values:
-                    what = "expected a tag, found _ (unknown) beside words that have one; tag all words or none"
-                    raise formats.WordError(values.index("_"), what)
+                    problem = "expected a tag, found _ (unknown) beside words that have one; tag all words or none"
+                    raise formats.WordError(values.index("_"), problem)
                 value: Any = tuple(values)
             elif column.kind == "spans":
                 value = notation.spans(column.name, values)
@@ -162,16 +162,16 @@ def _head(place: int, text: str) -> int:
     return number
 
 
-def without(columns: Sequence[FileColumn], unread: Container[str]) -> list[FileColumn]:
+def mark_unread_columns(columns: Sequence[FileColumn], unread_layers: Container[str]) -> list[FileColumn]:
     """The columns, with layers that are not to be read as columns that hold none."""
-    kept = []
+    columns_to_read = []
     for column in columns:
         layer = "dep" if column.name in ("head", "relation") else column.name
-        gone = column.name not in _PARTS or layer == "dep"
-        gone = gone and layer in unread
+        is_unread = column.name not in _PARTS or layer == "dep"
+        is_unread = is_unread and layer in unread_layers
         left = FileColumn(REST, REST) if column.kind == "frames" else FileColumn(SKIP, SKIP)
-        kept.append(left if gone else column)
-    return kept
+        columns_to_read.append(left if is_unread else column)
+    return columns_to_read
 
 
 def read_columns(
@@ -180,7 +180,7 @@ def read_columns(
     repair: bool = False,
     tell: Callable[[str], None] = lambda line: None,
     skip: formats.Skip | None = None,
-    unread: Container[str] = (),
+    unread_layers: Container[str] = (),
     unlabelled: str = "_",
 ) -> Iterator[Sentence]:
     """Read a file with a word a line, its columns between tabs where most of its lines have one, in tables with commas
@@ -199,13 +199,13 @@ def read_columns(
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what the file was taken for, and what was converted.
         skip: gets the error of a sentence that cannot be read, which is then left out; None has it raised.
-        unread: layers to leave out.
+        unread_layers: layers to leave out.
         unlabelled: the tag that ``_`` stands for in columns of tags; unknown, if not given.
 
     Raises:
         CorpusError: with file, line and column.
     """
-    columns = without(columns, unread)
+    columns = mark_unread_columns(columns, unread_layers)
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
     place_of = {column: place for place, column in enumerate(columns)}
     table = ColumnTable(path, columns)
@@ -241,7 +241,7 @@ class ColumnTable:
 
     def __init__(self, path: Path, columns: Sequence[FileColumn]) -> None:
         self.path, self.columns, self.numbered = path, columns, ""
-        self.more = columns[-1].kind == "frames" or columns[-1].name == REST
+        self.has_open_end = columns[-1].kind == "frames" or columns[-1].name == REST
         self.width = len(columns) - (columns[-1].name == REST)
         self.separator = formats.separator_of(path, (line.text for line in self._rows()))
         first = next(self._rows(), formats.NumberedLine(0, ""))
@@ -265,8 +265,8 @@ class ColumnTable:
                     rows = self._words(rows)
                 if rows:
                     number += 1
-                    named = formats.sentence_id(block) or f"{self.path.stem}-{number}"
-                    yield named, [line for line, _ in rows], [row for _, row in rows]
+                    name = formats.sentence_id(block) or f"{self.path.stem}-{number}"
+                    yield name, [line for line, _ in rows], [row for _, row in rows]
 
     def _cut(self, block: list[formats.NumberedLine]) -> Iterator[list[formats.NumberedLine]]:
         """The block by sentences, if a column names them; in tables with commas also at rows without any cell."""
@@ -287,21 +287,21 @@ class ColumnTable:
     def _cells(self, line: formats.NumberedLine) -> list[str] | None:
         """None where the line is no row."""
         row = formats.split_row(line.text, self.separator)
-        fits = len(row) >= self.width if self.more else len(row) == self.width
+        fits = len(row) >= self.width if self.has_open_end else len(row) == self.width
         mixed = "\t" in line.text and self.separator != "\t"
         comment = line.text.startswith("#") and (not fits or mixed or _KEY_AND_VALUE.match(line.text))
         if comment or line == self.header or line.text.startswith("-DOCSTART-"):
             return None
         if not fits:
             names = ",".join(column.name for column in self.columns)
-            what = f"expected {self.width} columns ({names}) between {formats.SEPARATORS[self.separator]}"
+            problem = f"expected {self.width} columns ({names}) between {formats.SEPARATORS[self.separator]}"
             advice = f"_ for those to leave out, a last {REST} for those that not every line has"
             actual = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
-            raise formats.malformed(self.path, line.number, f"{what}, {actual}")
+            raise formats.malformed(self.path, line.number, f"{problem}, {actual}")
         for place, cell in enumerate(row[: self.width]):
             if not cell and self.columns[place].name != SKIP:
-                what = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for what is unknown"
-                raise formats.malformed(self.path, line.number, what)
+                problem = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for what is unknown"
+                raise formats.malformed(self.path, line.number, problem)
         return row
 
     def _words(
@@ -309,11 +309,11 @@ class ColumnTable:
     ) -> list[tuple[formats.NumberedLine, list[str]]]:
         """The rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a sentence."""
         plain = [row[0] for _, row in rows if formats.whole_number(row[0]) is not None]
-        others = [row[0] for _, row in rows if re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
+        special_numbers = [row[0] for _, row in rows if re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
         numbered = plain == [str(place) for place in range(1, len(plain) + 1)]
-        if not plain or not numbered or not others or len(plain) + len(others) < len(rows):
+        if not plain or not numbered or not special_numbers or len(plain) + len(special_numbers) < len(rows):
             return rows
-        self.numbered = others[0]
+        self.numbered = special_numbers[0]
         return [(line, row) for line, row in rows if row[0] in plain]
 
 
@@ -340,14 +340,14 @@ def read_roles(
     repair: bool = False,
     tell: Callable[[str], None] = lambda line: None,
     skip: formats.Skip | None = None,
-    unread: Container[str] = (),
+    unread_layers: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read predicates and arguments: CoNLL-2012 files (they say #begin document), those of propbank-release with their
     words (known by the numbers in their columns 2 and 3), and columns.
 
     Args:
         columns: of files that are neither; those of CoNLL-2005, if not given.
-        repair, tell, skip, unread: as in :func:`read_columns`.
+        repair, tell, skip, unread_layers: as in :func:`read_columns`.
 
     Raises:
         CorpusError: with file and line, and what the file was taken for.
@@ -356,21 +356,23 @@ def read_roles(
     first = next((text for text in texts if text.startswith("#begin document") or not text.startswith("#")), "")
     if first.startswith("#begin document"):
         tell(f"{path}: read as CoNLL-2012")
-        yield from read_conll2012(path, skip, unread)
+        yield from read_conll2012(path, skip, unread_layers)
         return
     cells = formats.cells_of(first)
     release = len(cells) >= 8 and cells[1:3] == ["0", "0"]
     if release and cells[3] == "[WORD]":
-        what = "the words are withheld ([WORD]); put them in with the script of propbank-release (map_all_to_conll.py)"
-        raise formats.malformed(path, 1, what)
-    taken = "propbank-release" if release else "CoNLL-2005"
+        problem = (
+            "the words are withheld ([WORD]); put them in with the script of propbank-release (map_all_to_conll.py)"
+        )
+        raise formats.malformed(path, 1, problem)
+    format_name = "propbank-release" if release else "CoNLL-2005"
     if columns is None:
         columns = RELEASE if release else CONLL2005
-        tell(f"{path}: read as {taken}, whose columns are {columns}; --columns says what others hold")
-        taken = f"; the file was taken for {taken} ({columns}), --columns says what others hold"
+        tell(f"{path}: read as {format_name}, whose columns are {columns}; --columns says what others hold")
+        format_name = f"; the file was taken for {format_name} ({columns}), --columns says what others hold"
     else:
-        taken = ""
+        format_name = ""
     try:
-        yield from read_columns(path, parse_columns(columns), repair, tell, skip, unread)
+        yield from read_columns(path, parse_columns(columns), repair, tell, skip, unread_layers)
     except formats.UnreadableSentence as error:
-        raise formats.UnreadableSentence(f"{error}{taken}") from error
+        raise formats.UnreadableSentence(f"{error}{format_name}") from error

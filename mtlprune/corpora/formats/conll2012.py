@@ -56,25 +56,27 @@ class Document:
         return any(sentence.get(layer) for sentence in self.sentences)
 
 
-def read_conll2012(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> Iterator[Sentence]:
+def read_conll2012(
+    path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()
+) -> Iterator[Sentence]:
     """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown. ``skip``,
-    ``unread``: as in ``read_columns``. Raises CorpusError: with file and line.
+    ``unread_layers``: as in ``read_columns``. Raises CorpusError: with file and line.
 
     The columns alone cannot tell a document without names from one nobody annotated. Where the original annotation
     files are at hand, ``ontonotes5.build_ontonotes5`` decides by them instead.
     """
-    for document in read_documents(path, skip, unread):
+    for document in read_documents(path, skip, unread_layers):
         yield from with_unknown(document, ner=document.has("ner"), srl=document.has("srl"))
 
 
 def with_unknown(document: Document, *, ner: bool, srl: bool) -> Iterator[Sentence]:
     """The document's sentences; ``ner`` and ``srl`` say whether that layer is known."""
-    unknown = {layer: None for layer, known in (("ner", ner), ("srl", srl)) if not known}
+    unknown = {layer: None for layer, is_known in (("ner", ner), ("srl", srl)) if not is_known}
     for sentence in document.sentences:
         yield sentence.with_layers(**unknown) if unknown else sentence
 
 
-def read_documents(path: Path, skip: formats.Skip | None = None, unread: Container[str] = ()) -> list[Document]:
+def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()) -> list[Document]:
     """All documents of one file, parts put together. A sentence's id is ``document/part/number``, number from 0.
 
     Raises:
@@ -84,55 +86,59 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread: Contain
     """
     documents: dict[str, Document] = {}
     parts: set[tuple[str, str]] = set()
-    inside: tuple[Document, str] | None = None
+    open_document: tuple[Document, str] | None = None
     number = 0
     for is_mark, lines in groupby(formats.read_lines(path, skip), lambda line: bool(_MARK.match(line.text))):
         for line, text in lines if is_mark else ():
             begin = _BEGIN.fullmatch(text)
             with formats.skipping(skip):
-                if begin and inside:
-                    what = f"a document begins before #end document of {inside[0].name}"
-                    raise formats.malformed(path, line, what)
-                if not begin and not inside:
+                if begin and open_document:
+                    problem = f"a document begins before #end document of {open_document[0].name}"
+                    raise formats.malformed(path, line, problem)
+                if not begin and not open_document:
                     raise formats.malformed(path, line, "#end document without #begin document; repair the file")
                 if begin and begin.groups() in parts:
-                    what = f"part {begin[2]} of document {begin[1]} stands here for the second time"
-                    raise formats.malformed(path, line, what)
-            inside, number = None, 0
+                    problem = f"part {begin[2]} of document {begin[1]} stands here for the second time"
+                    raise formats.malformed(path, line, problem)
+            open_document, number = None, 0
             if begin:
                 parts.add((begin[1], begin[2]))
-                inside = documents.setdefault(begin[1], Document(begin[1], path, line)), begin[2] or "000"
+                open_document = documents.setdefault(begin[1], Document(begin[1], path, line)), begin[2] or "000"
         for block in () if is_mark else formats.blocks(lines):
             with formats.skipping(skip):
                 formats.check_text(path, block)
-                if inside is None:
-                    what = f"expected '#begin document (NAME); part 000', found {block[0].text[:60]!r}"
-                    raise formats.malformed(path, block[0].number, what)
-                document, part = inside
+                if open_document is None:
+                    problem = f"expected '#begin document (NAME); part 000', found {block[0].text[:60]!r}"
+                    raise formats.malformed(path, block[0].number, problem)
+                document, part = open_document
                 number += 1
                 rows = [(line.number, formats.cells_of(line.text)) for line in block]
-                document.sentences.append(_sentence(document, f"{document.name}/{part}/{number - 1}", rows, unread))
-    if inside:
+                document.sentences.append(
+                    _sentence(document, f"{document.name}/{part}/{number - 1}", rows, unread_layers)
+                )
+    if open_document:
         with formats.skipping(skip):
-            raise CorpusError(f"{path}: the document {inside[0].name} lacks its #end document; is the file cut off?")
+            raise CorpusError(
+                f"{path}: the document {open_document[0].name} lacks its #end document; is the file cut off?"
+            )
     return list(documents.values())
 
 
 Row = tuple[int, list[str]]  # line number, cells
 
 
-def _sentence(document: Document, id: str, rows: list[Row], unread: Container[str]) -> Sentence:
+def _sentence(document: Document, id: str, rows: list[Row], unread_layers: Container[str]) -> Sentence:
     path = document.path
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
     words = tuple(_SLASHED.get(word, word) for word in columns[_WORD])
-    if "con" in unread:
+    if "con" in unread_layers:
         con = None
         parsed = len(words) == 1 or "(" in "".join(columns[_PARSE]).removeprefix("(TOP")
     else:
         con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
         parsed = bool(con) or len(words) == 1
-    entities = () if "ner" in unread else _spans(path, rows, _NER)
+    entities = () if "ner" in unread_layers else _spans(path, rows, _NER)
     ner = flat(entities)
     document.nested += len(entities) - len(ner)
     document.unparsed += not parsed
@@ -140,10 +146,10 @@ def _sentence(document: Document, id: str, rows: list[Row], unread: Container[st
     sentence = Sentence(
         id,
         words,
-        pos=None if "pos" in unread or filler else columns[_POS],
+        pos=None if "pos" in unread_layers or filler else columns[_POS],
         ner=ner,
         con=con if parsed else None,
-        srl=() if "srl" in unread else _predicates(path, rows, columns),
+        srl=() if "srl" in unread_layers else _predicates(path, rows, columns),
     )
     with formats.on_lines(path, rows):
         return sentence.validate()
@@ -152,18 +158,18 @@ def _sentence(document: Document, id: str, rows: list[Row], unread: Container[st
 def _check_rows(document: Document, rows: list[Row]) -> None:
     path, width = document.path, len(rows[0][1])
     for number, (line, cells) in enumerate(rows):
-        what = ""
+        problem = ""
         if len(cells) != width or width <= _FIXED:
-            what = f"expected {max(width, _FIXED + 1)} columns (coreference last) in all rows, found {len(cells)}"
+            problem = f"expected {max(width, _FIXED + 1)} columns (coreference last) in all rows, found {len(cells)}"
         elif cells[0] != document.name:
-            what = f"expected document {document.name} in column 1, found {cells[0]}"
+            problem = f"expected document {document.name} in column 1, found {cells[0]}"
         elif cells[2] != str(number):
-            what = f"expected word number {number}, found {cells[2]}; is an empty line missing?"
+            problem = f"expected word number {number}, found {cells[2]}; is an empty line missing?"
         elif cells[_WORD] == _WITHHELD:
             script = "the skeleton2conll script of the CoNLL-2012 distribution and your copy of OntoNotes"
-            what = f"the words are withheld ({_WITHHELD}); first put them in with {script}"
-        if what:
-            raise formats.malformed(path, line, what)
+            problem = f"the words are withheld ({_WITHHELD}); first put them in with {script}"
+        if problem:
+            raise formats.malformed(path, line, problem)
 
 
 def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:

@@ -51,12 +51,12 @@ def universal(tags: Iterable[str]) -> bool:
 def read_conllu(
     path: Path,
     pos: str = "xpos",
-    beside: bool = False,
+    keep_other_tags: bool = False,
     misc: Mapping[str, FileColumn] | None = None,
     repair: bool = False,
     tell: Tell = lambda line: None,
     skip: formats.Skip | None = None,
-    unread: Container[str] = (),
+    unread_layers: Container[str] = (),
 ) -> Iterator[Sentence]:
     """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
 
@@ -71,19 +71,21 @@ def read_conllu(
             its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what was left out or converted.
-        skip, unread: as in ``read_columns``.
+        skip, unread_layers: as in ``read_columns``.
 
     Raises:
         CorpusError: with file and line, for any row that is not CoNLL-U and any sentence that contradicts itself.
     """
     if pos not in TAGS and not pos[:1].isupper():
-        what = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
-        raise CorpusError(f"{what}, found {pos!r}; name one of them")
+        problem = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
+        raise CorpusError(f"{problem}, found {pos!r}; name one of them")
     path = Path(path)
-    keyed = _Keyed(path, {key: column for key, column in (misc or {}).items() if column.name not in unread}, repair)
-    further = [column for column in TAGS if beside and column != pos and column not in unread]
-    tags, trees = "pos" not in unread, "dep" not in unread
-    partly, count, tagged = Counter[str](), 0, not beside or not tags or pos == "upos"
+    keyed = _Keyed(
+        path, {key: column for key, column in (misc or {}).items() if column.name not in unread_layers}, repair
+    )
+    extra_columns = [column for column in TAGS if keep_other_tags and column != pos and column not in unread_layers]
+    tags, trees = "pos" not in unread_layers, "dep" not in unread_layers
+    partly, count, tagged = Counter[str](), 0, not keep_other_tags or not tags or pos == "upos"
     for count, block in enumerate(read_blocks(path, formats.read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
         with formats.skipping(skip):
             words = block.words()
@@ -91,7 +93,7 @@ def read_conllu(
             if tags:
                 layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
                 tagged = tagged or bool({*(layers["pos"] or "-")} - {"-"})
-            for column in further:
+            for column in extra_columns:
                 if _untagged(words, column):
                     partly[column] += len(_untagged(words, column)) < len(words)
                 else:
@@ -101,7 +103,7 @@ def read_conllu(
                 yield block.sentence.with_layers(**layers).validate()
     if not tagged:
         raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
-    for column in filter(partly.get, further):
+    for column in filter(partly.get, extra_columns):
         tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
     keyed.tell(tell)
 
@@ -125,10 +127,10 @@ def read_blocks(
                 if len(block) == 1:
                     continue
             count += 1
-            block, more = _ten_columns(path, block, columns)
-            if more not in notes:
-                notes.add(more)
-                tell(f"{path}: {more}")
+            block, columns_found = _ten_columns(path, block, columns)
+            if columns_found not in notes:
+                notes.add(columns_found)
+                tell(f"{path}: {columns_found}")
             yield _checked(path, block, f"{path.stem}-{count}")
 
 
@@ -139,8 +141,8 @@ def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...
             names = formats.cells_of(match[1])
             columns = tuple(name.lower() if name.lower() in COLUMNS else name for name in names)
             if not {"id", "form"} <= set(columns) or len(set(columns)) < len(columns):
-                what = f"expected ID, FORM and no name twice in global.columns, found {match[1][:80]!r}"
-                raise formats.malformed(path, line.number, f"{what}; correct the line")
+                problem = f"expected ID, FORM and no name twice in global.columns, found {match[1][:80]!r}"
+                raise formats.malformed(path, line.number, f"{problem}; correct the line")
             return columns
     return None
 
@@ -156,7 +158,7 @@ def _ten_columns(
     lines = []
     for line in block:
         if line in rows:
-            cells = dict.fromkeys(COLUMNS, "_") | _named(path, line, columns)
+            cells = dict.fromkeys(COLUMNS, "_") | _row_by_names(path, line, columns)
             for name in columns:
                 if name not in COLUMNS and (cell := cells.pop(name)) != "_":
                     cells["misc"] = with_key(cells["misc"], name, cell)
@@ -174,36 +176,36 @@ def _without_unnamed(
     """A block without what stands behind MISC. Raises CorpusError where UPOS has other tags or DEPS numbers, as in
     CoNLL-2009: the columns are none of CoNLL-U."""
     ten = {line.number: line.text.split("\t")[: len(COLUMNS)] for line in rows}
-    known = {*UNIVERSAL, "_"}
-    if any(cells[3] not in known or cells[8].isdecimal() for cells in ten.values()):
-        what = f"expected 10 columns between tabs, found {width}, and no line # global.columns = ID FORM ..."
+    universal_tags = {*UNIVERSAL, "_"}
+    if any(cells[3] not in universal_tags or cells[8].isdecimal() for cells in ten.values()):
+        problem = f"expected 10 columns between tabs, found {width}, and no line # global.columns = ID FORM ..."
         advice = "write such a line at the top, or read CoNLL-2009 and the like by `mtlprune data build columns`"
-        raise formats.malformed(path, rows[0].number, f"{what}; {advice}")
+        raise formats.malformed(path, rows[0].number, f"{problem}; {advice}")
     note = "columns after the tenth have no name (as in Universal Propositions) and are left out"
     lines = [line._replace(text="\t".join(ten[line.number])) if line.number in ten else line for line in block]
     return lines, note
 
 
-def _named(path: Path, line: formats.NumberedLine, columns: Sequence[str]) -> dict[str, str]:
+def _row_by_names(path: Path, line: formats.NumberedLine, columns: Sequence[str]) -> dict[str, str]:
     """The cells of a row by column. Raises CorpusError where their number is another."""
     cells = line.text.split("\t")
     if len(cells) != len(columns):
-        what = f"expected {len(columns)} columns between tabs, found {len(cells)}; repair the row {line.text[:80]!r}"
-        raise formats.malformed(path, line.number, what)
+        problem = f"expected {len(columns)} columns between tabs, found {len(cells)}; repair the row {line.text[:80]!r}"
+        raise formats.malformed(path, line.number, problem)
     return dict(zip(columns, cells, strict=True))
 
 
 def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> ConlluBlock:
     """The sentence of a block, called ``name`` where no comment names it. Raises CorpusError."""
-    rows = [Row(line, _named(path, line, COLUMNS)) for line in block if not line.text.startswith("#")]
+    rows = [Row(line, _row_by_names(path, line, COLUMNS)) for line in block if not line.text.startswith("#")]
     for line, cells in rows:
         for column in ("id", "form"):
             if not cells[column]:
-                what = f"expected a value in the column {column}, found nothing; give it"
-                raise formats.malformed(path, line.number, what)
+                problem = f"expected a value in the column {column}, found nothing; give it"
+                raise formats.malformed(path, line.number, problem)
         if "  " in cells["form"] or cells["form"] != cells["form"].strip(" "):
-            what = f"expected single blanks inside words only, found {cells['form'][:80]!r}; correct it"
-            raise formats.malformed(path, line.number, what)
+            problem = f"expected single blanks inside words only, found {cells['form'][:80]!r}; correct it"
+            raise formats.malformed(path, line.number, problem)
     _check_ids(path, rows)
     words = [row for row in rows if row.cells["id"].isdecimal()]
     if not words:
@@ -224,11 +226,11 @@ def _check_ids(path: Path, rows: Sequence[Row]) -> None:
     for line, cells in rows:
         match = _ID.fullmatch(cells["id"])
         if match is None:
-            what = f"expected a number such as 8, 8-9 or 8.1 in the column id, found {cells['id'][:20]!r}"
-            raise formats.malformed(path, line.number, f"{what}; correct the row")
+            problem = f"expected a number such as 8, 8-9 or 8.1 in the column id, found {cells['id'][:20]!r}"
+            raise formats.malformed(path, line.number, f"{problem}; correct the row")
         if match[2] and not (cells["id"].startswith(f"{last + 1}-") and last < int(match[2]) <= size):
-            what = f"expected the words of a multiword token, from {last + 1} to {size} at most, found {cells['id']}"
-            raise formats.malformed(path, line.number, f"{what}; number anew")
+            problem = f"expected the words of a multiword token, from {last + 1} to {size} at most, found {cells['id']}"
+            raise formats.malformed(path, line.number, f"{problem}; number anew")
         if cells["id"].isdecimal():
             last += 1
             if int(cells["id"]) != last:
@@ -269,11 +271,13 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
         return None
     for (line, _), (head, relation) in zip(words, pairs, strict=True):
         if {head, relation} & {"", "_"}:
-            what = f"expected a head and a relation, found {head or 'nothing'} and {relation or 'nothing'}; give both"
-            raise formats.malformed(path, line.number, what)
+            problem = (
+                f"expected a head and a relation, found {head or 'nothing'} and {relation or 'nothing'}; give both"
+            )
+            raise formats.malformed(path, line.number, problem)
         if formats.whole_number(head) is None:
-            what = f"expected the number of the head, 0 for the root, in the column head, found {head[:20]!r}"
-            raise formats.malformed(path, line.number, f"{what}; correct the row")
+            problem = f"expected the number of the head, 0 for the root, in the column head, found {head[:20]!r}"
+            raise formats.malformed(path, line.number, f"{problem}; correct the row")
     with formats.on_lines(path, [row.line for row in words]):
         return formats.tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
 
@@ -313,7 +317,7 @@ def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
     return misc
 
 
-def _silent(what: object) -> None:
+def _silent(problem: object) -> None:
     """Drop a message."""
 
 
@@ -371,8 +375,8 @@ class _Keyed:
                 continue
             with formats.on_lines(self._path, [unit.line for unit in units], f"MISC, {key}"):
                 if "_" in values:
-                    what = f"expected {key}=... in MISC, found none beside words that have it; give it to all words"
-                    raise formats.WordError(values.index("_"), what)
+                    problem = f"expected {key}=... in MISC, found none beside words that have it; give it to all words"
+                    raise formats.WordError(values.index("_"), problem)
                 if column.kind == "tags":
                     pairs = zip(units, values, strict=True)
                     value: Any = tuple(tag for unit, tag in pairs for _ in range(unit.start, unit.end))

@@ -57,13 +57,13 @@ def guess_columns(path: Path) -> str:
     """Columns such as word,pos,_,ner: the word comes first, or behind numbers; ner is the last one in which O stands,
     pos the one behind the word if fewer cells differ than words do. Raises CorpusError: there is neither."""
     rows = _rows(path, _beginning(path))
-    named = place_of_words(rows[0]) if rows else None
-    rows = rows if named is None else rows[1:]
+    word_place = place_of_words(rows[0]) if rows else None
+    rows = rows if word_place is None else rows[1:]
     if not rows:
         raise CorpusError(f"{path}: expected sentences, found none; check the file")
     width = min(map(len, rows), default=0)
     columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
-    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0]))) if named is None else named
+    word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0]))) if word_place is None else word_place
     names = ["_"] * width
     spans = [place for place in range(word + 1, width) if "O" in columns[place]]
     if spans:

@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError, answers, formats
-from mtlprune.corpora.formats.columns import SKIP, WORD, FileColumn, Notation, assemble, parse_columns, without
+from mtlprune.corpora.formats.columns import (
+    SKIP,
+    WORD,
+    FileColumn,
+    Notation,
+    assemble,
+    mark_unread_columns,
+    parse_columns,
+)
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import read_json, read_yaml
 from mtlprune.sentence import Sentence
 
-USUAL = {
+USUAL_COLUMNS = {
     "tokens": WORD, "words": WORD, "form": WORD, "pos_tags": "pos", "pos": "pos", "upos": "upos:tags",
     "xpos": "xpos:tags", "ner_tags": "ner", "ner": "ner", "chunk_tags": "chunk:spans", "head": "head",
     "deprel": "relation", "id": "id", "sent_id": "id",
@@ -32,9 +40,9 @@ def read_dataset(
     columns: str | None = None,
     repair: bool = False,
     tell: Callable[[str], None] = lambda line: None,
-    wanted: Mapping[str, Sequence[str]] | None = None,
+    names_by_split: Mapping[str, Sequence[str]] | None = None,
     skip: formats.Skip | None = None,
-    unread: Container[str] = (),
+    unread_layers: Container[str] = (),
 ) -> dict[str, Sequence[Sentence]]:
     """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
 
@@ -42,7 +50,7 @@ def read_dataset(
         source: a folder of ``save_to_disk``, a file or folder of Parquet or JSON rows, else NAME[:SUBSET][@REVISION]
             of the hub.
         columns: ``tokens=word,labels=ner``; the usual ones, if not given. Numbers with names (ClassLabel) become those.
-        repair, skip, unread: as in ``read_columns``.
+        repair, skip, unread_layers: as in ``read_columns``.
         tell: is given what was taken for what, and what was converted.
         wanted: train, dev and test → the dataset's splits that make it; if none is named, all, validation as dev.
 
@@ -55,27 +63,36 @@ def read_dataset(
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:  # what local files are turned into does not stay
         with _in_words(source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"):
             tables = _tables(source, cache)
-        taken = _splits(source, list(tables), wanted or {})
-        if left := [name for name in tables if name not in {name for names in taken.values() for name in names}]:
+        tables_by_split = _splits(source, list(tables), names_by_split or {})
+        if left := [
+            name for name in tables if name not in {name for names in tables_by_split.values() for name in names}
+        ]:
             tell(f"{source}: left out the splits {', '.join(left)}, which --train, --dev and --test can name")
         splits: dict[str, Sequence[Sentence]] = {}
-        for split, names in taken.items():
+        for split, names in tables_by_split.items():
             sentences: list[Sentence] = []
             for name in names:
                 table = tables[name]
-                chosen = _choose(source, table.column_names, columns)
-                chosen = dict(zip(chosen, without(list(chosen.values()), unread), strict=True))
+                columns_read = _choose(source, table.column_names, columns)
+                columns_read = dict(
+                    zip(columns_read, mark_unread_columns(list(columns_read.values()), unread_layers), strict=True)
+                )
                 if not splits and not sentences:
-                    taken_for = ", ".join(f"{column} as {what.name}" for column, what in chosen.items())
-                    rest = ", ".join(column for column in table.column_names if column not in chosen)
-                    tell(f"{source}: read {taken_for}{rest and f'; left out {rest}, which --columns can name'}")
-                sentences += _sentences(f"{source}, split {name}", name, table, chosen, repair, tell, skip)
+                    taken_for = ", ".join(
+                        f"{column} as {file_column.name}" for column, file_column in columns_read.items()
+                    )
+                    unread_names = ", ".join(column for column in table.column_names if column not in columns_read)
+                    tell(
+                        f"{source}: read {taken_for}"
+                        f"{unread_names and f'; left out {unread_names}, which --columns can name'}"
+                    )
+                sentences += _sentences(f"{source}, split {name}", name, table, columns_read, repair, tell, skip)
             splits[split] = sentences
     return splits
 
 
 @contextlib.contextmanager
-def _in_words(where: str, wanted: str) -> Iterator[None]:
+def _in_words(source: str, expectation: str) -> Iterator[None]:
     """Turn whatever libraries raise into a sentence with its first cause, not with what it was wrapped in."""
     try:
         yield
@@ -89,22 +106,26 @@ def _in_words(where: str, wanted: str) -> Iterator[None]:
             cause = cause.__cause__
         if out_of_memory(cause):
             raise
-        what = " ".join(str(cause).split())[:300]
-        raise CorpusError(f"{where}: expected {wanted}, found {type(cause).__name__}: {what or 'no word'}") from error
+        problem = " ".join(str(cause).split())[:300]
+        raise CorpusError(
+            f"{source}: expected {expectation}, found {type(cause).__name__}: {problem or 'no word'}"
+        ) from error
 
 
-def _splits(source: str, known: Sequence[str], wanted: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Split of the corpus → splits of the dataset that make it."""
-    taken = {split: list(names) for split, names in wanted.items() if names}
-    for split, names in taken.items():
-        if unknown := [name for name in names if name not in known]:
-            raise CorpusError(f"{source}: --{split}: expected a split out of {', '.join(known)}, found {unknown[0]!r}")
-    for name in () if taken else known:
-        taken.setdefault(_SPLITS.get(name, name), []).append(name)
-        if not re.fullmatch(r"\w+", name) or len(taken[_SPLITS.get(name, name)]) > 1:
-            what = f"splits train, dev (or validation) and test, found {', '.join(known)}"
-            raise CorpusError(f"{source}: expected {what}; say which to take: --train NAME --dev NAME --test NAME")
-    return taken
+    tables_by_split = {split: list(names) for split, names in names_by_split.items() if names}
+    for split, names in tables_by_split.items():
+        if unknown := [name for name in names if name not in available]:
+            raise CorpusError(
+                f"{source}: --{split}: expected a split out of {', '.join(available)}, found {unknown[0]!r}"
+            )
+    for name in () if tables_by_split else available:
+        tables_by_split.setdefault(_SPLITS.get(name, name), []).append(name)
+        if not re.fullmatch(r"\w+", name) or len(tables_by_split[_SPLITS.get(name, name)]) > 1:
+            problem = f"splits train, dev (or validation) and test, found {', '.join(available)}"
+            raise CorpusError(f"{source}: expected {problem}; say which to take: --train NAME --dev NAME --test NAME")
+    return tables_by_split
 
 
 def _tables(source: str, cache: str) -> dict[str, Any]:
@@ -116,8 +137,8 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     if path.is_file():
         kind = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(path.suffix)
         if kind is None:
-            what = "a dataset (.parquet, .json, .jsonl, or a folder of them), found a file of another kind"
-            raise CorpusError(f"{source}: expected {what}; for lines of text take another format, such as columns")
+            problem = "a dataset (.parquet, .json, .jsonl, or a folder of them), found a file of another kind"
+            raise CorpusError(f"{source}: expected {problem}; for lines of text take another format, such as columns")
         options = {"path": kind, "data_files": source, "cache_dir": cache}
     elif path.exists():
         options = {"path": source, "cache_dir": cache}
@@ -131,8 +152,8 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     if not path.is_file():
         _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
     if has_magic(source) and path.exists():  # the library would take it for a pattern
-        link, whole = Path(cache, f"rows{path.suffix}"), path.resolve()
-        link.symlink_to(whole) if path.is_file() else shutil.copytree(whole, link, copy_function=os.symlink)
+        link, resolved = Path(cache, f"rows{path.suffix}"), path.resolve()
+        link.symlink_to(resolved) if path.is_file() else shutil.copytree(resolved, link, copy_function=os.symlink)
         options = {key: str(link) if value == source else value for key, value in options.items()}
     hidden = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
@@ -145,18 +166,18 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     for rows in loaded.values() if not saved else ():
         for name, feature in rows.features.items():
             if "Json(" in repr(feature):  # as which the library reads text beside numbers, with quotes around it
-                what = "values of one kind, found several, such as text beside numbers; write text into all rows"
-                raise CorpusError(f"{source}, column {name}: expected {what}")
+                problem = "values of one kind, found several, such as text beside numbers; write text into all rows"
+                raise CorpusError(f"{source}, column {name}: expected {problem}")
     return {str(split): rows for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()}
 
 
-def _label_names(where: str, features: Any) -> dict[str, Sequence[str]]:
+def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
     """Column → names of the numbers in its lists. Raises CorpusError where one is no text."""
     inner = {name: getattr(feature, "feature", None) for name, feature in features.items()}
-    labels = {name: names for name, one in inner.items() if (names := getattr(one, "names", None)) is not None}
+    labels = {name: names for name, feature in inner.items() if (names := getattr(feature, "names", None)) is not None}
     for name, names in labels.items():
         if wrong := [label for label in names if not isinstance(label, str)]:
-            raise CorpusError(f"{where}, column {name}: expected names of labels, found {wrong[0]!r}; write text")
+            raise CorpusError(f"{location}, column {name}: expected names of labels, found {wrong[0]!r}; write text")
     return labels
 
 
@@ -170,7 +191,7 @@ def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]
 
 # -- descriptions of a dataset, which may name no file of others -------------------------------------------------------
 
-_ELSEWHERE = re.compile(r"^[/\\~]|^\w:[/\\]|(^|[/\\])\.\.([/\\]|$)|://|::")
+_OUTSIDE_FOLDER = re.compile(r"^[/\\~]|^\w:[/\\]|(^|[/\\])\.\.([/\\]|$)|://|::")
 _README, _YAML = "README.md", ".huggingface.yaml"
 
 
@@ -196,20 +217,20 @@ def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
     for file in descriptions:
         with _in_words(str(file), "a description of a dataset"):
             read: Any = {_README: metadata_load, _YAML: read_yaml}.get(file.name, read_json)
-            named = list(_named(read(file)))
-        if elsewhere := [name for name in named if _ELSEWHERE.search(name)]:
-            what = f"names of files in the folder of the dataset, found {elsewhere[0]!r}"
-            raise CorpusError(f"{file}: expected {what}; put the file there and correct the name")
+            file_names = list(_strings(read(file)))
+        if outside_names := [name for name in file_names if _OUTSIDE_FOLDER.search(name)]:
+            problem = f"names of files in the folder of the dataset, found {outside_names[0]!r}"
+            raise CorpusError(f"{file}: expected {problem}; put the file there and correct the name")
 
 
-def _named(value: Any, inside: bool = False) -> Iterator[str]:
+def _strings(value: Any, is_data_file: bool = False) -> Iterator[str]:
     """All text below the keys that name files."""
-    if isinstance(value, str) and inside:
+    if isinstance(value, str) and is_data_file:
         yield value
     for part in value if isinstance(value, list) else ():
-        yield from _named(part, inside)
+        yield from _strings(part, is_data_file)
     for key, part in value.items() if isinstance(value, dict) else ():
-        yield from _named(part, inside or key in ("data_files", "data_dir", "_data_files", "splits"))
+        yield from _strings(part, is_data_file or key in ("data_files", "data_dir", "_data_files", "splits"))
 
 
 # -- files of rows -----------------------------------------------------------------------------------------------------
@@ -228,10 +249,12 @@ def _check_files(files: Iterable[Path]) -> None:
             raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
         with _in_words(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
-            for name, own in _label_names(str(file), features).items():
-                if names.setdefault(name, own) != own:
-                    what = f"the labels {', '.join(names[name])} as in the files before, found {', '.join(own)}"
-                    raise CorpusError(f"{file}, column {name}: expected {what}; build them apart, and merge")
+            for name, label_names in _label_names(str(file), features).items():
+                if names.setdefault(name, label_names) != label_names:
+                    problem = (
+                        f"the labels {', '.join(names[name])} as in the files before, found {', '.join(label_names)}"
+                    )
+                    raise CorpusError(f"{file}, column {name}: expected {problem}; build them apart, and merge")
 
 
 # -- rows to sentences -------------------------------------------------------------------------------------------------
@@ -240,27 +263,37 @@ def _check_files(files: Iterable[Path]) -> None:
 def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str, FileColumn]:
     """Name of a column of the dataset → what it holds."""
     if columns is None:
-        given = {name: USUAL[name] for name in names if name in USUAL}
-        if not {"head", "relation"} <= set(given.values()):
-            given = {name: what for name, what in given.items() if what not in ("head", "relation")}
-        if "pos" not in given.values():  # universal tags first: every treebank has them
-            tags = next((name for name in ("upos", "xpos") if name in given), None)
-            given |= {tags: "pos"} if tags else {}
-        given = {name: what for k, (name, what) in enumerate(given.items()) if what not in [*given.values()][:k]}
+        columns_by_name = {name: USUAL_COLUMNS[name] for name in names if name in USUAL_COLUMNS}
+        if not {"head", "relation"} <= set(columns_by_name.values()):
+            columns_by_name = {
+                name: column_kind
+                for name, column_kind in columns_by_name.items()
+                if column_kind not in ("head", "relation")
+            }
+        if "pos" not in columns_by_name.values():  # universal tags first: every treebank has them
+            tags = next((name for name in ("upos", "xpos") if name in columns_by_name), None)
+            columns_by_name |= {tags: "pos"} if tags else {}
+        columns_by_name = {
+            name: column_kind
+            for k, (name, column_kind) in enumerate(columns_by_name.items())
+            if column_kind not in [*columns_by_name.values()][:k]
+        }
     else:
         pairs = [part.strip().rpartition("=")[::2] for part in columns.split(",")]
-        given = dict(pairs)
-        if len(given) < len(pairs):
+        columns_by_name = dict(pairs)
+        if len(columns_by_name) < len(pairs):
             raise CorpusError(f"--columns: expected each column once, found one named twice in {columns!r}")
-    wrong = sorted(set(given) - set(names))
-    if wrong or WORD not in given.values():
-        what = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column that is known to be {WORD}s"
+    wrong = sorted(set(columns_by_name) - set(names))
+    if wrong or WORD not in columns_by_name.values():
+        problem = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column that is known to be {WORD}s"
         have = ", ".join(names)
-        raise CorpusError(f"{source}: found {what}; it has {have}; say what they hold: --columns tokens=word,tags=ner")
-    holds = parse_columns(",".join(given.values()))
+        raise CorpusError(
+            f"{source}: found {problem}; it has {have}; say what they hold: --columns tokens=word,tags=ner"
+        )
+    holds = parse_columns(",".join(columns_by_name.values()))
     if any(column.kind == "frames" for column in holds):
         raise CorpusError(f"{source}: frames cannot be read from a dataset; use propbank or jsonl")
-    return dict(zip(given, holds, strict=True))
+    return dict(zip(columns_by_name, holds, strict=True))
 
 
 def _sentences(
@@ -281,17 +314,17 @@ def _sentences(
             words = next(values for column, values in cells.items() if column.name == WORD)
             for name, values in zip(names, cells.values(), strict=True):
                 if len(values) != len(words) and columns[name].name != "id":
-                    what = f"column {name}: expected a value a word, found {len(values)} for {len(words)} words"
-                    raise formats.malformed(source, number, f"{what}; repair the row", "row")
+                    problem = f"column {name}: expected a value a word, found {len(values)} for {len(words)} words"
+                    raise formats.malformed(source, number, f"{problem}; repair the row", "row")
             if words:
                 sentences.append((number, cells))
     notation = Notation(list(columns.values()), lambda column: (cells[column] for _, cells in sentences), repair)
     for number, cells in sentences:
-        own = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
+        row_id = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         plain = {column: values for column, values in cells.items() if column.name != "id"}
         places = [(number, None)] * len(next(values for column, values in cells.items() if column.name == WORD))
         with formats.skipping(skip):
-            yield assemble(source, places, own or f"{split}-{number}", plain, notation, "row")
+            yield assemble(source, places, row_id or f"{split}-{number}", plain, notation, "row")
     for line in notation.converted():
         tell(f"{source}: {line}")
 
@@ -302,12 +335,12 @@ def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, colu
     if column.name == "id" and (value is None or type(value) in (str, int)):
         return [] if value is None else [str(value)]
     if column.name == "id" or not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
-        wanted = "a text" if column.name == "id" else "a list with a value a word"
-        raise formats.WordError(0, f"column {name}: expected {wanted}, found {str(value)[:60]!r}")
+        expectation = "a text" if column.name == "id" else "a list with a value a word"
+        raise formats.WordError(0, f"column {name}: expected {expectation}, found {str(value)[:60]!r}")
     return [_cell(f"column {name}: word {place}", cell, labels, column.name) for place, cell in enumerate(value)]
 
 
-def _cell(where: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
+def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
     """Raises formats.WordError."""
     if isinstance(cell, str) and (labels is None or cell in labels):
         return cell
@@ -316,11 +349,11 @@ def _cell(where: str, cell: Any, labels: Sequence[str] | None, holds: str) -> st
     if labels is not None:
         if type(cell) is int and 0 <= cell < len(labels):
             return labels[cell]
-        what = f"a label from 0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it"
+        problem = f"a label from 0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it"
     elif type(cell) is not int:
-        what = f"text, found {cell!r}; write text into this column"
+        problem = f"text, found {cell!r}; write text into this column"
     elif holds not in (WORD, "head", "lemma"):
-        what = "labels, found numbers that have no names (ClassLabel); write text"
+        problem = "labels, found numbers that have no names (ClassLabel); write text"
     else:
         return str(cell)
-    raise formats.WordError(0, f"{where}: expected {what}")
+    raise formats.WordError(0, f"{location}: expected {problem}")

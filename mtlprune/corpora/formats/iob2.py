@@ -20,7 +20,7 @@ _OPENS = {
 _CONTINUES = {
     "IO": "I", "IOB1": "I", "IOB2": "I", "IOE1": "IE", "IOE2": "IE", "BIOES": "IE", "BMES": "ME", "BILOU": "IL",
 }  # fmt: skip
-_WHOLE = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
+_MARK_LAST_WORD = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
 _PREFIXES = "BIELSUM"
 ONE_TYPE = "ENTITY"
 """The type of spans whose tags name none."""
@@ -41,21 +41,21 @@ def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     Most tags decide, and at least one must begin or continue a span (B or I), since labels of IO may look alike
     (``e-mail``). O, o and 0 are outside of spans; in a column without any of them, - and _ are.
     """
-    outside = {"O", "o", "0"} & counts.keys() or {"-", "_"} & counts.keys()
+    outside_tags = {"O", "o", "0"} & counts.keys() or {"-", "_"} & counts.keys()
     forms: dict[str, Counter[str]] = {spelling: Counter() for spelling in _SPELLINGS}
-    for tag in counts.keys() - outside:
+    for tag in counts.keys() - outside_tags:
         forms[next(name for name, pattern in _SPELLINGS.items() if pattern.fullmatch(tag))][tag] = counts[tag]
     spelling = max(forms, key=lambda name: forms[name].total())
     parts = {tag: match for tag in forms[spelling] if (match := _SPELLINGS[spelling].fullmatch(tag))}
     tags = {tag: f"{match['prefix'].upper()}-{match['type'] or ONE_TYPE}" for tag, match in parts.items()}
     if not any(tag[0] in "BI" for tag in tags.values()) or spelling == "PREFIX-TYPE":
         tags = {}
-    notes = [f"{', '.join(sorted(outside - {'O'}))} is read as O"] if outside - {"O"} else []
+    notes = [f"{', '.join(sorted(outside_tags - {'O'}))} is read as O"] if outside_tags - {"O"} else []
     if spelling == "PREFIX" and tags:
         notes.append(f"{', '.join(sorted(tags))} name no type, so all spans are of the type {ONE_TYPE}")
     elif tags:
         notes.append(f"{min(tags)} is read as {tags[min(tags)]}")
-    return tags | dict.fromkeys(outside - {"O"}, "O"), "; ".join(notes)
+    return tags | dict.fromkeys(outside_tags - {"O"}, "O"), "; ".join(notes)
 
 
 def scheme_of(rows: Iterable[Sequence[str]]) -> str:
@@ -72,7 +72,7 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
     Tags of I and O alone could be of IO, IOB1 or IOE1, in all of which neighbours of one type are one span.
     """
     marks = Counter[str]()
-    needless = opening = plain = outside = before_same = last_inside = 0
+    needless = opening = plain = outside_count = before_same = last_inside = 0
     for row in rows:
         before = ""
         for tag, after in zip(row, [*row[1:], ""], strict=True):
@@ -83,10 +83,10 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
                 continued = after[:1] in "IE" and after[1:] == tag[1:]
                 before_same += tag[0] == "E" and continued
                 last_inside += tag[0] == "I" and not continued
-            outside += tag == "O"
+            outside_count += tag == "O"
             plain += _is_label(tag)
             before = tag[2:]
-    if outside and plain > marks.total():
+    if outside_count and plain > marks.total():
         return "IO"
     ended = marks["E"] and 2 * (marks["B"] + marks["S"]) < marks["E"]
     closed = {"BIOES": marks["E"] + marks["S"], "BILOU": marks["L"] + marks["U"]}
@@ -117,25 +117,27 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = Fa
         if scheme == "IO" and _is_label(tag):
             mark, kind = "I", tag
         elif scheme == "IO" and tag != "O":
-            what = f"expected a label or O, as most tags are without prefix (IO), found {tag!r}"
-            raise WordError(place, f"{what}; convert the tags")
+            problem = f"expected a label or O, as most tags are without prefix (IO), found {tag!r}"
+            raise WordError(place, f"{problem}; convert the tags")
         elif tag != "O" and not (mark in opens + continues and tag[1:2] == "-" and kind and not set(kind) & set(" \t")):
-            known = " or ".join(f"{prefix}-TYPE" for prefix in dict.fromkeys(opens + continues))
-            raise WordError(place, f"expected a tag of {scheme} (O, {known}), found {tag!r}; convert the tags")
+            prefixed = " or ".join(f"{prefix}-TYPE" for prefix in dict.fromkeys(opens + continues))
+            raise WordError(place, f"expected a tag of {scheme} (O, {prefixed}), found {tag!r}; convert the tags")
         grows = mark in continues and bool(label) and kind == label
         if unfinished and not grows and not repair:
-            wanted = " or ".join(f"{prefix}-{label}" for prefix in continues)
-            raise WordError(place, f"expected {wanted}, found {tag}: the span of {label} before it is not closed")
+            continuations = " or ".join(f"{prefix}-{label}" for prefix in continues)
+            raise WordError(
+                place, f"expected {continuations}, found {tag}: the span of {label} before it is not closed"
+            )
         if mark in continues and mark not in opens and not grows and not repair:
             before = f"a span of {label}" if label else "no open span"
-            what = f"{tag} continues {before}; in {scheme} a span opens with {opens[0]}-{kind}"
-            raise WordError(place, f"{what}, so repair or convert the tags")
+            problem = f"{tag} continues {before}; in {scheme} a span opens with {opens[0]}-{kind}"
+            raise WordError(place, f"{problem}, so repair or convert the tags")
         if grows:
             spans[-1] = spans[-1]._replace(end=place + 1)
         elif tag != "O":
             spans.append(Span(place, place + 1, kind))
         ends = tag == "O" or mark in "ESLU"
-        label, unfinished = "" if ends else kind, scheme in _WHOLE and not ends
+        label, unfinished = "" if ends else kind, scheme in _MARK_LAST_WORD and not ends
     if unfinished and not repair:
         raise WordError(len(tags) - 1, f"the span of {label} is not closed at the end of the sentence; repair the tags")
     return tuple(spans)

@@ -97,12 +97,12 @@ def _check(schema: TypeAdapter[Any], value: Any) -> None:
         schema.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        key_path = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
-            raise ValueError(f"nothing called {where}") from None
-        shown = in_words(first["input"])
-        shown = shown if len(shown) < 60 else f"{shown[:57]}..."
-        raise ValueError(f"{shown} as {where or 'all there is'} ({first['msg']})") from None
+            raise ValueError(f"nothing called {key_path}") from None
+        text = in_words(first["input"])
+        text = text if len(text) < 60 else f"{text[:57]}..."
+        raise ValueError(f"{text} as {key_path or 'all there is'} ({first['msg']})") from None
 
 
 def as_sentence(tree: Any, name: str) -> dict[str, Any]:
@@ -118,25 +118,26 @@ def as_sentence(tree: Any, name: str) -> dict[str, Any]:
 
 
 def read_jsonl(
-    path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread: Container[str] = ()
+    path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread_layers: Container[str] = ()
 ) -> Iterator[Sentence]:
     """Sentences of a file that others may have written: with a BOM, empty lines, a last line without an end, and
-    sentences that contradict themselves. ``tell``: is given the keys that are no layers; ``skip``, ``unread``: as in
+    sentences that contradict themselves. ``tell`` is given the keys that are no layers; ``skip`` and
+    ``unread_layers``: as in
     ``read_columns``. Raises CorpusError: with file and line."""
     ignored: dict[str, None] = {}
     for line in read_lines(path, skip):
         if not line.text.strip():
             continue
-        where = f"{path}, line {line.number}"
-        with skipping(skip), reading(where, CorpusError, EXAMPLE):
+        location = f"{path}, line {line.number}"
+        with skipping(skip), reading(location, CorpusError, EXAMPLE):
             check_text(path, [line])
-            tree = as_sentence(parse_json_line(line.text, where, CorpusError), f"{path.stem}-{line.number}")
-            tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread}
+            tree = as_sentence(parse_json_line(line.text, location, CorpusError), f"{path.stem}-{line.number}")
+            tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread_layers}
             check_sentence(tree)
             with on_lines(path, [line]):
                 sentence = from_json(tree).validate()
             ignored |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in _layers_of(tree)})
             yield sentence
     if ignored:
-        own = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
-        tell(f"{path}: left out {', '.join(sorted(ignored))}; a layer of a name of your own is written {own}")
+        example = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
+        tell(f"{path}: left out {', '.join(sorted(ignored))}; a layer of a name of your own is written {example}")

@@ -65,15 +65,15 @@ def parse_skeleton(block: list[NumberedLine], source: str, index: int, document:
 def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
     for place, (line, row) in enumerate(zip(block, rows, strict=True)):
         if len(row) < len(_FIXED):
-            what = f"expected at least {len(_FIXED)} columns ({', '.join(_FIXED)}), found {len(row)}; repair the row"
-            raise malformed(source, line.number, what)
+            problem = f"expected at least {len(_FIXED)} columns ({', '.join(_FIXED)}), found {len(row)}; repair the row"
+            raise malformed(source, line.number, problem)
         if row[0] != document:
             raise malformed(source, line.number, f"expected the document {document}, found {row[0]}; split the file")
         if row[1:3] != [str(index), str(place)]:
-            what = (
+            problem = (
                 f"expected sentence {index}, token {place}, found {row[1]}, {row[2]}; rows are missing or out of order"
             )
-            raise malformed(source, line.number, what)
+            raise malformed(source, line.number, problem)
 
 
 def read_predicates(
@@ -84,16 +84,16 @@ def read_predicates(
     with ``source`` and line."""
     for line, (lemma, roleset) in zip(block, marks, strict=True):
         if roleset is not None and (lemma == "-") != (roleset == "-"):
-            what = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"
-            raise malformed(source, line.number, what)
+            problem = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"
+            raise malformed(source, line.number, problem)
     places = [place for place, (lemma, _) in enumerate(marks) if lemma != "-"]
     for line, cells in zip(block, columns, strict=True):
         if len(cells) != len(places):
-            what = (
+            problem = (
                 f"expected {len(places)} columns of arguments, one for each predicate of the sentence, "
                 f"found {len(cells)}; a column has no predicate or a predicate no column"
             )
-            raise malformed(source, line.number, what)
+            raise malformed(source, line.number, problem)
     predicates = []
     for number, place in enumerate(places):
         with on_lines(source, block, f"arguments of predicate {number + 1} ({marks[place][0]})"):

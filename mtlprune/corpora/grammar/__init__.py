@@ -16,8 +16,10 @@ from mtlprune.corpora.grammar.lexicon import Draw
 from mtlprune.sentence import Sentence
 
 LONGEST = 40
-UNSEEN = 0.2  # of the words in dev and test that a list of the lexicon gives, how many come from its held-out part
-MOST = 1_000_000  # sentences of a split
+UNSEEN_SHARE = (
+    0.2  # of the words in dev and test that a list of the lexicon gives, how many come from its held-out part
+)
+MAX_SENTENCES = 1_000_000  # sentences of a split
 _PATIENCE = 2000  # draws in a row without a new sentence
 
 
@@ -35,34 +37,36 @@ def build_grammar(
     """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, size in sizes.items():
-        if not 0 <= size <= MOST:
-            raise CorpusError(f"grammar, {split}: expected a number of sentences from 0 to {MOST:,}, found {size:,}")
+        if not 0 <= size <= MAX_SENTENCES:
+            raise CorpusError(
+                f"grammar, {split}: expected a number of sentences from 0 to {MAX_SENTENCES:,}, found {size:,}"
+            )
     if not train and (dev or test):
         raise CorpusError("grammar: dev and test use only labels that train holds, so train needs a sentence at least")
-    taken: set[bytes] = set()
+    forms_used: set[bytes] = set()
     corpus: dict[str, Sequence[Sentence]] = {}
-    known: set[tuple[str, str]] = set()
+    train_labels: set[tuple[str, str]] = set()
     for split, size in sizes.items():
-        allowed = None if split == "train" else known.issuperset
-        corpus[split] = list(fill(split, size, _draws(split, seed, reflexives), taken, allowed))
+        allowed = None if split == "train" else train_labels.issuperset
+        corpus[split] = list(fill(split, size, _draws(split, seed, reflexives), forms_used, allowed))
         if split == "train":
-            known = {label for sentence in corpus[split] for label in labels(sentence)}
+            train_labels = {label for sentence in corpus[split] for label in labels(sentence)}
     return corpus
 
 
 def labels(sentence: Sentence) -> set[tuple[str, str]]:
     """Every (layer, label) of a sentence that a task has to predict."""
-    known = {("pos", tag) for tag in sentence.pos or ()}
-    known |= {("dep", relation) for relation in (sentence.dep.relations if sentence.dep else ())}
-    known |= {(layer, span.label) for layer in ("ner", "con") for span in sentence.get(layer) or ()}
-    return known | {("srl", span.label) for predicate in sentence.srl or () for span in predicate.arguments}
+    found_labels = {("pos", tag) for tag in sentence.pos or ()}
+    found_labels |= {("dep", relation) for relation in (sentence.dep.relations if sentence.dep else ())}
+    found_labels |= {(layer, span.label) for layer in ("ner", "con") for span in sentence.get(layer) or ()}
+    return found_labels | {("srl", span.label) for predicate in sentence.srl or () for span in predicate.arguments}
 
 
 def fill(
     split: str,
     size: int,
     draws: Iterator[Callable[[str], Sentence]],
-    taken: set[bytes],
+    forms_used: set[bytes],
     allowed: Callable[[set[tuple[str, str]]], bool] | None = None,
 ) -> Iterator[Sentence]:
     """Take ``size`` sentences whose words have no digest in ``taken`` yet, to which it is added.
@@ -78,23 +82,23 @@ def fill(
     while count < size:
         sentence = next(draws)(f"grammar-{split}-{count + 1:05d}")
         form = hashlib.blake2b(" ".join(sentence.words).lower().encode(), digest_size=16).digest()  # small
-        if len(sentence) > LONGEST or form in taken or (allowed and not allowed(labels(sentence))):
+        if len(sentence) > LONGEST or form in forms_used or (allowed and not allowed(labels(sentence))):
             misses += 1
             if misses == _PATIENCE:
-                what = (
+                problem = (
                     f"asked for {size} sentences, but after {count} the last {_PATIENCE} drawn were all taken already"
                 )
                 advice = "too long, or with labels that train lacks; ask for fewer, or for a larger train"
-                raise CorpusError(f"grammar, {split}: {what}, {advice}")
+                raise CorpusError(f"grammar, {split}: {problem}, {advice}")
             continue
         misses = 0
-        taken.add(form)
+        forms_used.add(form)
         count += 1
         yield sentence.validate()
 
 
 def _draws(split: str, seed: int, reflexives: bool) -> Iterator[Callable[[str], Sentence]]:
-    draw = Draw(f"grammar/{split}/{seed}", unseen=0.0 if split == "train" else UNSEEN)
+    draw = Draw(f"grammar/{split}/{seed}", unseen_share=0.0 if split == "train" else UNSEEN_SHARE)
     while True:
         yield partial(derive, Derivation(draw, reflexives).sentence())
 
@@ -113,19 +117,19 @@ def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", 
     enough different pairs."""
     pairs: list[Pair] = []
     for name in layers:
-        draw = Draw(f"grammar/pairs/{name}/{seed}", unseen=0.0)
-        templates = cycle([both for changed, both in PAIRS if changed == name])
-        taken: dict[tuple[str, ...], Pair] = {}
-        for both in islice(templates, _PATIENCE + 100 * size):
-            if len(taken) == size:
+        draw = Draw(f"grammar/pairs/{name}/{seed}", unseen_share=0.0)
+        templates = cycle([templates_of_pair for phenomenon, templates_of_pair in PAIRS if phenomenon == name])
+        pairs_by_words: dict[tuple[str, ...], Pair] = {}
+        for templates_of_pair in islice(templates, _PATIENCE + 100 * size):
+            if len(pairs_by_words) == size:
                 break
-            identity = f"grammar-pair-{name}-{len(taken) + 1:05d}"
-            roots = map(Derivation(draw).sentence, both)
+            identity = f"grammar-pair-{name}-{len(pairs_by_words) + 1:05d}"
+            roots = map(Derivation(draw).sentence, templates_of_pair)
             first, second = (derive(root, identity + mark).validate() for mark, root in zip("ab", roots, strict=True))
-            taken.setdefault(first.words, Pair(tuple(name.split("+")), first, second))
-        if len(taken) < size:
-            raise CorpusError(f"grammar: asked for {size} pairs that differ in {name}, found {len(taken)}")
-        pairs += taken.values()
+            pairs_by_words.setdefault(first.words, Pair(tuple(name.split("+")), first, second))
+        if len(pairs_by_words) < size:
+            raise CorpusError(f"grammar: asked for {size} pairs that differ in {name}, found {len(pairs_by_words)}")
+        pairs += pairs_by_words.values()
     return pairs
 
 
@@ -135,13 +139,13 @@ def draw_minimal_pairs(size: int = 200, seed: int = 1, leave_out: Collection[str
     Raises CorpusError: there are not enough different pairs."""
     paradigms = []
     for name in dict.fromkeys(phenomenon for phenomenon, _ in MINIMAL_PAIRS):
-        draw = Draw(f"grammar/minimal-pairs/{name}/{seed}", unseen=0.0)
-        templates = cycle([both for phenomenon, both in MINIMAL_PAIRS if phenomenon == name])
+        draw = Draw(f"grammar/minimal-pairs/{name}/{seed}", unseen_share=0.0)
+        templates = cycle([templates_of_pair for phenomenon, templates_of_pair in MINIMAL_PAIRS if phenomenon == name])
         pairs: dict[str, MinimalPair] = {}
-        for both in islice(templates, _PATIENCE + 100 * size):
+        for templates_of_pair in islice(templates, _PATIENCE + 100 * size):
             if len(pairs) == size:
                 break
-            roots = map(Derivation(draw).sentence, both)
+            roots = map(Derivation(draw).sentence, templates_of_pair)
             pair = MinimalPair(*(" ".join(derive(root, name).words) for root in roots))
             if not any(text.lower() in leave_out for text in pair):
                 pairs.setdefault(pair.good, pair)

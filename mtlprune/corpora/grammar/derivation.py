@@ -69,9 +69,9 @@ def _parse_rules(lines: list[str]) -> dict[str, list[Rule]]:
 
 def _parse_pairs(lines: list[str]) -> list[tuple[str, list[Item]]]:
     """The layers that differ, or the phenomenon, and both sentences."""
-    half = re.compile(r"\[(.*?)\|\|(.*?)\]")
+    alternatives = re.compile(r"\[(.*?)\|\|(.*?)\]")
     pairs = (line.split(maxsplit=1) for line in lines)
-    return [(name, [parse(half.sub(which, text))[0] for which in (r"\1", r"\2")]) for name, text in pairs]
+    return [(name, [parse(alternatives.sub(group, text))[0] for group in (r"\1", r"\2")]) for name, text in pairs]
 
 
 def _read_templates() -> list[list[str]]:
@@ -86,7 +86,7 @@ RULES = _parse_rules(_RULES)
 FRAMES = {name: rules[0] for name, rules in _parse_rules(_FRAMES).items()}
 PAIRS = _parse_pairs(_PAIRS)
 MINIMAL_PAIRS = _parse_pairs(_MINIMAL)
-_MEMBERS = [member for _, both in PAIRS for member in both]
+_MEMBERS = [member for _, pair in PAIRS for member in pair]
 
 
 class Edge(NamedTuple):
@@ -149,8 +149,8 @@ class Clause:
         agreement = subject.agreement()
         self.names |= {"agreement": agreement, "present": "VBZ" if agreement == "3" else "VBP"}
         if self.names["subject"].startswith("person"):
-            alone = not any(edge.relation == "conj" for edge in subject.edges)
-            word = subject.head_word().word.lower() if alone else "they"
+            is_single = not any(edge.relation == "conj" for edge in subject.edges)
+            word = subject.head_word().word.lower() if is_single else "they"
             self.names["reflexive"] = _REFLEXIVES.get(word, "themselves" if agreement == "p" else "himself|herself")
 
 
@@ -180,8 +180,8 @@ def _verbs(frame: str, subject: str, gap: str) -> tuple[list[Verb], list[Verb]]:
 
     if gap and not any("{object}" in item.body for item in FRAMES[frame].items):
         return [], []
-    seen, unseen = split_words(VERBS[frame.split("-")[0]])
-    return [*filter(keep, seen)], [*filter(keep, unseen)]
+    train_verbs, held_out_verbs = split_words(VERBS[frame.split("-")[0]])
+    return [*filter(keep, train_verbs)], [*filter(keep, held_out_verbs)]
 
 
 @cache
@@ -218,8 +218,8 @@ class Derivation:
     def _expand(self, item: Item, context: Context, before: Sequence[Edge]) -> list[Edge]:
         """The parts that an item becomes, after those that stand before it in its bracket."""
         clause = context.clause
-        moved = clause is not None and clause.gap and "{object}" in item.body
-        if moved or (item.chance < 1 and not self.draw.chance(item.chance)):
+        is_extracted = clause is not None and clause.gap and "{object}" in item.body
+        if is_extracted or (item.chance < 1 and not self.draw.chance(item.chance)):
             return []
         if item.parts is not None:
             node = Node(item.body.lstrip("_"), self._expand_all(item.parts, context))
@@ -388,8 +388,8 @@ def _predicate(leaf: Node, roles: list[tuple[Node, str]]) -> Predicate:
 
 def _sibling(edges: Sequence[Edge], place: int) -> Node:
     """The part that a comma or conjunction depends on: the next (>) or the previous one (<) that is neither."""
-    others = edges[place + 1 :] if edges[place].relation.endswith(">") else edges[:place][::-1]
-    return next(edge.node for edge in others if not edge.relation.endswith((">", "<")))
+    edges_beyond = edges[place + 1 :] if edges[place].relation.endswith(">") else edges[:place][::-1]
+    return next(edge.node for edge in edges_beyond if not edge.relation.endswith((">", "<")))
 
 
 def _fit_article(word: str, after: str) -> str:

@@ -72,7 +72,7 @@ class Verb:
     """A verb: its forms, roleset, the kinds it takes as subject and object, and what it claims of later phrases."""
 
     lemma: str
-    past: str
+    past_form: str
     participle: str
     roleset: str
     subject: tuple[str, ...]
@@ -85,7 +85,7 @@ class Verb:
         if self.lemma == "be":
             singular = {"VBD": "was", "VBP": "am"}.get(tag) if agreement != "p" else None
             return singular or _BE[tag]
-        forms = {"VBD": self.past, "VBN": self.participle, "VBG": gerund(self.lemma), "VBZ": third(self.lemma)}
+        forms = {"VBD": self.past_form, "VBN": self.participle, "VBG": gerund(self.lemma), "VBZ": third(self.lemma)}
         return forms.get(tag, self.lemma)
 
 
@@ -96,11 +96,11 @@ def _read_verbs() -> dict[str, tuple[Verb, ...]]:
     for frame, forms, sense, subjects, objects, flag in _rows("grammar_verbs.tsv"):
         forms, _, particle = forms.partition("+")
         lemma, *irregular = forms.split("/")
-        past = irregular[0] if irregular else regular_past(lemma)
-        participle = irregular[1] if len(irregular) > 1 else past
+        past_form = irregular[0] if irregular else regular_past(lemma)
+        participle = irregular[1] if len(irregular) > 1 else past_form
         roleset = f"{lemma}_{particle}.{sense}" if particle else f"{lemma}.{sense}"
         kinds = tuple(subjects.split(",")), tuple(objects.split(",")) if objects else ()
-        verbs[frame] = (*verbs.get(frame, ()), Verb(lemma, past, participle, roleset, *kinds, flag, particle))
+        verbs[frame] = (*verbs.get(frame, ()), Verb(lemma, past_form, participle, roleset, *kinds, flag, particle))
     return verbs
 
 
@@ -110,17 +110,17 @@ VERBS = _read_verbs()
 @cache
 def split_words(words: tuple[Choice, ...]) -> tuple[list[Choice], list[Choice]]:
     """The entries of a list that train may and may not use."""
-    seen = [word for place, word in enumerate(words, 1) if place % HOLD_OUT_EVERY]
-    return seen, [*words[HOLD_OUT_EVERY - 1 :: HOLD_OUT_EVERY]]
+    train_words = [word for place, word in enumerate(words, 1) if place % HOLD_OUT_EVERY]
+    return train_words, [*words[HOLD_OUT_EVERY - 1 :: HOLD_OUT_EVERY]]
 
 
 class Draw:
     """Seeded choices from ``random.random`` alone, whose stream is the same in every Python version. ``unseen``: how
     often a word comes from the part of its list that train never uses."""
 
-    def __init__(self, seed: str, unseen: float) -> None:
+    def __init__(self, seed: str, unseen_share: float) -> None:
         self._next = random.Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")).random
-        self._unseen = unseen
+        self._unseen_share = unseen_share
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
@@ -139,6 +139,6 @@ class Draw:
         """One of the options, each as likely; nothing is kept from train."""
         return options[int(self._next() * len(options))]
 
-    def word(self, seen: Sequence[Choice], unseen: Sequence[Choice]) -> Choice:
+    def word(self, train_words: Sequence[Choice], held_out_words: Sequence[Choice]) -> Choice:
         """One entry of a list, whose parts that train may and may not use are given."""
-        return self.any_of(unseen if self.chance(self._unseen) and unseen else seen)
+        return self.any_of(held_out_words if self.chance(self._unseen_share) and held_out_words else train_words)
