@@ -173,10 +173,10 @@ def _jobs(whole: Sweep) -> int:
     """Runs at once: as many as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
     from mtlprune.sweeps.pool import cores, visible_gpus
     from mtlprune.sweeps.times import rough_memory
-    from mtlprune.training.hardware import decide
+    from mtlprune.training.hardware import resolve_auto
 
     config = next(iter(whole.cells.values())).config
-    if decide(config).train.device != "cpu":
+    if resolve_auto(config).train.device != "cpu":
         return max(1, len(visible_gpus()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(cores(), MOST_JOBS, int(memory / max(LEAST_MEMORY, rough_memory(config)))))
@@ -253,10 +253,10 @@ def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list
     from mtlprune.analyses.analysis import find
     from mtlprune.cli.display import working
     from mtlprune.sweeps.pool import cores
-    from mtlprune.training.hardware import decide
+    from mtlprune.training.hardware import resolve_auto
 
     notes: list[str] = []
-    train = decide(next(iter(whole.cells.values())).config).train
+    train = resolve_auto(next(iter(whole.cells.values())).config).train
     threads = train.threads if train.threads == 1 else max(1, cores() // min(jobs, 2))
     left = {
         name: (folder, threads, {"corpus": wanted.corpus, "device": train.device, **request})

@@ -195,7 +195,9 @@ def _split_table(inspection: Inspection) -> Table:
         "sentences": inspection.sentences,
         "words": inspection.words,
         **{
-            f"sentences with {task}": {split: inspection.known[split][task] for split in inspection.sentences}
+            f"sentences with {task}": {
+                split: inspection.annotated_counts[split][task] for split in inspection.sentences
+            }
             for task in inspection.config.tasks
         },
         "longest sentence (words)": inspection.longest,
@@ -224,7 +226,7 @@ def _facts(inspection: Inspection) -> list[str]:
 
 def _warnings(inspection: Inspection) -> list[str]:
     warnings, data = [], inspection.config.data
-    for task, labels in inspection.unseen.items():
+    for task, labels in inspection.labels_unseen.items():
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
         warnings.append(
             f"{task}: {len(labels)} labels of {data.dev} are not in {data.train} and can never be predicted: "
@@ -285,7 +287,7 @@ def _plan(inspection: Inspection) -> Iterator[str]:
     if settings.method == "gates" and settings.penalty == "lambda":
         yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
     elif settings.method == "gates" or settings.noise:
-        yield f"heads are closed by update {inspection.settled:,} of {total:,}; an epoch after it may be the best"
+        yield f"heads are closed by update {inspection.settles_at:,} of {total:,}; an epoch after it may be the best"
 
 
 def _pruning_warnings(inspection: Inspection) -> Iterator[str]:

@@ -31,12 +31,12 @@ from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.arcs import SyntaxPenalty, arc_penalty, attention_seen, batch_arcs
 from mtlprune.training.callbacks import Callback
-from mtlprune.training.checkpoint import Progress, epoch_generator, finished, load_checkpoint, note_end
+from mtlprune.training.checkpoint import Progress, epoch_generator, finished, load_checkpoint, record_finish
 from mtlprune.training.cosreg import CosReg, mean_cosine, tied_table
-from mtlprune.training.hardware import decide, settle
+from mtlprune.training.hardware import configure_process, resolve_auto
 from mtlprune.training.mixing import MiniBatch, batches
 from mtlprune.training.setup import begin_folder, check_same
-from mtlprune.training.updates import Event, Updates
+from mtlprune.training.updates import BaseTrainer, Event
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def pretrain(
     """
     corpora = load_corpora(config)
     with folder.locked():
-        config = decide(config, folder)
+        config = resolve_auto(config, folder)
         if folder.config_path.exists():
             check_same(config, folder, fingerprint(corpora))
         if result := finished(folder):
@@ -103,7 +103,7 @@ def pretrain(
         return trainer.run()
 
 
-class Pretrainer(Updates):
+class Pretrainer(BaseTrainer):
     """The updates of a pretraining, and what is measured and written between them."""
 
     advice = "Lower train.rate or syntax.strength, or take train.precision=fp32"
@@ -141,7 +141,7 @@ class Pretrainer(Updates):
         progress.finished = step == self.total
         if progress.finished:
             self.note()
-            note_end(self.folder, progress)
+            record_finish(self.folder, progress)
             remove(self.folder.checkpoint_path)
         else:
             self.checkpoint()
@@ -193,7 +193,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     Args:
         config: with device, precision and threads decided.
     """
-    settle(config.train.threads)
+    configure_process(config.train.threads)
     train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
     dev = _splits(config, corpora, "dev")
     if is_resumed := folder.config_path.exists():

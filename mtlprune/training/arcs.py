@@ -84,24 +84,24 @@ def batch_arcs(
     rank = np.arange(len(arc)) - np.repeat(np.cumsum(sources * targets) - sources * targets, sources * targets)
     source = slots[first[pairs[arc, 0]] + rank // targets[arc]]
     target = slots[first[pairs[arc, 1]] + rank % targets[arc]]
-    within = source // width == target // width
-    whole = np.bincount(arc, minlength=len(pairs)) == np.bincount(arc[within], minlength=len(pairs))
-    kept = whole[arc]
-    number = np.cumsum(whole) - 1
+    same_window = source // width == target // width
+    is_complete = np.bincount(arc, minlength=len(pairs)) == np.bincount(arc[same_window], minlength=len(pairs))
+    kept_pairs = is_complete[arc]
+    number = np.cumsum(is_complete) - 1
     parts = (source // width, source % width, target % width, number[arc])
-    row, source, target, arc_of = (torch.from_numpy(part[kept]).to(device) for part in parts)
-    share = torch.from_numpy((1.0 / sources[arc[kept]]).astype(np.float32)).to(device)
-    return DirectedArcs(row, source, target, arc_of, share, int(whole.sum()))
+    row, source, target, arc_of = (torch.from_numpy(part[kept_pairs]).to(device) for part in parts)
+    share = torch.from_numpy((1.0 / sources[arc[kept_pairs]]).astype(np.float32)).to(device)
+    return DirectedArcs(row, source, target, arc_of, share, int(is_complete.sum()))
 
 
-def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, counted: Masks | None = None) -> Tensor:
+def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, heads: Masks | None = None) -> Tensor:
     """The attention that every head puts on every directed arc, in float32. (M, H). ``attention``: (B, n, L, L) a
     layer; ``counted``: heads that count; all, if not given."""
     layers = []
-    for layer, one in enumerate(attention):
-        chosen = one if counted is None else one[:, list(counted[layer])]
-        weights = chosen[arcs.row, :, arcs.source, arcs.target].float() * arcs.share[:, None]  # (P, n)
-        layers.append(weights.new_zeros(arcs.number, chosen.shape[1]).index_add(0, arcs.arc, weights))
+    for layer, maps in enumerate(attention):
+        counted_maps = maps if heads is None else maps[:, list(heads[layer])]
+        weights = counted_maps[arcs.row, :, arcs.source, arcs.target].float() * arcs.share[:, None]  # (P, n)
+        layers.append(weights.new_zeros(arcs.number, counted_maps.shape[1]).index_add(0, arcs.arc, weights))
     return torch.cat(layers, 1)
 
 
@@ -112,7 +112,7 @@ def arc_penalty(
     variant: str = "max",
     norm: float = 1.0,
     scale: str = "sum",
-    counted: Masks | None = None,
+    heads: Masks | None = None,
 ) -> Tensor:
     """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc. (), float32.
 
@@ -122,11 +122,11 @@ def arc_penalty(
         scale: ``sum`` over the batch as published, or ``mean`` over the M directed arcs.
     """
     with torch.autocast(attention[0].device.type, enabled=False):
-        weights = arc_weights(attention, arcs, counted)
+        weights = arc_weights(attention, arcs, heads)
         if not weights.numel():
             return weights.sum()
-        each = weights.max(1).values if variant == "max" else _norms(weights, norm)
-        return each.mean() if scale == "mean" else each.sum()
+        per_arc = weights.max(1).values if variant == "max" else _norms(weights, norm)
+        return per_arc.mean() if scale == "mean" else per_arc.sum()
 
 
 def _norms(weights: Tensor, norm: float) -> Tensor:
@@ -151,11 +151,11 @@ class SyntaxPenalty(Callback):
         self,
         settings: SyntaxConfig,
         transformer: PreTrainedModel,
-        kept: Sequence[Sequence[int]],
+        kept_heads: Sequence[Sequence[int]],
         trees: Sequence[Dependencies | None],
     ) -> None:
         self.settings, self.transformer, self.trees = settings, transformer, trees
-        self.counted = None if settings.heads is None else named_heads(settings.heads, kept)
+        self.counted_heads = None if settings.heads is None else named_heads(settings.heads, kept_heads)
         self.active, self.penalty = True, None
         transformer.set_attn_implementation("eager")
 
@@ -174,9 +174,9 @@ class SyntaxPenalty(Callback):
         with attention_seen(self.transformer) as maps:
             yield
         arcs = batch_arcs(batch.pieces, [self.trees[row] for row in rows], maps[0].device)
-        how = self.settings
+        settings = self.settings
         self.penalty = arc_penalty(
-            maps, arcs, variant=how.variant, norm=how.norm, scale=how.scale, counted=self.counted
+            maps, arcs, variant=settings.variant, norm=settings.norm, scale=settings.scale, heads=self.counted_heads
         )
 
     def terms(self, losses: Losses) -> None:
@@ -185,16 +185,20 @@ class SyntaxPenalty(Callback):
             losses.penalties["syntax"] = self.settings.strength * self.penalty
 
 
-def named_heads(names: Sequence[str], kept: Sequence[Sequence[int]]) -> Masks:
+def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Masks:
     """Names such as 3-7 to places in each layer as it is now. Raises ConfigError for one that is not there."""
-    places: list[list[int]] = [[] for _ in kept]
+    places: list[list[int]] = [[] for _ in kept_heads]
     for name in names:
         layer, head = (int(part) - 1 for part in name.split("-"))
-        own = kept[layer] if layer < len(kept) else ()
-        if head not in own:
-            heads = f", and layer {layer + 1} has {', '.join(str(number + 1) for number in own)}" if own else ""
-            raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {len(kept)} layers{heads}")
-        places[layer].append(list(kept[layer]).index(head))
+        heads_of_layer = kept_heads[layer] if layer < len(kept_heads) else ()
+        if head not in heads_of_layer:
+            heads = (
+                f", and layer {layer + 1} has {', '.join(str(number + 1) for number in heads_of_layer)}"
+                if heads_of_layer
+                else ""
+            )
+            raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {len(kept_heads)} layers{heads}")
+        places[layer].append(list(kept_heads[layer]).index(head))
     return [tuple(sorted(layer)) for layer in places]
 
 
@@ -206,22 +210,22 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 
     They are what the layer multiplies values by: with dropout of attention, after it.
     """
-    seen: list[Tensor] = []
+    layer_maps: list[Tensor] = []
 
     def keep(module: nn.Module, args: Any, output: Any) -> None:
-        further = output[1:] if isinstance(output, tuple) else ()
-        maps = [part for part in further if isinstance(part, Tensor) and part.ndim == 4]
+        extra_outputs = output[1:] if isinstance(output, tuple) else ()
+        maps = [part for part in extra_outputs if isinstance(part, Tensor) and part.ndim == 4]
         if len(maps) != 1:
             raise EncoderError(
                 f"attention of {transformer.config.model_type!r} computed as "
                 f"{transformer.config._attn_implementation!r} does not show its maps, which syntax.strength needs"
             )
-        seen.append(maps[0])
+        layer_maps.append(maps[0])
 
     with ExitStack() as hooks:
         for module in dict.fromkeys(by_layer(transformer, family_of(transformer).attention)):
             hooks.enter_context(module.register_forward_hook(keep))
-        yield seen
+        yield layer_maps
 
 
 def check_syntax(run: NewRun) -> None:

@@ -35,7 +35,7 @@ class Balance(Callback):
         rate: float = 1e-3,
         losses_again: Callable[[MiniBatch], dict[str, Tensor]] = lambda mini_batch: {},
     ) -> None:
-        self.mode, self.weights, self.rate, self.losses_again = mode, dict(weights), rate, losses_again
+        self.mode, self.weights, self.rate, self.recompute_losses = mode, dict(weights), rate, losses_again
         self.window = None if mode in WAYS else window
         self.history: dict[str, deque[float]] = {}
         self.epoch, self.before = 0, dict[str, float]()
@@ -50,7 +50,7 @@ class Balance(Callback):
 
     def after_step(self) -> None:
         if self.mode == "famo":
-            self.after(_numbers(self.losses_again(self.mini_batch)))
+            self.after(_numbers(self.recompute_losses(self.mini_batch)))
 
     def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
         """The losses times their factors; but for none and fixed the host reads them first."""
@@ -64,7 +64,7 @@ class Balance(Callback):
             return {task: loss * factors[task] for task, loss in losses.items()}
         for task, value in values.items():
             self.history.setdefault(task, deque(maxlen=self.window)).append(value)
-        means = {task: sum(past) / len(past) or 1.0 for task, past in self.history.items()}
+        means = {task: sum(losses) / len(losses) or 1.0 for task, losses in self.history.items()}
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}
 
@@ -82,10 +82,10 @@ class Balance(Callback):
 
     def state(self) -> dict[str, list[float]]:
         """Everything that a checkpoint must hold."""
-        return {task: list(past) for task, past in self.history.items()}
+        return {task: list(losses) for task, losses in self.history.items()}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
-        self.history = {task: deque(past, maxlen=self.window) for task, past in state.items()}
+        self.history = {task: deque(losses, maxlen=self.window) for task, losses in state.items()}
 
 
 def _numbers(losses: Mapping[str, Tensor]) -> dict[str, float]:
@@ -101,7 +101,7 @@ def adam(state: Iterable[float], slope: float, rate: float) -> deque[float]:
 
 
 def learnt_factors(
-    history: dict[str, deque[float]], values: Mapping[str, float], rate: float, half: bool
+    history: dict[str, deque[float]], values: Mapping[str, float], rate: float, halved: bool
 ) -> dict[str, float]:
     """The factors of losses that are learnt together with the weights, from the present losses; then they learn.
     ``history``: task → s, moments and steps of Adam; changed.
@@ -111,8 +111,8 @@ def learnt_factors(
     factors = {}
     for task, value in values.items():
         state = history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
-        factors[task] = 0.5 * math.exp(-state[0]) if half else math.exp(state[0])
-        slope = 0.5 - factors[task] * value if half else factors[task] * value - 1
+        factors[task] = 0.5 * math.exp(-state[0]) if halved else math.exp(state[0])
+        slope = 0.5 - factors[task] * value if halved else factors[task] * value - 1
         history[task] = adam(state, slope, rate)
     return factors
 
@@ -147,8 +147,8 @@ def famo_factors(history: dict[str, deque[float]], values: Mapping[str, float]) 
 
 
 WAYS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], float], dict[str, float]]] = {
-    "uw": partial(learnt_factors, half=True),
-    "imtl-l": partial(learnt_factors, half=False),
+    "uw": partial(learnt_factors, halved=True),
+    "imtl-l": partial(learnt_factors, halved=False),
     "dwa": dwa_factors,
     "famo": lambda history, values, _: famo_factors(history, values),
 }

@@ -30,7 +30,7 @@ from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.data import load_data, read_splits
 from mtlprune.training.evaluation import evaluate
-from mtlprune.training.hardware import decide, settle
+from mtlprune.training.hardware import configure_process, resolve_auto
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning.gate_penalty import GatePenalty
 from mtlprune.training.run import Run
@@ -87,7 +87,7 @@ def measure(
     peak = peak_memory(config, batches) if memory else 0  # before this process holds a model, too
     run, precision = make_run(config, trained)
     settings = run.config.train
-    chosen = joint_batches(run, batches)
+    timed_batches = joint_batches(run, batches)
     # as others fine-tune: all embedding rows are trained, so the encoder is a copy
     steppers = {PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
     if run.config.train.embedding_rows == "used":
@@ -104,12 +104,12 @@ def measure(
     result = Measured(
         {
             **{"precision": settings.precision, "device": settings.device, "threads": settings.threads},
-            "largest batch": _largest(chosen, run.lengths),
+            "largest batch": _largest(timed_batches, run.lengths),
         },
-        sum(len(batch.rows) for batch in chosen),
+        sum(len(batch.rows) for batch in timed_batches),
         memory=peak,
     )
-    result.steps = seconds_of(steppers, chosen, rounds, on_batch)
+    result.steps = seconds_of(steppers, timed_batches, rounds, on_batch)
     measure_evaluation(run, precision, rounds, result, on_batch)
     return result
 
@@ -122,8 +122,8 @@ def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str
 
 def joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
     """Some of the first epoch's batches that hold the layers of all tasks, from long to short. Raises ConfigError."""
-    known = run.known.values()
-    serving = [batch for batch in first_epoch(run) if all(any(has[row] for row in batch.rows) for has in known)]
+    annotated = run.is_annotated.values()
+    serving = [batch for batch in first_epoch(run) if all(any(has[row] for row in batch.rows) for has in annotated)]
     if not serving:
         raise ConfigError(
             f"{run.config.data.path}: no batch holds the layers of all of {', '.join(run.config.tasks)}, so their "
@@ -135,13 +135,13 @@ def joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
 def first_epoch(run: Run) -> list[mixing.MiniBatch]:
     """Its shuffled batches of all tasks."""
     settings = run.config.train.model_copy(update={"mixing": "joint", "accumulate": 1, "shuffle": True})
-    return [batch for [batch] in mixing.plan(settings, run.lengths, run.known, epoch_generator(1, 0))]
+    return [batch for [batch] in mixing.plan(settings, run.lengths, run.is_annotated, epoch_generator(1, 0))]
 
 
 def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dtype]:
     """Model and data for a configuration, new or of a run; the process is set up as for training."""
-    config = decide(config)
-    settle(config.train.threads)
+    config = resolve_auto(config)
+    configure_process(config.train.threads)
     train, dev = read_splits(config, load_corpus(Path(config.data.path)))
     if trained is not None:
         model = MultiTaskModel.load(trained)
@@ -158,8 +158,8 @@ def gated_run(run: Run) -> Run | None:
     except EncoderError as error:
         log.warning("no gated step is measured: %s", error)
         return None
-    half = PruningConfig(method="gates", penalty="target", keep=places.layers * places.heads // 2, init="open")
-    config = run.config.model_copy(update={"pruning": half})
+    half_open = PruningConfig(method="gates", penalty="target", keep=places.layers * places.heads // 2, init="open")
+    config = run.config.model_copy(update={"pruning": half_open})
     model = MultiTaskModel(run.model.encoder, dict(run.model.tasks.items()), make_gates(config, run.model.encoder))  # type: ignore[arg-type]
     return replace(run, config=config, model=model.to(run.model.device))
 
@@ -224,13 +224,13 @@ def measure_evaluation(
 
 
 def seconds_of(
-    steppers: Mapping[str, Stepper], chosen: Sequence[mixing.MiniBatch], rounds: int, on_batch: Callable[[], None]
+    steppers: Mapping[str, Stepper], mini_batches: Sequence[mixing.MiniBatch], rounds: int, on_batch: Callable[[], None]
 ) -> dict[str, float]:
     """Kind → seconds over the batches, of each batch the fastest of the rounds."""
     for stepper in steppers.values():  # the first steps allocate
-        stepper.step(chosen[0].rows)
-    fastest = {kind: [float("inf")] * len(chosen) for kind in steppers}
-    for _, (place, batch) in itertools.product(range(rounds), enumerate(chosen)):
+        stepper.step(mini_batches[0].rows)
+    fastest = {kind: [float("inf")] * len(mini_batches) for kind in steppers}
+    for _, (place, batch) in itertools.product(range(rounds), enumerate(mini_batches)):
         for kind, stepper in steppers.items():
             fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
         on_batch()
@@ -268,8 +268,8 @@ def clock(device: torch.device) -> Iterator[list[float]]:
     seconds = [0.0]
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     yield seconds
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    seconds[0] = time.perf_counter() - begun
+    seconds[0] = time.perf_counter() - start

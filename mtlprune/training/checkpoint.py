@@ -24,7 +24,7 @@ from mtlprune.io.files import RunError, append_line, file_sha256, reading, refus
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
-AGAIN = "remove it to begin anew"
+HINT_REMOVE_CHECKPOINT = "remove it to begin anew"
 
 
 @dataclass
@@ -55,12 +55,12 @@ class Progress:
 
     def add_losses(self, task: str, *values: float) -> None:
         """Count losses of an update."""
-        past, number = self.losses.get(task, (0.0, 0))
-        self.losses[task] = [past + sum(values), number + len(values)]
+        total, number = self.losses.get(task, (0.0, 0))
+        self.losses[task] = [total + sum(values), number + len(values)]
 
     def take_losses(self) -> dict[str, float]:
         """Task → mean of its losses since they were last taken."""
-        means = {task: past / number for task, (past, number) in self.losses.items()}
+        means = {task: total / number for task, (total, number) in self.losses.items()}
         self.losses = {}
         return means
 
@@ -90,7 +90,7 @@ def finished(folder: RunFolder) -> Progress | None:
         return Progress(**record) if record else None
 
 
-def note_end(folder: RunFolder, progress: Progress) -> None:
+def record_finish(folder: RunFolder, progress: Progress) -> None:
     """Write into the manifest how a run ended."""
     ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     folder.write_end(ended=ended, peak_memory=peak_memory(), finished=progress.end())
@@ -105,10 +105,10 @@ def seed_step(seed: int, step: int, tasks: Sequence[str] = ()) -> None:
     torch.manual_seed(step_seed(seed, step, tasks))
 
 
-def step_seed(seed: int, step: int, tasks: Sequence[str], *more: int) -> int:
+def step_seed(seed: int, step: int, tasks: Sequence[str], *salts: int) -> int:
     """A seed of one update: a function of its arguments."""
     salt = zlib.crc32(",".join(tasks).encode())
-    state = np.random.SeedSequence([seed, step, salt, 1, *more]).generate_state(1, np.uint64)
+    state = np.random.SeedSequence([seed, step, salt, 1, *salts]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
 
 
@@ -148,7 +148,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     state: dict[int, dict[str, Any]] = {}
     refuse_pointer(path, RunError)
     try:
-        with reading(path, RunError, AGAIN):
+        with reading(path, RunError, HINT_REMOVE_CHECKPOINT):
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
@@ -164,7 +164,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
         if out_of_memory(error):
             raise
         reason = " ".join(str(error).split())  # torch lists what is missing on several lines
-        raise RunError(f"{path} does not hold this run's state ({reason}); {AGAIN}") from error
+        raise RunError(f"{path} does not hold this run's state ({reason}); {HINT_REMOVE_CHECKPOINT}") from error
     for place, values in state.items():
         device = parameters[place].device
         optimizer.state[parameters[place]] = {
@@ -178,8 +178,8 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    with replacing(path) as beside:
+    with replacing(path) as staging:
         try:
-            save_file({name: tensor.detach() for name, tensor in tensors.items()}, beside, metadata)
+            save_file({name: tensor.detach() for name, tensor in tensors.items()}, staging, metadata)
         except SafetensorError as error:  # a full disk reaches us in this coat
             raise OSError(str(error)) from error

@@ -49,10 +49,10 @@ class CosReg(Callback):
         losses.penalties["cosreg"] = self.strength * cosines
 
 
-def tied_table(whole: nn.Module) -> Tensor:
+def tied_table(full_model: nn.Module) -> Tensor:
     """(V, D), the embeddings by which a language model reads pieces and predicts them. Raises ConfigError: it predicts
     by another table, or by none."""
-    head, table = whole.get_output_embeddings(), whole.get_input_embeddings().weight  # type: ignore[operator]
+    head, table = full_model.get_output_embeddings(), full_model.get_input_embeddings().weight  # type: ignore[operator]
     if head is None or head.weight is not table:
         raise ConfigError(
             "cosreg: expected a model that reads and predicts pieces by one table (tied embeddings), found one that "
@@ -66,8 +66,9 @@ def check_cosreg(run: NewRun) -> None:
     for task in run.config.tasks if run.config.train.cosreg else ():
         labels = run.model.tasks[task].label_rows()  # type: ignore[operator]
         if labels is None or len(labels.names) < 2:
-            what = "no matrix of label weights" if labels is None else f"label weights of {len(labels.names)} label"
+            problem = "no matrix of label weights" if labels is None else f"label weights of {len(labels.names)} label"
             raise ConfigError(
-                f"train.cosreg: expected rows of two labels or more in each decoder, found {what} in that of {task}; "
+                f"train.cosreg: expected rows of two labels or more in each decoder, found {problem} in that of "
+                f"{task}; "
                 "leave train.cosreg out, or that task"
             )

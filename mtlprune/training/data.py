@@ -21,11 +21,12 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     for name, sentences in splits:
         missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
         if missing:
-            several = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
+            missing_layers = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
             left = ",".join(task for task in config.tasks if task not in missing)
             advice = f"train without (tasks={left}), " if left else "take other tasks, "
             raise ConfigError(
-                f"{config.data.path}, split {name}: no sentence has the {several}; {advice}or build a corpus that has "
+                f"{config.data.path}, split {name}: no sentence has the {missing_layers}; {advice}or build a "
+                "corpus that has "
                 f"{'them' if len(missing) > 1 else 'it'}"
             )
     return train, dev
@@ -36,11 +37,11 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     pieces = model.encoder.tokenize_all([sentence.words for sentence in train])
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces]
     targets: dict[str, list[Any]] = {}
-    known: dict[str, list[bool]] = {}
+    is_annotated: dict[str, list[bool]] = {}
     for name in config.tasks:
         task: Any = model.tasks[name]
-        known[name] = [task.is_annotated(sentence) for sentence in train]
-        pairs = zip(train, known[name], strict=True)
+        is_annotated[name] = [task.is_annotated(sentence) for sentence in train]
+        pairs = zip(train, is_annotated[name], strict=True)
         targets[name] = [task.target(sentence) if has else None for sentence, has in pairs]
     trees = [sentence.dep for sentence in train] if config.syntax.strength else []
-    return Run(config, model, pieces, targets, lengths, known, dev, trees)
+    return Run(config, model, pieces, targets, lengths, is_annotated, dev, trees)

@@ -52,10 +52,10 @@ def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: to
         counts: dict[str, list[dict[str, int] | None]] = {}
         table: dict[str, dict[str, Any]] = {}
         for task in decoders:
-            rows = [scores.count(task, gold, own) for gold, own in zip(sentences, predictions, strict=True)]
-            known = [row for row in rows if row is not None]
-            if known:
-                counts[task], table[task] = rows, scores.score(kind_of(task, decoders), known)
+            rows = [scores.count(task, gold, predicted) for gold, predicted in zip(sentences, predictions, strict=True)]
+            counted_rows = [row for row in rows if row is not None]
+            if counted_rows:
+                counts[task], table[task] = rows, scores.score(kind_of(task, decoders), counted_rows)
     names = {task: scores.main_score(task, decoders) for task in table}
     return Evaluation(predictions, counts, table, names)
 
@@ -75,23 +75,25 @@ def evaluate_run(
     gold = list(corpus[split])
     if data is not None:
         check_labels(config, folder, gold, f"{corpus.path}, split {split}")
-    wanted = hardware.choose_device(device or config.train.device)
-    hardware.settle(config.train.threads)
-    kept = folder.read_best()
-    model = MultiTaskModel.load(folder.path, task=best, device=wanted)
+    target_device = hardware.choose_device(device or config.train.device)
+    hardware.configure_process(config.train.threads)
+    best_weights = folder.read_best()
+    model = MultiTaskModel.load(folder.path, task=best, device=target_device)
     result = evaluate(model, gold, hardware.dtype(config.train.precision))
     if not result.scores:
         raise RunError(
             f"{corpus.path}, split {split}: no sentence has a layer of {', '.join(config.tasks)}, so there is nothing "
             "to score"
         )
-    if not folder.write_results(name, result.scores, [s.id for s in gold], result.counts, result.predictions, kept):
+    if not folder.write_results(
+        name, result.scores, [s.id for s in gold], result.counts, result.predictions, best_weights
+    ):
         log.warning("%s: training replaced its best weights meanwhile; the new ones are evaluated", folder.path)
         return evaluate_run(folder, split, best=best, data=data, device=device)
     return result, gold, name
 
 
-def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], where: str) -> None:
+def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], location: str) -> None:
     """Warn where a run never learnt half of the labels of a layer. Raises RunError: it learnt none of them, as of
     another set of tags, which would only look like a bad score."""
     vocabularies = folder.read_vocabularies()
@@ -99,21 +101,25 @@ def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], wh
         for kind, names in config.decoder(task).collect(gold, task).items():
             labels = set(names) - {"O", ""}
             unknown = sorted(labels - set(vocabularies[task].get(kind, ())))
-            known = len(labels) - len(unknown)
-            such = f"such as {', '.join(unknown[:3])}"
-            if labels and not known:
-                what = f"none of the {len(labels)} {kind} of {task} is known to {folder.path}, {such}"
-                raise RunError(f"{where}: {what}; build it with the tags of the run's corpus, or --leave-out {task}")
-            if 2 * known < len(labels):
-                log.warning("%s: %d of %d %s of %s are known, none %s", where, known, len(labels), kind, task, such)
+            known_count = len(labels) - len(unknown)
+            examples = f"such as {', '.join(unknown[:3])}"
+            if labels and not known_count:
+                problem = f"none of the {len(labels)} {kind} of {task} is known to {folder.path}, {examples}"
+                raise RunError(
+                    f"{location}: {problem}; build it with the tags of the run's corpus, or --leave-out {task}"
+                )
+            if 2 * known_count < len(labels):
+                log.warning(
+                    "%s: %d of %d %s of %s are known, none %s", location, known_count, len(labels), kind, task, examples
+                )
 
 
-def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other: bool) -> str:
+def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other_corpus: bool) -> str:
     fingerprint = folder.read_manifest()["data"]["fingerprint"]
     name = split if best is None else f"{split}.best-{best}"
     if corpus.fingerprint == fingerprint:
         return name
-    if not other:
+    if not other_corpus:
         raise RunError(
             f"{corpus.path} has the fingerprint {corpus.fingerprint[:16]}…, but {folder.path} was trained on "
             f"{fingerprint[:16]}…; bring that data back, or name the corpus with --corpus"

@@ -108,25 +108,25 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
         )
     if head is not None:
         _check_head(config, path, head)
-    own, clones = task or head, None
+    decoder_task, clones = task or head, None
     gates: str | None = None if pruning.method == "none" else pruning.sets
     if config.treatment.clone is not None:
-        each, gate_set, clones = "clones of heads", gates, own
+        obstacle, gate_set, clones = "clones of heads", gates, decoder_task
     elif gates == "per_task":
-        each, gate_set = "a gate set", own
+        obstacle, gate_set = "a gate set", decoder_task
     else:
         if task is not None:
             gates_there = "no gates" if gates is None else "one gate set that all tasks share"
             raise RunError(f"{path} has {gates_there}; leave --task out")
         return ExportRequest(folder, config, gates, None, head, licence)
-    if own is None:
+    if decoder_task is None:
         raise RunError(
-            f"{path} has {each} for each task, and weights hold one; expected --task with one of "
+            f"{path} has {obstacle} for each task, and weights hold one; expected --task with one of "
             f"{', '.join(config.tasks)}"
         )
     if task is not None and (task not in config.tasks or head not in (None, task)):
         expected = head or f"one of {', '.join(config.tasks)}"
-        raise RunError(f"{path} has {each} for each task; expected --task {expected}, found {task}")
+        raise RunError(f"{path} has {obstacle} for each task; expected --task {expected}, found {task}")
     return ExportRequest(folder, config, gate_set, clones, head, licence)
 
 
@@ -145,36 +145,36 @@ def _check_head(config: Config, path: Path, head: str) -> None:
         )
 
 
-def export(asked: ExportRequest, folder: Path) -> Exported:
+def export(request: ExportRequest, folder: Path) -> Exported:
     """Fill a folder, read it back with plain transformers, and compare. Raises RunError: what was read back does not
     compute what the run computes, or labels words otherwise; EncoderError: gates that no weights can hold, heads that
     cannot be removed."""
-    model = MultiTaskModel.load(asked.run.path)
+    model = MultiTaskModel.load(request.run.path)
     encoder = model.encoder
     gates = None
-    if asked.gate_set is not None:
-        gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
-    task: Any = model.tasks[asked.head] if asked.head is not None else None
+    if request.gate_set is not None:
+        gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
+    task: Any = model.tasks[request.head] if request.head is not None else None
     linear = task.linear() if task is not None else None
-    sentences = _checked_sentences(asked) if linear else []
-    before, labels = _computed(encoder, gates, asked.clones, linear, sentences)
-    transformer = _folded(model, gates, asked.clones)
+    sentences = _checked_sentences(request) if linear else []
+    before, labels = _computed(encoder, gates, request.clones, linear, sentences)
+    transformer = _folded(model, gates, request.clones)
     with quiet():
-        tokenizer, advice = text_tokenizer(encoder, asked.run.encoder_path)
+        tokenizer, advice = text_tokenizer(encoder, request.run.encoder_path)
         tokenizer.save_pretrained(folder)
         (transformer if linear is None else with_classifier(transformer, *linear)).save_pretrained(folder)
-        auto = _auto(asked, transformer.config.model_type)
+        auto = _auto(request, transformer.config.model_type)
         model_again = auto.from_pretrained(folder, trust_remote_code=False).eval()  # as the model card does
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         after = states(model_again, encoder.limit, None)
     reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
     reading["room"] = encoder.frame.capacity
-    difference = _check_states(asked, before, after)
+    difference = _check_states(request, before, after)
     label = partial(label_words, tokenizer=tokenizer_again, model=model_again, **reading)
-    _check_labels(asked, sentences, labels, label)
+    _check_labels(request, sentences, labels, label)
     return Exported(
         gates,
-        asked.clones,
+        request.clones,
         encoder.head_map,
         difference,
         encoder.limit,
@@ -187,10 +187,10 @@ def export(asked: ExportRequest, folder: Path) -> Exported:
     )
 
 
-def _checked_sentences(asked: ExportRequest) -> list[list[str]]:
+def _checked_sentences(request: ExportRequest) -> list[list[str]]:
     """Words whose labels are compared: HARD, and the beginning of dev where the run keeps its predictions."""
-    known = (asked.run.path / "predictions" / "dev.jsonl").is_file()
-    dev = asked.run.read_predictions("dev")[:SENTENCES] if known else []
+    has_predictions = (request.run.path / "predictions" / "dev.jsonl").is_file()
+    dev = request.run.read_predictions("dev")[:SENTENCES] if has_predictions else []
     return [HARD.split(), *(list(sentence.words) for sentence in dev)]
 
 
@@ -225,12 +225,12 @@ def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> 
     return transformer
 
 
-def _check_states(asked: ExportRequest, before: Tensor, after: Tensor) -> float:
+def _check_states(request: ExportRequest, before: Tensor, after: Tensor) -> float:
     """The largest difference, relative to the largest number. Raises RunError where it is more than rounding."""
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
-            f"{asked.run.path}: what transformers read back differs by {difference:.1e} of the largest number, "
+            f"{request.run.path}: what transformers read back differs by {difference:.1e} of the largest number, "
             f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
             "encoder's name"
         )
@@ -238,18 +238,20 @@ def _check_states(asked: ExportRequest, before: Tensor, after: Tensor) -> float:
 
 
 def _check_labels(
-    asked: ExportRequest,
+    request: ExportRequest,
     sentences: list[list[str]],
     labels: list[list[str]],
     label: Callable[[list[str]], list[tuple[str, float]]],
 ) -> None:
     """Raises RunError where the model card's code labels words otherwise than the run."""
-    for words, wanted in zip(sentences, labels, strict=True):
-        given = [name for name, _ in label(words)]
-        if given != wanted:
+    for words, expected_labels in zip(sentences, labels, strict=True):
+        found_labels = [name for name, _ in label(words)]
+        if found_labels != expected_labels:
             raise RunError(
-                f"{asked.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(given)}, the run as "
-                f"{' '.join(wanted)}; nothing is written. This is a defect: please report it with the encoder's name"
+                f"{request.run.path}: the model card's code labels {' '.join(words)!r} as "
+                f"{' '.join(found_labels)}, the run as "
+                f"{' '.join(expected_labels)}; nothing is written. This is a defect: please report it with the "
+                "encoder's name"
             )
 
 
@@ -263,17 +265,19 @@ def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[s
 def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
     """Last hidden states, (ROWS, T, H), of random sub-words, the same at every call; or their labels' scores."""
     vocabulary = input_embeddings(cast(PreTrainedModel, model)).num_embeddings
-    drawn = torch.randint(vocabulary, (ROWS, min(limit or SLOTS, SLOTS)), generator=torch.Generator().manual_seed(0))
-    output = model(input_ids=drawn, attention_mask=torch.ones_like(drawn))
+    input_ids = torch.randint(
+        vocabulary, (ROWS, min(limit or SLOTS, SLOTS)), generator=torch.Generator().manual_seed(0)
+    )
+    output = model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids))
     if "logits" in output:
         return output.logits
     hidden = output.last_hidden_state
     return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
 
-def _auto(asked: ExportRequest, kind: str) -> Any:
+def _auto(request: ExportRequest, kind: str) -> Any:
     """The class of transformers that loads what was exported."""
-    if asked.head:
+    if request.head:
         return AutoModelForTokenClassification
     return AutoModelForTextEncoding if kind in ENCODER_DECODERS else AutoModel
 
@@ -288,7 +292,7 @@ def account(exported: Exported) -> str:
         )
     if (gates := exported.gates) is None:
         return f"{clones}The run has no gates: every head is as it was trained."
-    closed, folded = (int(some.sum()) for some in (gates == 0, (gates > 0) & (gates < 1)))
+    closed, folded = (int(mask.sum()) for mask in (gates == 0, (gates > 0) & (gates < 1)))
     return (
         f"{clones}Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed "
         f"(their columns are 0), {folded} are scaled down."
@@ -357,43 +361,43 @@ Of the run with its decoders{decoders}, in percent.
 """
 
 
-def model_card(asked: ExportRequest, exported: Exported) -> str:
+def model_card(request: ExportRequest, exported: Exported) -> str:
     """The text of README.md. Raises RunError: scores of the run are damaged."""
-    config, manifest = asked.config, asked.run.read_manifest()
+    config, manifest = request.config, request.run.read_manifest()
     start, part, data = config.train.start, config.encoder, manifest["data"].get("name") or Path(config.data.path).name
     name = manifest["pruned"]["config"]["encoder"]["name"] if "pruned" in manifest else part.name
     revision = manifest.get("encoder", {}).get("revision", part.revision)
     hub, base_licence = base_of(name, revision)
-    scores = list(_main_scores(asked))
+    scores = list(_main_scores(request))
     facts = ModelCardData(
-        license=asked.licence,
+        license=request.licence,
         base_model=None if part.random else hub,
         library_name="transformers",
-        pipeline_tag="token-classification" if asked.head else "feature-extraction",
+        pipeline_tag="token-classification" if request.head else "feature-extraction",
         tags=["mtlprune"],
-        **_results(asked, data, scores),
+        **_results(request, data, scores),
     )
-    shown = f"{'random weights in the shape of ' if part.random else ''}{hub or Path(name).name}"
+    title = f"{'random weights in the shape of ' if part.random else ''}{hub or Path(name).name}"
     return CARD.format(
         facts=facts.to_yaml(),
         name=_markdown(config.name),
         version=__version__,
-        base=_markdown(f"{shown} at revision {revision}" if revision else shown),
+        base=_markdown(f"{title} at revision {revision}" if revision else title),
         tasks=", ".join(config.tasks),
         data=_markdown(data),
         seed=config.train.seed,
         start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
-        loader=_loader(asked, exported),
+        loader=_loader(request, exported),
         pooling=f"the {exported.pooling} of a word's sub-words",
         limit=f"At most {exported.limit} sub-words are seen at once. " if exported.limit else "",
-        texts=PIPELINE if asked.head else exported.advice,
+        texts=PIPELINE if request.head else exported.advice,
         transformers=transformers_version,
         heads=account(exported),
-        decoders="" if asked.head else ", which are not part of this folder",
+        decoders="" if request.head else ", which are not part of this folder",
         scores="\n".join(f"| {split} | {task} | {name} | {value:.2f} |" for split, task, name, value in scores),
-        licence=_markdown(asked.licence or "not stated yet"),
+        licence=_markdown(request.licence or "not stated yet"),
         base_licence=_markdown(base_licence or "not known here; its own page says it"),
-        data_licence=_markdown(_licence_of_data(asked) or "not known here"),
+        data_licence=_markdown(_licence_of_data(request) or "not known here"),
     )
 
 
@@ -402,27 +406,27 @@ def _markdown(text: str) -> str:
     return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
 
 
-def _loader(asked: ExportRequest, exported: Exported) -> str:
-    if asked.head is None:
+def _loader(request: ExportRequest, exported: Exported) -> str:
+    if request.head is None:
         return PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
-    spans = asked.config.decoder(asked.head).kind == "spans"
+    spans = request.config.decoder(request.head).kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
     reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
     return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
 
 
-def _main_scores(asked: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
+def _main_scores(request: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
     """Split, task, name of its main score, and value in percent."""
-    decoders = asked.run.read_config().get("decoders", {})
-    for split in asked.run.splits():
+    decoders = request.run.read_config().get("decoders", {})
+    for split in request.run.splits():
         if "." in split:  # a task's own best weights, or another corpus
             continue
-        for task, values in asked.run.read_scores(split).items():
+        for task, values in request.run.read_scores(split).items():
             main = main_score(task, decoders)
             yield split, task, name_of(task, main, decoders), values[main]
 
 
-def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
+def _results(request: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
     """Scores of the task that goes along, as the hub shows them."""
     results = [
         EvalResult(
@@ -435,15 +439,15 @@ def _results(asked: ExportRequest, data: str, scores: list[tuple[str, str, str, 
             metric_value=round(value / 100, 4),
         )
         for split, task, name, value in scores
-        if task == asked.head
+        if task == request.head
     ]
-    return {"model_name": asked.config.name, "eval_results": results} if results else {}
+    return {"model_name": request.config.name, "eval_results": results} if results else {}
 
 
-def _licence_of_data(asked: ExportRequest) -> str | None:
+def _licence_of_data(request: ExportRequest) -> str | None:
     """The licence that the corpus states, where it is still there."""
     with contextlib.suppress(CorpusError):
-        info = read_info(Path(asked.config.data.path))
-        if info["fingerprint"] == asked.run.read_manifest()["data"]["fingerprint"]:
+        info = read_info(Path(request.config.data.path))
+        if info["fingerprint"] == request.run.read_manifest()["data"]["fingerprint"]:
             return str(info["licence"])
     return None

@@ -15,22 +15,22 @@ Decided = TypeVar("Decided", bound=Any)
 """A configuration of a training or a pretraining."""
 
 
-def choose_device(wanted: str) -> str:
+def choose_device(device: str) -> str:
     """auto → cuda where there is a GPU, else cpu. Raises RunError for a device that is not there."""
-    if wanted == "auto":
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        (torch.ones(1, device=wanted) + 1).item()  # some, such as meta, hold shapes and compute nothing
+        (torch.ones(1, device=device) + 1).item()  # some, such as meta, hold shapes and compute nothing
     except (RuntimeError, AssertionError, ImportError) as error:
-        why = str(error).splitlines()[0]
-        raise RunError(f"the device {wanted} (train.device, --device) cannot be used here: {why}") from None
-    return wanted
+        reason = str(error).splitlines()[0]
+        raise RunError(f"the device {device} (train.device, --device) cannot be used here: {reason}") from None
+    return device
 
 
-def choose_precision(wanted: str, device: str) -> str:
+def choose_precision(precision: str, device: str) -> str:
     """auto → bf16 where the hardware multiplies it natively, else fp32."""
-    if wanted != "auto":
-        return wanted
+    if precision != "auto":
+        return precision
     if device.startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if device == "cpu" and _cpu_has_bf16() else "fp32"
@@ -46,14 +46,14 @@ def most_threads() -> int:
     return 4 * (os.cpu_count() or 1)
 
 
-def choose_threads(wanted: int | None) -> int:
+def choose_threads(threads: int | None) -> int:
     """The threads wanted, or as many as cores this process may use. Raises RunError: many more than there are cores."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if wanted is not None and wanted > most_threads():
+    if threads is not None and threads > most_threads():
         raise RunError(
-            f"train.threads: expected at most {most_threads()}, four times this machine's cores, found {wanted}"
+            f"train.threads: expected at most {most_threads()}, four times this machine's cores, found {threads}"
         )
-    return wanted or available
+    return threads or available
 
 
 def dtype(precision: str) -> torch.dtype:
@@ -61,7 +61,7 @@ def dtype(precision: str) -> torch.dtype:
     return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
-def settle(threads: int | None) -> None:
+def configure_process(threads: int | None) -> None:
     """Set this process's threads, and make every operation give the same result each time."""
     torch.set_num_threads(min(threads or 1, most_threads()))  # a run may be from a larger machine
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
@@ -69,15 +69,15 @@ def settle(threads: int | None) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
 
 
-def decide(config: Decided, folder: RunFolder | None = None) -> Decided:
+def resolve_auto(config: Decided, folder: RunFolder | None = None) -> Decided:
     """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError: a device that
     is not here; MtlpruneError: a launcher started several processes."""
     refuse_launcher()
     settings = config.train
     if folder is not None and folder.config_path.exists():
-        begun = folder.read_config().get("train", {})
+        begun_settings = folder.read_config().get("train", {})
         fixed = {
-            key: begun.get(key)
+            key: begun_settings.get(key)
             for key, open_value in (("device", "auto"), ("precision", "auto"), ("threads", None))
             if getattr(settings, key) == open_value
         }

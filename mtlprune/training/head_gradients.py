@@ -25,7 +25,7 @@ from mtlprune.tasks.base import Target
 Floats = NDArray[np.float64]
 Targets = Mapping[str, Sequence[Target | None]]
 """Task → targets of each sentence, None where its layer is unknown."""
-Instead = Callable[[EncoderBatch], Substitutes | None]
+Substitute = Callable[[EncoderBatch], Substitutes | None]
 
 
 def derivatives(
@@ -33,7 +33,7 @@ def derivatives(
     pieces: Sequence[Pieces],
     targets: Targets,
     precision: torch.dtype = torch.float32,
-    instead: Instead | None = None,
+    substitute: Substitute | None = None,
 ) -> Tensor:
     """∂L(x) / ∂ξ of each sentence x, with ξ_h a factor of a head's output (Michel, Levy and Neubig 2019, equation 5).
 
@@ -52,12 +52,12 @@ def derivatives(
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
     owner = row_owners(batch)
-    places, substitutes = model.encoder.places, None if instead is None else instead(batch)
+    places, substitutes = model.encoder.places, None if substitute is None else substitute(batch)
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
     with places.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):
             losses = [
-                alone(model.tasks[name], encoded.select([place]), target)
+                sentence_loss(model.tasks[name], encoded.select([place]), target)
                 for name in names
                 for place, target in enumerate(targets[name])
                 if target is not None
@@ -66,17 +66,21 @@ def derivatives(
                 continue
             slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
             for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
-                kept = list(places.kept_heads[layer])
+                kept_heads = list(places.kept_heads[layer])
                 change = output.detach().float()
                 if substitutes is not None:
-                    own = substitutes[layer, kept] if isinstance(substitutes, Tensor) else substitutes[layer]
-                    change = change - own
-                each = (change * slope.float()).sum((1, 3))  # (R, n)
-                total[:, layer, kept] += each.new_zeros(len(pieces), len(kept)).index_add(0, owner, each)
+                    substitutes_of_layer = (
+                        substitutes[layer, kept_heads] if isinstance(substitutes, Tensor) else substitutes[layer]
+                    )
+                    change = change - substitutes_of_layer
+                products_by_row = (change * slope.float()).sum((1, 3))  # (R, n)
+                total[:, layer, kept_heads] += products_by_row.new_zeros(len(pieces), len(kept_heads)).index_add(
+                    0, owner, products_by_row
+                )
     return total.cpu()
 
 
-def alone(task: Any, encoded: Encoded, target: Target) -> Tensor:
+def sentence_loss(task: Any, encoded: Encoded, target: Target) -> Tensor:
     """The loss of one sentence, times its words."""
     joined = task.collate([target], encoded.sizes)
     return task.loss(encoded, {key: value.to(encoded.words.device) for key, value in joined.items()}) * encoded.sizes[0]
@@ -91,7 +95,7 @@ def row_owners(batch: EncoderBatch) -> Tensor:
     return sentence[word]
 
 
-class Owned:
+class HeadParameter:
     """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer. ``owners``: (A, rows) of
     bool, which head owns which row or column; several do where they share keys and values."""
 
@@ -99,55 +103,59 @@ class Owned:
         self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
         self.owners = torch.zeros(heads, parameter.shape[dim], dtype=torch.bool, device=parameter.device)
 
-    def spread(self, values: Tensor) -> Tensor:
+    def broadcast_to_rows(self, values: Tensor) -> Tensor:
         """(A,), a number for each head, to a shape that multiplies the parameter; 1 where no head owns a row.
 
         No row may have two owners.
         """
-        each = self.parameter.new_ones(self.owners.shape[1])
+        factors = self.parameter.new_ones(self.owners.shape[1])
         head, row = self.owners.nonzero(as_tuple=True)
-        each[row] = values.to(each)[head]
+        factors[row] = values.to(factors)[head]
         shape = [1] * self.parameter.dim()
-        shape[self.dim] = len(each)
-        return each.view(shape)
+        shape[self.dim] = len(factors)
+        return factors.view(shape)
 
     def is_owned(self) -> Tensor:
         """True where a head owns the row, of a shape that goes with the parameter."""
-        return self.spread(torch.zeros(len(self.owners))) == 0
+        return self.broadcast_to_rows(torch.zeros(len(self.owners))) == 0
 
 
-def owned(encoder: Encoder, weights_only: bool = False) -> list[Owned]:
+def head_parameters(encoder: Encoder, weights_only: bool = False) -> list[HeadParameter]:
     """List what heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
     ``weights_only``: leave out biases and projections of positions."""
     places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
     family, width = places.family, places.width
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
-    every: list[Owned] = []
+    all_parts: list[HeadParameter] = []
     for layer, (attention, output) in enumerate(modules):
-        parts = {("output", "weight"): Owned(output.weight, layer, "output", axis(output, True), places.heads)}
-        kept = places.kept_heads[layer]
-        for place, head in enumerate(kept):
+        parts = {("output", "weight"): HeadParameter(output.weight, layer, "output", axis(output, True), places.heads)}
+        kept_heads = places.kept_heads[layer]
+        for place, head in enumerate(kept_heads):
             parts["output", "weight"].owners[head, family.columns([place], width)] = True
-            for name, rows in family.keep([place], len(kept), width, places.groups[layer]).items():
+            for name, rows in family.keep([place], len(kept_heads), width, places.groups[layer]).items():
                 part = getattr(attention, name, None)
                 if part is None or (weights_only and name not in family.qkv):
                     continue
-                whole = {"": part} if isinstance(part, nn.Parameter) else dict(part.named_parameters())
-                for which, parameter in whole.items():
-                    if which == "weight" or not weights_only:
-                        dim = axis(part) if which == "weight" else 0
-                        entry = Owned(parameter, layer, f"{name}.{which}", dim, places.heads)
-                        parts.setdefault((name, which), entry).owners[head, rows] = True
-        every += parts.values()
-    return every
+                tensors = {"": part} if isinstance(part, nn.Parameter) else dict(part.named_parameters())
+                for tensor_name, parameter in tensors.items():
+                    if tensor_name == "weight" or not weights_only:
+                        dim = axis(part) if tensor_name == "weight" else 0
+                        entry = HeadParameter(parameter, layer, f"{name}.{tensor_name}", dim, places.heads)
+                        parts.setdefault((name, tensor_name), entry).owners[head, rows] = True
+        all_parts += parts.values()
+    return all_parts
 
 
-def products(gradients: Iterable[tuple[Owned, Sequence[Tensor]]], layers: int, heads: int, number: int) -> Tensor:
+def products(
+    gradients: Iterable[tuple[HeadParameter, Sequence[Tensor]]], layers: int, heads: int, number: int
+) -> Tensor:
     """Scalar products of gradients by the weights of each head. ``gradients``: of each part, ``number`` gradients by
     its parameter. Returns (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts."""
     total = torch.zeros(layers, heads, number, number, dtype=torch.float64)
-    for part, each in gradients:
-        rows = torch.stack([own.movedim(part.dim, 0).reshape(part.owners.shape[1], -1) for own in each], 1).double()
+    for part, part_gradients in gradients:
+        rows = torch.stack(
+            [gradient.movedim(part.dim, 0).reshape(part.owners.shape[1], -1) for gradient in part_gradients], 1
+        ).double()
         head, row = part.owners.cpu().nonzero(as_tuple=True)
         total[part.layer].index_add_(0, head, (rows @ rows.mT).cpu()[row])
     return total
@@ -192,7 +200,7 @@ def agreement(
     A head's weights are its rows of queries, keys and values and its columns of the output projection (biases left out;
     with grouped queries the shared key and value rows too). Layers that share weights (ALBERT) have one gradient.
     """
-    places, parts = model.encoder.places, owned(model.encoder, weights_only=True)
+    places, parts = model.encoder.places, head_parameters(model.encoder, weights_only=True)
     parameters = list(dict.fromkeys(part.parameter for part in parts))
     tasks = tuple(targets)
     sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2 * len(tasks))]  # half by half
@@ -202,19 +210,24 @@ def agreement(
         with autocast(model.device, precision):
             losses = model.losses(batch)
         for place, (task, loss) in enumerate(losses.items()):
-            more = place + 1 < len(losses)
-            gradients = torch.autograd.grad(loss * batch.words, parameters, retain_graph=more, allow_unused=True)
-            own = sums[number % 2 * len(tasks) + tasks.index(task)]
-            for total, gradient in zip(own, gradients, strict=True):
+            more_losses = place + 1 < len(losses)
+            gradients = torch.autograd.grad(loss * batch.words, parameters, retain_graph=more_losses, allow_unused=True)
+            task_sums = sums[number % 2 * len(tasks) + tasks.index(task)]
+            for total, gradient in zip(task_sums, gradients, strict=True):
                 if gradient is not None:
                     total += gradient
     of_parameter = dict(zip(parameters, zip(*sums, strict=True), strict=True))
     by_part = ((part, of_parameter[part.parameter]) for part in parts)
     gram = products(by_part, places.layers, places.heads, len(sums)).permute(2, 3, 0, 1).numpy()
-    (one, between), (across, other) = ([rows[:, : len(tasks)], rows[:, len(tasks) :]] for rows in np.split(gram, 2))
-    whole = one + between + across + other
-    lengths, halves = np.sqrt(_diagonal(whole).clip(min=0)), np.sqrt(_diagonal(one) * _diagonal(other))
-    return Agreement(tasks, _over(whole, lengths[:, None] * lengths), _over(_diagonal(between), halves))
+    (first_half, between_halves), (transposed, second_half) = (
+        [rows[:, : len(tasks)], rows[:, len(tasks) :]] for rows in np.split(gram, 2)
+    )
+    total_gram = first_half + between_halves + transposed + second_half
+    lengths, halves = (
+        np.sqrt(_diagonal(total_gram).clip(min=0)),
+        np.sqrt(_diagonal(first_half) * _diagonal(second_half)),
+    )
+    return Agreement(tasks, _over(total_gram, lengths[:, None] * lengths), _over(_diagonal(between_halves), halves))
 
 
 def _diagonal(gram: Floats) -> Floats:

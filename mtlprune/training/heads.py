@@ -25,38 +25,40 @@ Sets = dict[str, Tensor]
 """Task, or "shared", → (L, A) of bool."""
 
 
-def choose(wanted: HeadsConfig, config: Config, model: MultiTaskModel, one_set: bool, key: str) -> Sets:
+def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set: bool, key: str) -> Sets:
     """The heads that a configuration names. ``one_set``: one for all tasks, not one for each; ``key``: of the setting,
     for messages."""
     places = model.encoder.places
     tasks = (SHARED,) if one_set else config.tasks
-    if wanted.per_task is not None:
-        if one_set or set(wanted.per_task) != set(tasks):
-            what = "one set of heads (named)" if one_set else f"heads for each of {', '.join(tasks)}"
-            raise ConfigError(f"{key}.per_task: expected {what}, found heads for {', '.join(wanted.per_task)}")
-        return {task: _named(wanted.per_task[task], places, key) for task in tasks}
-    if wanted.named is not None:
-        return dict.fromkeys(tasks, _named(wanted.named, places, key))
-    if wanted.rule == "all":
+    if settings.per_task is not None:
+        if one_set or set(settings.per_task) != set(tasks):
+            expectation = "one set of heads (named)" if one_set else f"heads for each of {', '.join(tasks)}"
+            raise ConfigError(f"{key}.per_task: expected {expectation}, found heads for {', '.join(settings.per_task)}")
+        return {task: _heads_by_name(settings.per_task[task], places, key) for task in tasks}
+    if settings.named is not None:
+        return dict.fromkeys(tasks, _heads_by_name(settings.named, places, key))
+    if settings.rule == "all":
         return dict.fromkeys(tasks, torch.ones(places.layers, places.heads, dtype=torch.bool))
-    if wanted.like is not None:
-        if one_set and wanted.rule == "permuted":
+    if settings.like is not None:
+        if one_set and settings.rule == "permuted":
             raise ConfigError(
                 f"{key}.rule: permuted keeps what tasks share, and here is one set of heads for all tasks; take random"
             )
-        return drawn_heads(wanted, choose(wanted.like, config, model, one_set, f"{key}.like"), config)
-    claimed = _claimed(Path(cast(str, wanted.claims)), config, places, key)
+        return drawn_heads(settings, choose(settings.like, config, model, one_set, f"{key}.like"), config)
+    claims = _heads_of_claims(Path(cast(str, settings.claims)), config, places, key)
     if not one_set:
-        if wanted.least != 3:
+        if settings.least != 3:
             raise ConfigError(f"{key}.least has no effect where each task has heads of its own; leave it out")
-        return claimed
-    several = torch.stack(list(claimed.values())).sum(0) >= wanted.least
-    if not several.any():
-        raise ConfigError(f"{key}: no head in {wanted.claims} is claimed by {wanted.least} tasks or more; lower least")
-    return {SHARED: several}
+        return claims
+    shared_heads = torch.stack(list(claims.values())).sum(0) >= settings.least
+    if not shared_heads.any():
+        raise ConfigError(
+            f"{key}: no head in {settings.claims} is claimed by {settings.least} tasks or more; lower least"
+        )
+    return {SHARED: shared_heads}
 
 
-def _named(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
+def _heads_by_name(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
     for name in heads:
         layer, head = map(int, name.split("-"))
         if layer > places.layers or head > places.heads:
@@ -64,66 +66,69 @@ def _named(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
     return head_mask(heads, places.layers, places.heads)
 
 
-def drawn_heads(control: HeadsConfig, like: Sets, config: Config) -> Sets:
+def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
     """Draw as many heads of each layer as each set of ``like`` has, by the rule of a control."""
     seed, masks = config.train.seed if control.seed is None else control.seed, {}
-    for task, mask in like.items():
+    for task, mask in sets.items():
         stream = b"" if control.rule == "permuted" else task.encode()  # one permutation for all tasks
         generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(stream), 8]))
         rows = mask.numpy()
         if control.rule == "random":
-            drawn = random_heads(rows.sum(1).tolist(), rows.shape[1], generator)
+            random_rows = random_heads(rows.sum(1).tolist(), rows.shape[1], generator)
         elif control.rule == "permuted":
-            drawn = np.stack([row[generator.permutation(len(row))] for row in rows])
+            random_rows = np.stack([row[generator.permutation(len(row))] for row in rows])
         else:
-            drawn = np.zeros_like(rows)
-            for own, row in zip(drawn, rows, strict=True):  # others first
+            random_rows = np.zeros_like(rows)
+            for random_row, row in zip(random_rows, rows, strict=True):  # others first
                 order = [*generator.permutation(np.flatnonzero(~row)), *generator.permutation(np.flatnonzero(row))]
-                own[order[: row.sum()]] = True
-        masks[task] = torch.from_numpy(drawn)
+                random_row[order[: row.sum()]] = True
+        masks[task] = torch.from_numpy(random_rows)
     return masks
 
 
-def _claimed(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
+def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
     """Task → heads that more than half of its runs in a claims Result have open."""
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
     result = read_result(folder / "claims.json")
-    claimed, mine = {}, encoder_name(config.encoder.name, config.encoder.random)
+    claims, own_encoder = {}, encoder_name(config.encoder.name, config.encoder.random)
     for task in config.tasks:
-        runs = [one for one in result.about["encoders"] if one["encoder"] == task.upper()]
+        runs = [entry for entry in result.about["encoders"] if entry["encoder"] == task.upper()]
         if not runs:
             raise ConfigError(f"{key}.claims: {folder} has no runs of {task} alone; give `mtlprune claims` some")
-        theirs = runs[0]["kind"]
-        if Path(mine).expanduser().resolve() != Path(theirs).expanduser().resolve():  # a name, or a folder
+        their_encoder = runs[0]["kind"]
+        if (
+            Path(own_encoder).expanduser().resolve() != Path(their_encoder).expanduser().resolve()
+        ):  # a name, or a folder
             raise ConfigError(
-                f"{key}.claims: expected claims of the encoder {mine}, found those of {theirs} in {folder}; heads of "
+                f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {their_encoder} in "
+                f"{folder}; heads of "
                 "different encoders do not correspond, so give claims of this one (or call it in encoder.name as there)"
             )
-        grids = [result.grids(one)["gate"] for one in runs]
+        grids = [result.grids(run)["gate"] for run in runs]
         if grids[0].shape != (places.layers, places.heads):
             raise ConfigError(
                 f"{key}.claims: expected claims of {places.layers} layers × {places.heads} heads, found "
                 f"{grids[0].shape[0]} × {grids[0].shape[1]} in {folder}"
             )
-        claimed[task] = torch.from_numpy(2 * (np.stack(grids) > OPEN_ABOVE).sum(0) > len(grids))
-    return claimed
+        claims[task] = torch.from_numpy(2 * (np.stack(grids) > OPEN_ABOVE).sum(0) > len(grids))
+    return claims
 
 
 def check_own_weights(encoder: Encoder) -> None:
     """Raises EncoderError where a head has no weights of its own, or heads were removed."""
     places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
     attentions, kind = by_layer(transformer, places.family.attention), encoder.config.model_type
-    why = ""
+    reason = ""
     if len(set(attentions)) < places.layers:
-        why = "its layers share their weights"
+        reason = "its layers share their weights"
     elif max(places.groups) > 1:
-        why = "its heads share keys and values"
+        reason = "its heads share keys and values"
     elif any(places.family.norms):
-        why = "a norm divides each by what all heads of its layer give"
+        reason = "a norm divides each by what all heads of its layer give"
     elif any(getattr(attention, name, None) is not None for attention in attentions for name in places.family.mixers):
-        why = "layers of it mix heads with each other"
+        reason = "layers of it mix heads with each other"
     elif encoder.head_map is not None:
-        why = "some of its heads were removed"
-    if why:
-        raise EncoderError(f"treatment: heads of this encoder ({kind}) cannot be treated one by one, because {why}")
+        reason = "some of its heads were removed"
+    if reason:
+        raise EncoderError(f"treatment: heads of this encoder ({kind}) cannot be treated one by one, because {reason}")

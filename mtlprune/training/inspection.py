@@ -29,7 +29,7 @@ class Inspection:
     sentences: dict[str, int]
     """Split → sentences."""
     words: dict[str, int]
-    known: dict[str, dict[str, int]]
+    annotated_counts: dict[str, dict[str, int]]
     """Split → task → sentences with its layer."""
     longest: dict[str, int]
     """Split → words of its longest sentence."""
@@ -39,7 +39,7 @@ class Inspection:
     """Split → sentences that need more than one window."""
     windows: dict[str, int]
     """Split → the most windows one sentence needs."""
-    unseen: dict[str, list[str]]
+    labels_unseen: dict[str, list[str]]
     """Task → labels of dev that train has not."""
     wide_arguments: dict[str, int]
     """Task of frames → arguments of train wider than its max_width, which cannot be learnt."""
@@ -49,7 +49,7 @@ class Inspection:
     """encoder and each task → number of parameters."""
     heads: tuple[int, int] | None
     """Layers, and heads a layer, of an encoder whose heads are gated or chosen; else None."""
-    settled: int
+    settles_at: int
     """Updates after which an epoch may be the best."""
     remarks: str
     """Sentences on the words that a word sees, heads that share keys, and random heads that stay open; "" for none."""
@@ -57,7 +57,7 @@ class Inspection:
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
     """Make the model, tokenise, and count. Nothing is written."""
-    config = hardware.decide(config)
+    config = hardware.resolve_auto(config)
     train, dev = read_splits(config, corpus)
     train = list(train)  # it is gone through often
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
@@ -65,17 +65,17 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
-    known = {task: [model.tasks[task].is_annotated(s) for s in train] for task in config.tasks}  # type: ignore[operator]
+    is_annotated = {task: [model.tasks[task].is_annotated(s) for s in train] for task in config.tasks}  # type: ignore[operator]
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces[config.data.train]]
     updates = [
-        len(mixing.plan(config.train, lengths, known, epoch_generator(config.train.seed, epoch)))
+        len(mixing.plan(config.train, lengths, is_annotated, epoch_generator(config.train.seed, epoch)))
         for epoch in range(config.train.epochs)
     ]
     return Inspection(
         config=config,
         sentences={name: len(content) for name, content in splits.items()},
         words={name: sum(map(len, content)) for name, content in splits.items()},
-        known={
+        annotated_counts={
             name: {task: sum(s.get(task) is not None for s in content) for task in config.tasks}
             for name, content in splits.items()
         },
@@ -83,7 +83,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         unknown_words={name: count_unknown(rows, unknown) for name, rows in pieces.items()},
         windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
         windows={name: int(counts.max()) for name, counts in windows.items()},
-        unseen=unseen_labels(config, vocabularies, dev),
+        labels_unseen=unseen_labels(config, vocabularies, dev),
         wide_arguments={
             task: count_wide(train, task, getattr(config.decoders, task).max_width)
             for task in config.tasks
@@ -92,7 +92,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         updates=updates,
         parameters=model.sizes(),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
-        settled=first_settled(config, model, sum(updates)),
+        settles_at=first_settled(config, model, sum(updates)),
         remarks="; ".join(filter(None, [model.encoder.remarks(), random_heads_named(config, model)])),
     )
 
@@ -102,8 +102,8 @@ def random_heads_named(config: Config, model: MultiTaskModel) -> str:
     if config.pruning.method != "random":
         return ""
     draw = config.pruning.draw
-    of = f"train.seed {config.train.seed} and these tasks" if draw is None else f"pruning.draw {draw}"
-    return f"random heads of {of}: {', '.join(head_names(drawn_heads(config, model)))}"
+    origin = f"train.seed {config.train.seed} and these tasks" if draw is None else f"pruning.draw {draw}"
+    return f"random heads of {origin}: {', '.join(head_names(drawn_heads(config, model)))}"
 
 
 def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
@@ -111,7 +111,7 @@ def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
     if not config.pruning.moves:
         return 0
     penalty = make_penalty(config, model, total)
-    return next(step for step in range(total + 1) if penalty.settled(step))
+    return next(step for step in range(total + 1) if penalty.has_settled(step))
 
 
 def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
@@ -135,13 +135,13 @@ def unseen_labels(
     config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
     """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
-    unseen: dict[str, list[str]] = {}
+    unseen_by_task: dict[str, list[str]] = {}
     for task in config.tasks:
         kinds: dict[str, Any] = config.decoder(task).collect(dev, task)
         labels = sorted({label for kind in kinds for label in set(kinds[kind]) - set(vocabularies[task][kind])})
         if labels:
-            unseen[task] = labels
-    return unseen
+            unseen_by_task[task] = labels
+    return unseen_by_task
 
 
 def count_wide(sentences: Sequence[Sentence], layer: str, width: int) -> int:

@@ -23,7 +23,7 @@ from mtlprune.training.checkpoint import (
     epoch_generator,
     finished,
     load_checkpoint,
-    note_end,
+    record_finish,
     save_weights,
 )
 from mtlprune.training.cosreg import CosReg
@@ -35,9 +35,9 @@ from mtlprune.training.run import Run
 from mtlprune.training.setup import check_same, check_whole, prepare
 from mtlprune.training.tracking import TensorBoard
 from mtlprune.training.treatments import begin_treatments, treatment_callbacks
+from mtlprune.training.updates import BaseTrainer
 from mtlprune.training.updates import Event as Event
 from mtlprune.training.updates import TrainingError as TrainingError
-from mtlprune.training.updates import Updates
 
 log = logging.getLogger(__name__)
 
@@ -79,15 +79,15 @@ def train(
 
 def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Progress":
     """Begin a run, or take it up again; where a finished one stands."""
-    config = hardware.decide(config, folder)
+    config = hardware.resolve_auto(config, folder)
     if folder.config_path.exists():
         check_same(config, folder, corpus.fingerprint)
-    if done := finished(folder):
+    if finished_progress := finished(folder):
         folder.verify()
-        for key, best in done.best.items() if folder.keeps_weights() else ():
+        for key, best in finished_progress.best.items() if folder.keeps_weights() else ():
             folder.verify_weights(key, best)
-        tidy(folder, done)  # in case the end was cut short just here
-        return done
+        delete_obsolete_files(folder, finished_progress)  # in case the end was cut short just here
+        return finished_progress
     if folder.config_path.exists():
         check_whole(config, folder)
     run = prepare(config, folder, corpus)
@@ -104,11 +104,11 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
     if continues:
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
-    take_up(folder, progress)
+    restore_folder(folder, progress)
     return Trainer(run, folder, optimizer, progress)
 
 
-class Trainer(Updates):
+class Trainer(BaseTrainer):
     """The updates of a run, and what is measured and written between them."""
 
     advice = "Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
@@ -120,8 +120,10 @@ class Trainer(Updates):
         clipped = [group for group in optimizer.param_groups if config.pruning.in_loss or not group["gates"]]
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
         self.total = sum(len(self.plan(epoch)) for epoch in range(config.train.epochs))
-        how = config.train
-        self.balance = Balance(how.balance, how.weights, how.balance_window, how.decoder_rate, self.losses_again)
+        settings = config.train
+        self.balance = Balance(
+            settings.balance, settings.weights, settings.balance_window, settings.decoder_rate, self.recompute_losses
+        )
         self.balance.restore(progress.balance)
         self.penalty = GatePenalty(config, run.model, self.total) if config.pruning.moves else None
         if self.penalty is not None:
@@ -144,7 +146,9 @@ class Trainer(Updates):
 
     def plan(self, epoch: int) -> list[list[mixing.MiniBatch]]:
         settings = self.config.train
-        updates = mixing.plan(settings, self.data.lengths, self.data.known, epoch_generator(settings.seed, epoch))
+        updates = mixing.plan(
+            settings, self.data.lengths, self.data.is_annotated, epoch_generator(settings.seed, epoch)
+        )
         learns = self.moving or self.config.pruning.moves
         return updates if learns else updates[:1]  # frozen with fixed heads, there is nothing that more could change
 
@@ -180,10 +184,10 @@ class Trainer(Updates):
         gates = self.write(number, evaluation, better, train_losses)
         if progress.finished:
             self.note()
-            note_end(self.folder, progress)
+            record_finish(self.folder, progress)
         else:
             self.checkpoint()
-        tidy(self.folder, progress)
+        delete_obsolete_files(self.folder, progress)
         self.watch(Event(progress, self.total, train_losses, evaluation, gates))
 
     def write(
@@ -226,12 +230,12 @@ class Trainer(Updates):
         ``last``: whether there is no further evaluation; where none came to it, the last is kept, with a warning."""
         if self.penalty is None:
             return True
-        missed = self.penalty.penalty.missed(self.sets)
-        if self.penalty.penalty.settled(self.progress.step) and not missed:
+        off_target = self.penalty.penalty.off_target(self.sets)
+        if self.penalty.penalty.has_settled(self.progress.step) and not off_target:
             return True
         if not last or self.progress.best:
             return False
-        for name, count in missed.items():
+        for name, count in off_target.items():
             log.warning(
                 "%d heads are open%s, not %s: the gates had not come to their number in any epoch that could be the "
                 "best, so the last one is kept; train longer, raise pruning.rate, or take pruning.penalty=exact",
@@ -250,7 +254,7 @@ class Trainer(Updates):
             self.progress.penalty = self.penalty.penalty.state()
 
 
-def take_up(folder: RunFolder, progress: Progress) -> None:
+def restore_folder(folder: RunFolder, progress: Progress) -> None:
     """Bring a folder to the state of its checkpoint: what was written after it is forgotten. Raises RunError: something
     that the checkpoint relies on is missing, or was changed or damaged."""
     for key, best in progress.best.items():
@@ -258,17 +262,17 @@ def take_up(folder: RunFolder, progress: Progress) -> None:
     progress.restore_logs(folder.metrics_path, folder.gates_path, folder.uas_path)
     if progress.step:
         folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
-        tidy(folder, progress)
+        delete_obsolete_files(folder, progress)
 
 
-def tidy(folder: RunFolder, progress: Progress) -> None:
+def delete_obsolete_files(folder: RunFolder, progress: Progress) -> None:
     """Remove large files no longer needed: weights that are the best of no task, halves that a killed process left, and
     the checkpoint of a finished run."""
-    kept = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
+    best_weights = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"
     with one_writer(folder.path):  # who evaluates a finished run writes there, too; a killed writer's lock goes
         for place in (folder.path, weights):
             remove_halves(place)
-    remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in kept))
+    remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in best_weights))
     if progress.finished:
         remove(folder.checkpoint_path)

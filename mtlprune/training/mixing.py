@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mtlprune.config.config import TrainConfig
 
 
-Known = Mapping[str, Sequence[bool]]
+IsAnnotated = Mapping[str, Sequence[bool]]
 """Task → whether each sentence has its layer."""
 ROWS = 8
 LENGTH_NOISE = 0.1  # lengths are compared up to this share, so that batches do not repeat from epoch to epoch
@@ -51,10 +51,10 @@ def fitting(lengths: Sequence[int], tokens: int) -> int:
     Where the budget cuts, a multiple of ROWS is taken, so that shapes repeat (see ``mtlprune.tasks.products``).
     """
     longest = np.maximum.accumulate(np.asarray(lengths))
-    within = int((longest * np.arange(1, len(longest) + 1) <= tokens).sum())
-    if within == len(lengths):
-        return within
-    return max(1, within // ROWS * ROWS if within > ROWS else within)
+    rows_that_fit = int((longest * np.arange(1, len(longest) + 1) <= tokens).sum())
+    if rows_that_fit == len(lengths):
+        return rows_that_fit
+    return max(1, rows_that_fit // ROWS * ROWS if rows_that_fit > ROWS else rows_that_fit)
 
 
 class MiniBatch(NamedTuple):
@@ -65,7 +65,7 @@ class MiniBatch(NamedTuple):
 
 
 def plan(
-    settings: TrainConfig, lengths: Sequence[int], known: Known, generator: np.random.Generator
+    settings: TrainConfig, lengths: Sequence[int], is_annotated: IsAnnotated, generator: np.random.Generator
 ) -> list[list[MiniBatch]]:
     """The mini-batches of an epoch, grouped into updates; arguments as for `batches`.
 
@@ -74,17 +74,17 @@ def plan(
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
-        rows = [row for row in range(len(lengths)) if any(has[row] for has in known.values())]
+        rows = [row for row in range(len(lengths)) if any(has[row] for has in is_annotated.values())]
         cut = batches([lengths[row] for row in rows], sentences, tokens, generator, settings.shuffle)
-        flat = [MiniBatch(tuple(known), [rows[place] for place in batch]) for batch in cut]
+        flat = [MiniBatch(tuple(is_annotated), [rows[place] for place in batch]) for batch in cut]
     else:
-        flat = sampled(lengths, known, sentences, tokens, generator, settings.tau, settings.shuffle)
+        flat = sampled(lengths, is_annotated, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
 
 
 def sampled(
     lengths: Sequence[int],
-    known: Known,
+    is_annotated: IsAnnotated,
     sentences: int,
     tokens: int,
     generator: np.random.Generator,
@@ -96,14 +96,14 @@ def sampled(
     Each task's batches are taken in shuffled order and begin anew, shuffled again, when they are used up. Without
     ``shuffle`` each task begins every epoch with its longest sentences, as the released code of He and Choi does.
     """
-    own = {task: [row for row, has in enumerate(rows) if has] for task, rows in known.items()}
+    rows_of_task = {task: [row for row, has in enumerate(rows) if has] for task, rows in is_annotated.items()}
 
     def shuffled(task: str) -> list[list[int]]:
-        rows = own[task]
+        rows = rows_of_task[task]
         cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
         return [[rows[place] for place in batch] for batch in reversed(cut)]  # taken from the end
 
-    queues = {task: shuffled(task) for task in own}
+    queues = {task: shuffled(task) for task in rows_of_task}
     share = sampling_probabilities([len(queue) for queue in queues.values()], tau)
     names = list(queues)
     plan = []

@@ -24,7 +24,7 @@ class Run:
     targets: Mapping[str, Sequence[Target | None]]
     lengths: list[int]
     """Sub-words of each training sentence with its special tokens."""
-    known: dict[str, list[bool]]
+    is_annotated: dict[str, list[bool]]
     dev: Sequence[Sentence]
     trees: Sequence[Dependencies | None] = ()
     """The tree of each training sentence, where attention along arcs has a penalty."""

@@ -26,7 +26,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.training.arcs import check_syntax, check_uas
 from mtlprune.training.cosreg import check_cosreg
 from mtlprune.training.data import load_data, read_splits
-from mtlprune.training.hardware import settle
+from mtlprune.training.hardware import configure_process
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import collect_labels, origins, read_labels, start_from
@@ -62,7 +62,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     """Read the data, make the model, and write the folder's first files where there are none yet. ``config``: with
     device, precision and threads decided. Raises ConfigError, EncoderError, RunError: as `build_model`; or the disk is
     full."""
-    settle(config.train.threads)
+    configure_process(config.train.threads)
     train, dev = read_splits(config, corpus)
     model, vocabularies = build_model(config, train, dev, folder)
     model.to(config.train.device)
@@ -110,8 +110,8 @@ def build_model(
 
 def _pinned(config: Config, folder: RunFolder | None) -> Config:
     """The same with the commit of its encoder that a run already began with, which a branch may have left."""
-    begun = folder is not None and folder.config_path.exists()
-    commit = folder.read_manifest().get("encoder", {}).get("revision") if folder is not None and begun else None
+    is_resumed = folder is not None and folder.config_path.exists()
+    commit = folder.read_manifest().get("encoder", {}).get("revision") if folder is not None and is_resumed else None
     return config.model_copy(
         update={"encoder": config.encoder.model_copy(update={"revision": commit or config.encoder.revision})}
     )
@@ -131,9 +131,11 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
             f"{folder.path} was made by `mtlprune export --remove` and is not trained on; to tune it further, begin a "
             f"run from it: {command('train', folder.config_path, f'train.start={folder.path}', '--out', 'ANOTHER')}"
         )
-    begun = validated(type(config), folder.read_config(), str(folder.config_path))
-    if changed := changes(begun.model_dump(mode="json"), config.model_dump(mode="json"), FREE):
-        raise RunError(f"{folder.path} holds a run with other settings: {'; '.join(changed)}. Choose another --out")
+    begun_config = validated(type(config), folder.read_config(), str(folder.config_path))
+    if changes_found := changes(begun_config.model_dump(mode="json"), config.model_dump(mode="json"), FREE):
+        raise RunError(
+            f"{folder.path} holds a run with other settings: {'; '.join(changes_found)}. Choose another --out"
+        )
     if manifest["data"]["fingerprint"] != fingerprint:
         raise RunError(
             f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but the "
@@ -146,13 +148,13 @@ def check_whole(config: Config, folder: RunFolder) -> None:
     folder.verify()
     if folder.checkpoint_path.exists():
         return
-    begun = folder.read_manifest().get("begun_from", {})
-    for key, now in origins(config).items():
-        was = begun.get(key, now)
-        if was["sha256"] != now["sha256"]:
+    recorded_origins = folder.read_manifest().get("begun_from", {})
+    for key, digest in origins(config).items():
+        was = recorded_origins.get(key, digest)
+        if was["sha256"] != digest["sha256"]:
             raise RunError(
                 f"{folder.path} has no checkpoint and would begin again from what {key} names, which was changed: "
-                f"expected {was['file']} with SHA-256 {was['sha256']}, found {now['file']} with {now['sha256']}; "
+                f"expected {was['file']} with SHA-256 {was['sha256']}, found {digest['file']} with {digest['sha256']}; "
                 "bring it back, or choose another --out"
             )
 
@@ -183,8 +185,8 @@ def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, facts: Mappin
     """Write encoder, manifest and configuration of a training or a pretraining; config.yaml comes last, so that its
     presence means that all are there."""
     save_encoder_files(encoder, folder.encoder_path)
-    begun = provenance(config.train.seed)
-    folder.write_json("manifest.json", {**begun, "files": folder.hashes(), **facts})
+    manifest = provenance(config.train.seed)
+    folder.write_json("manifest.json", {**manifest, "files": folder.hashes(), **facts})
     folder.write_config(config.model_dump(mode="json"))
 
 
@@ -207,11 +209,11 @@ def provenance(seed: int) -> dict[str, Any]:
 def save_encoder_files(encoder: Encoder, path: Path) -> None:
     """Configuration and tokenizer, so that a run can be loaded where the encoder's source is not. Raises RunError."""
     try:
-        with replacing_folder(path) as beside:
-            encoder.config.save_pretrained(beside)
-            encoder.tokenizer.save_pretrained(beside)
+        with replacing_folder(path) as staging:
+            encoder.config.save_pretrained(staging)
+            encoder.tokenizer.save_pretrained(staging)
             if encoder.head_map is not None:
-                encoder.head_map.write(beside)
+                encoder.head_map.write(staging)
     except Exception as error:  # `tokenizers` tells of a full disk by a bare Exception
         raise RunError(f"{path}: tokenizer.json and its like could not be written ({error})") from error
 
@@ -237,14 +239,14 @@ def code_hash() -> str:
 
 def git_commit() -> str | None:
     """The commit of the code, with + behind when it was changed since; None outside a checkout of its own."""
-    here = Path(__file__).parents[2]
-    if not (here / ".git").exists():  # an installed package may lie within somebody else's checkout
+    repository = Path(__file__).parents[2]
+    if not (repository / ".git").exists():  # an installed package may lie within somebody else's checkout
         return None
     try:
-        commit, changed = (
-            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+        commit, uncommitted = (
+            subprocess.run(["git", *words], cwd=repository, capture_output=True, text=True, check=True).stdout.strip()
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno"])
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit + ("+" if changed else "")
+    return commit + ("+" if uncommitted else "")

@@ -14,16 +14,16 @@ from mtlprune.sentence import Sentence
 
 log = logging.getLogger(__name__)
 
-SHOWN = 5  # unknown labels named by name
-SAME = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
+MAX_LABELS_LISTED = 5  # unknown labels named by name
+EQUAL_SETTINGS = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
 """Settings of the encoder that make word vectors what decoders know."""
 
 
-def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
+def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFolder:
     """The folder of another run that is trained to the end: what is read of it must not change meanwhile. ``key``: the
     setting that names it, for messages; ``own``: the folder of the run that asks."""
     folder = RunFolder(path)
-    if own is not None and own.path.resolve() == folder.path.resolve():
+    if own_folder is not None and own_folder.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
     if not folder.config_path.is_file():
         raise ConfigError(f"{key}: expected the folder of a finished run, but {path} is none (it has no config.yaml)")
@@ -34,29 +34,29 @@ def check_finished(path: str, key: str, own: RunFolder | None) -> RunFolder:
     return folder
 
 
-def check_compatible(config: Config, path: str, key: str, own: RunFolder | None) -> RunFolder:
+def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder | None) -> RunFolder:
     """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone."""
-    folder = check_finished(path, key, own)
+    folder = check_finished(path, key, own_folder)
     folder.check_weights_kept()
-    other = build_config(folder.read_config(), str(folder.config_path))
-    for name in SAME:
-        mine, theirs = getattr(config.encoder, name), getattr(other.encoder, name)
-        if mine != theirs:
-            raise ConfigError(f"{key}: expected a run with encoder.{name} {mine}, but {path} has {theirs}")
+    other_config = build_config(folder.read_config(), str(folder.config_path))
+    for name in EQUAL_SETTINGS:
+        own_value, other_value = getattr(config.encoder, name), getattr(other_config.encoder, name)
+        if own_value != other_value:
+            raise ConfigError(f"{key}: expected a run with encoder.{name} {own_value}, but {path} has {other_value}")
     for task in config.tasks:
-        if task not in other.tasks:
+        if task not in other_config.tasks:
             raise ConfigError(
-                f"{key}: expected a run with the task {task}, found only {', '.join(other.tasks)} in {path}"
+                f"{key}: expected a run with the task {task}, found only {', '.join(other_config.tasks)} in {path}"
             )
-        mine, theirs = (getattr(settings.decoders, task).model_dump() for settings in (config, other))
-        changed = [
-            f"{name} {theirs.get(name)} there, {mine.get(name)} here"
-            for name in dict.fromkeys((*mine, *theirs))
-            if mine.get(name) != theirs.get(name)
+        own_value, other_value = (getattr(settings.decoders, task).model_dump() for settings in (config, other_config))
+        differences = [
+            f"{name} {other_value.get(name)} there, {own_value.get(name)} here"
+            for name in dict.fromkeys((*own_value, *other_value))
+            if own_value.get(name) != other_value.get(name)
         ]
-        if changed:
-            raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(changed)}")
-    if other.treatment.clone is not None:
+        if differences:
+            raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(differences)}")
+    if other_config.treatment.clone is not None:
         raise ConfigError(f"{key}: {path} has clones of heads, and another run can take no weights from it")
     weights = _best_weights(folder)
     if not weights.is_file():
@@ -73,31 +73,33 @@ def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[
     return vocabularies
 
 
-def read_labels(config: Config, train: Sequence[Sentence], own: RunFolder | None) -> dict[str, dict[str, list[str]]]:
+def read_labels(
+    config: Config, train: Sequence[Sentence], own_folder: RunFolder | None
+) -> dict[str, dict[str, list[str]]]:
     """The vocabularies of the run that training starts from. Raises ConfigError: that run does not fit, or never saw a
     label of the training sentences."""
     start = config.train.start
     assert start is not None
-    known = check_compatible(config, start, "train.start", own).read_vocabularies()
+    known_labels = check_compatible(config, start, "train.start", own_folder).read_vocabularies()
     for task, kinds in collect_labels(config, train).items():
         for kind, labels in kinds.items():
-            unknown = [label for label in labels if label not in set(known[task].get(kind, ()))]
+            unknown = [label for label in labels if label not in set(known_labels[task].get(kind, ()))]
             if unknown:
-                more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+                remaining = f" and {len(unknown) - MAX_LABELS_LISTED} more" if len(unknown) > MAX_LABELS_LISTED else ""
                 raise ConfigError(
                     f"train.start: {config.data.path} has {kind} of {task} that {start} never learnt: "
-                    f"{', '.join(unknown[:SHOWN])}{more}; start from a run on the same data"
+                    f"{', '.join(unknown[:MAX_LABELS_LISTED])}{remaining}; start from a run on the same data"
                 )
-    return {task: known[task] for task in config.tasks}
+    return {task: known_labels[task] for task in config.tasks}
 
 
-def check_same_labels(vocabularies: Mapping[str, Any], other: RunFolder, key: str) -> None:
+def check_same_labels(vocabularies: Mapping[str, Any], other_folder: RunFolder, key: str) -> None:
     """Refuse a run that numbers labels otherwise: its loss could not be computed. Raises ConfigError."""
-    others = other.read_vocabularies()
+    other_vocabularies = other_folder.read_vocabularies()
     for task, kinds in vocabularies.items():
-        if others.get(task) != kinds:
+        if other_vocabularies.get(task) != kinds:
             raise ConfigError(
-                f"{key}: the labels of {task} in {other.path} are not those of the training sentences; "
+                f"{key}: the labels of {task} in {other_folder.path} are not those of the training sentences; "
                 "give a run on the same data"
             )
 
@@ -110,9 +112,9 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
         files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path
-    own = [path for name in (WEIGHTS, GATED) if (path := Path(config.encoder.name) / name).is_file()]
-    if config.train.start is None and not config.encoder.random and own:
-        files["encoder.name"] = own[0]
+    encoder_files = [path for name in (WEIGHTS, GATED) if (path := Path(config.encoder.name) / name).is_file()]
+    if config.train.start is None and not config.encoder.random and encoder_files:
+        files["encoder.name"] = encoder_files[0]
     records = {}
     for key, path in files.items():
         with reading(path, RunError, f"{key} names it"):
@@ -128,9 +130,9 @@ def start_from(path: str, model: MultiTaskModel) -> None:
     """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
     source = MultiTaskModel.load(path)
     constants = model.encoder.head_constants  # not yet measured
-    own = {} if constants is None else {"head_constants": constants}
-    own |= {name: value for name, value in model.encoder.state_dict().items() if name.startswith("clones.")}
+    extra_tensors = {} if constants is None else {"head_constants": constants}
+    extra_tensors |= {name: value for name, value in model.encoder.state_dict().items() if name.startswith("clones.")}
     source.encoder.head_constants = None
-    model.encoder.load_state_dict(source.encoder.state_dict() | own)
+    model.encoder.load_state_dict(source.encoder.state_dict() | extra_tensors)
     for name, task in model.tasks.items():
         task.load_state_dict(source.tasks[name].state_dict())

@@ -49,7 +49,7 @@ class Event:
     """At an evaluation of a pretraining: the line of curves.jsonl."""
 
 
-class Updates(ABC):
+class BaseTrainer(ABC):
     """The updates of a training."""
 
     watch: Callable[[Event], None] = staticmethod(lambda event: None)
@@ -76,7 +76,7 @@ class Updates(ABC):
         self.moving = [p for group in optimizer.param_groups for p in group["params"]]
         self.clipped = self.moving
         self.sets = gate_sets(model)
-        self.ahead: tuple[MiniBatch | None, Batch | None] = None, None
+        self.prefetched: tuple[MiniBatch | None, Batch | None] = None, None
         self.started_at = self.saved_at = time.monotonic()
         self.seconds_before = progress.seconds
         self.cpu_before = progress.cpu_seconds - time.process_time()
@@ -127,7 +127,7 @@ class Updates(ABC):
         self.begin_update()
         logged = [self.backward(mini_batch, len(mini_batches)) for mini_batch in mini_batches]
         if following:
-            self.ahead = following[0], self.batch(following[0])
+            self.prefetched = following[0], self.batch(following[0])
         losses = self.clip(logged)
         for callback in self.callbacks:
             callback.before_step(losses)
@@ -155,31 +155,31 @@ class Updates(ABC):
             callback.terms(losses)
         if number > 1:
             losses.tasks, losses.penalties = (
-                {name: loss / number for name, loss in some.items()} for some in (losses.tasks, losses.penalties)
+                {name: loss / number for name, loss in terms.items()} for terms in (losses.tasks, losses.penalties)
             )
         loss = torch.stack([*losses.tasks.values(), *losses.penalties.values()]).sum()
-        with ExitStack() as around:
+        with ExitStack() as contexts:
             for callback in self.callbacks:
-                around.enter_context(callback.backward(losses.tasks))
+                contexts.enter_context(callback.backward(losses.tasks))
             if loss.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed by now
                 loss.backward()
         return losses.logged
 
     def losses(self, mini_batch: MiniBatch) -> Losses:
         """The losses of a mini-batch, as its decoders have them."""
-        made_for, batch = self.ahead
+        made_for, batch = self.prefetched
         if made_for is not mini_batch or batch is None:
             batch = self.batch(mini_batch)
         decode: Decode = self.model.decoder_loss
-        with ExitStack() as around:
+        with ExitStack() as contexts:
             for callback in self.callbacks:
-                around.enter_context(callback.forward(batch, mini_batch.rows))
+                contexts.enter_context(callback.forward(batch, mini_batch.rows))
                 decode = callback.decode(decode, mini_batch.rows)
             with autocast(self.model.device, self.precision):
                 losses = self.model.losses(batch, decode)
         return Losses(mini_batch, losses, logged={task: loss.detach() for task, loss in losses.items()})
 
-    def losses_again(self, mini_batch: MiniBatch) -> dict[str, Tensor]:
+    def recompute_losses(self, mini_batch: MiniBatch) -> dict[str, Tensor]:
         """The losses of the present update's mini-batch with the weights as they are now, and the same noise."""
         seed_step(self.settings.seed, self.progress.step, self.tasks)
         with torch.no_grad():
@@ -194,20 +194,20 @@ class Updates(ABC):
         by_name: dict[str, list[float]] = {}
         for name, value in zip((name for losses in logged for name in losses), values, strict=True):
             if not math.isfinite(value):
-                raise self.broken(f"the loss is {value}", [name])
+                raise self.divergence_error(f"the loss is {value}", [name])
             by_name.setdefault(name, []).append(value)
         if not math.isfinite(norm):
-            raise self.broken(f"the gradient is {norm}", list(by_name))
-        for name, several in by_name.items():
-            self.progress.add_losses(name, *several)
-        return {name: sum(several) / len(several) for name, several in by_name.items()}
+            raise self.divergence_error(f"the gradient is {norm}", list(by_name))
+        for name, task_losses in by_name.items():
+            self.progress.add_losses(name, *task_losses)
+        return {name: sum(task_losses) / len(task_losses) for name, task_losses in by_name.items()}
 
-    def broken(self, what: str, names: list[str]) -> TrainingError:
+    def divergence_error(self, problem: str, names: list[str]) -> TrainingError:
         exists = self.folder.checkpoint_path.exists()
-        kept = "the last checkpoint is kept" if exists else "no checkpoint was written yet"
+        checkpoint_state = "the last checkpoint is kept" if exists else "no checkpoint was written yet"
         return TrainingError(
             f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), "
-            f"task {', '.join(names)}: {what}; {kept}. {self.advice}"
+            f"task {', '.join(names)}: {problem}; {checkpoint_state}. {self.advice}"
         )
 
     def note(self) -> None:

@@ -28,7 +28,7 @@ from mtlprune.encoder.removal import remove_heads
 from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.model import MultiTaskModel
-from mtlprune.training.head_gradients import agreement, derivatives, owned
+from mtlprune.training.head_gradients import agreement, derivatives, head_parameters
 
 SENTENCES = list(build_grammar(12, 1, 1, seed=9)["train"])
 
@@ -82,7 +82,7 @@ def test_cosines_are_those_of_whole_gradients(made):
     for loss in model.losses(batch).values():
         model.zero_grad()
         loss.backward(retain_graph=True)
-        parts = [part for part in owned(model.encoder, weights_only=True) if part.layer == 1]
+        parts = [part for part in head_parameters(model.encoder, weights_only=True) if part.layer == 1]
         own = [part.parameter.grad.movedim(part.dim, 0)[part.owners[2]].flatten() for part in parts]
         vectors.append(torch.nn.functional.normalize(torch.cat(own), dim=0))
     expected = torch.stack(vectors) @ torch.stack(vectors).T
@@ -95,7 +95,7 @@ def test_cosines_are_those_of_whole_gradients(made):
 
 def test_heads_own_all_attention_weights_once(made):
     model, _, _ = made
-    parts = owned(model.encoder, weights_only=True)
+    parts = head_parameters(model.encoder, weights_only=True)
     if model.encoder.config.model_type == "bert":
         block = model.encoder.transformer.encoder.layer[1].attention
         named = {"q": block.self.query, "k": block.self.key, "v": block.self.value, "o": block.output.dense}

@@ -29,7 +29,7 @@ from mtlprune.sweeps import found_runs
 from mtlprune.sweeps.cells import resolve
 from mtlprune.sweeps.compare import EFFORT, choose_tasks, settings_of, sweep_tree
 from mtlprune.sweeps.specification import parse_specification
-from mtlprune.training.hardware import decide
+from mtlprune.training.hardware import resolve_auto
 from mtlprune.training.setup import FREE
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
@@ -123,7 +123,7 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
     assert {name: cell.config.train.epochs for name, cell in again.items()}.keys() == before.keys()
     for name, cell in again.items():
         free = {*FREE, "train.threads", "train.start", "pruning.importance_of", "encoder.name"}
-        assert not changes(before[name], decide(cell.config).model_dump(mode="json"), free), name
+        assert not changes(before[name], resolve_auto(cell.config).model_dump(mode="json"), free), name
 
 
 def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune, tmp_path, monkeypatch):

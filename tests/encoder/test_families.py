@@ -29,7 +29,7 @@ from mtlprune.encoder.post_norm import obstacle
 from mtlprune.encoder.removal import remove_heads
 from mtlprune.encoder.sources import quiet
 from mtlprune.model import MultiTaskModel
-from mtlprune.training.head_gradients import owned
+from mtlprune.training.head_gradients import head_parameters
 from mtlprune.training.treatments.allocation import Clone
 
 SENTENCES = [["the", "old", "dog", "saw", "London"], ["cats", "unbelievably"]]
@@ -261,7 +261,7 @@ def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, ran
     encoder.clones = None
     assert_near(words(encoder), other.words)
     assert_near(words(encoder, others), closed)
-    for old, new in zip(owned(loaded(family)), owned(encoder), strict=True):
+    for old, new in zip(head_parameters(loaded(family)), head_parameters(encoder), strict=True):
         moved = (old.parameter != new.parameter)[..., None].movedim(new.dim, 0).flatten(1).any(1)
         own = new.owners[(1, 3)[new.layer]]
         assert not moved[~own].any() and (moved[own].all() or new.parameter.dim() == 1)

@@ -110,7 +110,7 @@ def test_named_heads_are_priced_alone(priced):
     counted = named_heads(["1-2", "2-3"], kept)
     assert counted == [(1,), (1,)]
     chosen = [attention[0][:, 1:2], attention[1][:, 1:2]]
-    penalty = arc_penalty(attention, arcs, counted=counted)
+    penalty = arc_penalty(attention, arcs, heads=counted)
     assert penalty.item() == pytest.approx(arc_penalty(chosen, arcs).item()) and penalty < arc_penalty(attention, arcs)
     for name in ("2-2", "3-1", "1-4"):
         with pytest.raises(ConfigError, match=f"no head {name}"):

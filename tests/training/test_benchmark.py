@@ -24,7 +24,7 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
 def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings, tmp_path):
     """One sentence a batch, of which one in six has no roles: an SRL step on such a batch would have no loss."""
     settings = small_settings("pos,srl", batch_sentences=1)
-    known = make_run(build_config(settings))[0].known["srl"]
+    known = make_run(build_config(settings))[0].is_annotated["srl"]
     assert measure(build_config(settings), 100, 1, memory=False).sentences == sum(known) < len(known)
     layers = itertools.cycle([{"pos": None}, {"srl": None}])
     apart = with_sentences(settings, tmp_path / "c", lambda found: [s.with_layers(**next(layers)) for s in found])

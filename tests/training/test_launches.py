@@ -19,7 +19,7 @@ from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 from mtlprune.training.benchmark import Stepper, gated_run
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.data import load_data
-from mtlprune.training.hardware import decide, settle
+from mtlprune.training.hardware import configure_process, resolve_auto
 from mtlprune.training.loop import Trainer
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.optimisation import make_optimizer
@@ -69,8 +69,8 @@ def counts_of(work: Callable[[], object], model: MultiTaskModel) -> Launches:
 
 def run_of(settings: dict[str, Any], words: int) -> Run:
     """A new model on four sentences; more sentences take the same operations on larger tensors."""
-    config = decide(build_config(settings))
-    settle(config.train.threads)
+    config = resolve_auto(build_config(settings))
+    configure_process(config.train.threads)
     rows = [sentence_of(number, words) for number in range(4)]
     model = MultiTaskModel.build(config, {task: config.decoder(task).collect(rows, task) for task in config.tasks})
     return load_data(config, model, rows, rows)

@@ -78,7 +78,7 @@ def test_lambda_is_the_mean_over_layers_of_expected_open_heads():
     assert LambdaPenalty(1.0, total=1)(found, 0).item() == pytest.approx(8.26, abs=0.01)  # where the original begins
     rising, full = LambdaPenalty(0.5, total=100, warmup=0.2), LambdaPenalty(0.5, total=100)(found, 0).item()
     shares = [rising(found, step).item() / full for step in (0, 9, 19, 20, 99)]
-    assert shares == pytest.approx([0.05, 0.5, 1, 1, 1]) and rising.settled(0)
+    assert shares == pytest.approx([0.05, 0.5, 1, 1, 1]) and rising.has_settled(0)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_the_scale_of_the_loss_does_not_matter():
 
 def test_the_wanted_number_falls_and_stays():
     penalty = TargetPenalty(10, 50, total=100, warmup=0.4)
-    assert [penalty.wanted(step) for step in (0, 19, 39, 40, 99)] == pytest.approx([49, 30, 10, 10, 10])
-    assert TargetPenalty(10, 50, total=100, warmup=0.0).wanted(0) == 10
-    assert [penalty.settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
+    assert [penalty.target_count(step) for step in (0, 19, 39, 40, 99)] == pytest.approx([49, 30, 10, 10, 10])
+    assert TargetPenalty(10, 50, total=100, warmup=0.0).target_count(0) == 10
+    assert [penalty.has_settled(step) for step in (0, 59, 60, 100)] == [False, False, True, True]
 
 
 def test_multipliers_rise_by_adam_and_their_heads_are_exact_in_the_end():
@@ -125,7 +125,7 @@ def test_multipliers_rise_by_adam_and_their_heads_are_exact_in_the_end():
     adam = torch.optim.Adam([multipliers], lr=0.5, maximize=True)
     for step in range(30):
         gates.logits.data.uniform_(-2, 3 if step < 20 else 0, generator=torch.Generator().manual_seed(step))
-        excess = (probability_open(gates.logits).sum() - penalty.wanted(step)) / ALL
+        excess = (probability_open(gates.logits).sum() - penalty.target_count(step)) / ALL
         wanted = multipliers @ torch.stack([excess, excess**2]).double()
         found = penalty({"shared": gates}, step)
         assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=1e-4, abs=1e-6)

@@ -17,7 +17,7 @@ from mtlprune.encoder.interventions import Closed, fold_means, measure_means, se
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
-from mtlprune.training.head_gradients import alone
+from mtlprune.training.head_gradients import sentence_loss
 from mtlprune.training.mixing import MiniBatch
 from mtlprune.training.pruning import fix_heads
 from mtlprune.training.pruning.penalty import TargetPenalty
@@ -265,7 +265,9 @@ def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
     gates.logits.grad = torch.zeros(12, 12)
     penalty({"pos": gates}, 0)
     gates.fix(torch.arange(144).view(12, 12) < open_)
-    assert penalty.missed({"pos": gates, "dep": Gates(12, 12)}) == ({} if near else {"pos": open_})  # dep: not steered
+    assert penalty.off_target({"pos": gates, "dep": Gates(12, 12)}) == (
+        {} if near else {"pos": open_}
+    )  # dep: not steered
 
 
 def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dict[str, bool]:
@@ -304,7 +306,7 @@ def one_at_a_time(run: Run, model: MultiTaskModel, row: int) -> torch.Tensor:
     pieces = model.encoder.collate([run.pieces[row]])
     total = torch.zeros(())
     for name in run.config.tasks:
-        if run.known[name][row]:
+        if run.is_annotated[name][row]:
             gates = model.gates[name if name in model.gates else "shared"]() if model.gates else 1.0
             encoded = model.encoder(pieces, factors * gates)
             target = model.tasks[name].collate([run.targets[name][row]], encoded.sizes)
@@ -322,7 +324,7 @@ def test_derivatives_of_a_batch_equal_those_of_each_sentence_alone(small_setting
     model = run.model.eval()
     rows = list(range(10))
     assert len(model.encoder.collate([run.pieces[row] for row in rows]).input_ids) > len(rows)  # or nothing is shown
-    assert not all(all(run.known[task][row] for row in rows) for task in run.known)
+    assert not all(all(run.is_annotated[task][row] for row in rows) for task in run.is_annotated)
     found = sentence_derivatives(run, model, rows, torch.float32)
     assert found.shape == (10, *HEADS)
     for row in rows:
@@ -367,10 +369,10 @@ def test_heads_are_ranked_towards_what_they_contribute_when_closed(gated: Settin
     gates = torch.ones(HEADS, requires_grad=True)
     encoded = encoder(encoder.collate([run.pieces[row] for row in rows]), gates)
     losses = [
-        alone(model.tasks[name], encoded.select([row]), run.targets[name][row])
+        sentence_loss(model.tasks[name], encoded.select([row]), run.targets[name][row])
         for name in run.config.tasks
         for row in rows
-        if run.known[name][row]
+        if run.is_annotated[name][row]
     ]
     expected = torch.autograd.grad(torch.stack(losses).sum(), gates)[0]
     torch.testing.assert_close(slopes.sum(0), expected, rtol=2e-3, atol=1e-4 * float(expected.abs().max()))

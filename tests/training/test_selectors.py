@@ -24,7 +24,7 @@ from mtlprune.training.pruning.selectors import (
     Finished,
     fisher_mask,
     halves,
-    rearranged,
+    refine_by_swaps,
     selections,
 )
 
@@ -49,14 +49,14 @@ def test_rearranged_masks_against_all_masks_of_a_layer(keep: int) -> None:
         slopes = torch.randn(4, 6, generator=generator, dtype=torch.float64)
         information = slopes.T @ slopes
         greedy = top_mask(information.diagonal()[None], keep)[0]
-        mask = rearranged(greedy, information)
+        mask = refine_by_swaps(greedy, information)
         own = removed(mask, information)
         assert set(mask.tolist()) <= {0.0, 1.0} and mask.sum() == keep and own <= removed(greedy, information) + 1e-9
         others = {tuple(other.tolist()): removed(other, information) for other in all_masks(6, keep)}
         near = [cost for other, cost in others.items() if (torch.tensor(other) - mask).abs().sum() <= 2]
         assert own <= min(near) + 1e-9
         found.append(own <= min(others.values()) + 1e-9)
-        torch.testing.assert_close(rearranged(greedy, information.diagonal().diag()), greedy)
+        torch.testing.assert_close(refine_by_swaps(greedy, information.diagonal().diag()), greedy)
     assert np.mean(found) > 0.7
 
 

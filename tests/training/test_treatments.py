@@ -127,7 +127,7 @@ def test_dispatch_gives_each_head_the_gradients_of_its_tasks_alone(how, plain: S
     alone = each_task(plain(**mixing), tmp_path)
     for name, part in head_slices(made):
         for task in ALL:
-            alone[task][name] *= part.spread(made.treatments[-1].heads[task][part.layer].float())
+            alone[task][name] *= part.broadcast_to_rows(made.treatments[-1].heads[task][part.layer].float())
     expected: dict[str, Tensor] = {}
     for gradient in alone.values():
         for name, value in gradient.items():
@@ -141,10 +141,10 @@ def test_protected_heads_have_no_gradient_of_those_tasks(tasks, plain: Settings,
     found = gradients(made, BATCH)
     for name, part in head_slices(made):
         kept = torch.tensor([float(h != (1, 0)[part.layer]) for h in range(4)])
-        terms = [alone[t][name] * (part.spread(kept) if t in (tasks or ALL) else 1.0) for t in ALL]
+        terms = [alone[t][name] * (part.broadcast_to_rows(kept) if t in (tasks or ALL) else 1.0) for t in ALL]
         torch.testing.assert_close(found[name], torch.stack(terms).sum(0), rtol=1e-4, atol=1e-6)
         if not tasks:
-            assert not found[name][(part.spread(kept) == 0).expand_as(found[name])].any()
+            assert not found[name][(part.broadcast_to_rows(kept) == 0).expand_as(found[name])].any()
 
 
 def projected(each: Tensor, generator: torch.Generator) -> Tensor:
@@ -429,7 +429,7 @@ def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, m
     for name, part in head_slices(made):
         halves = torch.ones(4)
         halves[(1, 0)[part.layer]] = 0.5
-        assert torch.equal(found[name], joint[name] * part.spread(halves))
+        assert torch.equal(found[name], joint[name] * part.broadcast_to_rows(halves))
     assert made.config.model_dump()["treatment"]["halve"]["heads"]["named"] == ("1-2", "2-1")
 
 

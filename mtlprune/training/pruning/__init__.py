@@ -74,25 +74,26 @@ def check_stable(run: NewRun, heads: int) -> None:
     keep, threshold = cast(int, settings.keep), settings.threshold
     bound = expected_false(keep, threshold, heads)
     if bound >= keep / 2:
-        most = math.ceil((2 * threshold - 1) * heads / 2) - 1
-        less = f"keep 1 to {most} heads, or raise the threshold" if most > 0 else "raise the threshold"
+        max_heads = math.ceil((2 * threshold - 1) * heads / 2) - 1
+        remedy = f"keep 1 to {max_heads} heads, or raise the threshold" if max_heads > 0 else "raise the threshold"
         raise ConfigError(
             f"pruning.keep: where each half of the data selects {keep} of {heads} heads and pruning.threshold is "
-            f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or more; {less}"
+            f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or "
+            f"more; {remedy}"
         )
     if settings.selector == "gates":
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
     places = run.model.encoder.places
     first = first_logits(places.layers, places.heads, settings.init).numpy()
-    spread = max(float(np.ptp(first)), float(first.max()))  # to pass one another, or to close
-    if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < spread:
+    distance = max(float(np.ptp(first)), float(first.max()))  # to pass one another, or to close
+    if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < distance:
         raise ConfigError(
-            f"pruning.rate: expected at least {spread / settings.selector_updates:.2g} for init: {settings.init} and "
+            f"pruning.rate: expected at least {distance / settings.selector_updates:.2g} for init: {settings.init} and "
             f"{settings.selector_updates} selector_updates, found {settings.rate:g}, by which logits move less "
             "than they start apart or open, so that chance chooses the heads; raise it, or leave out init and rate"
         )
-    known = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
-    if min(known, settings.importance_sentences) < 2:
+    annotated_count = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
+    if min(annotated_count, settings.importance_sentences) < 2:
         raise ConfigError("pruning.method: stable: expected two training sentences or more to halve, found fewer")
 
 
@@ -102,9 +103,9 @@ def check_rankings(run: NewRun) -> None:
     if run.resumes:
         return
     if settings.importance_of is not None:
-        other = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
-        check_same_labels(run.vocabularies, other, "pruning.importance_of")
-        gates_of_other = other.gates() if other.gates_path.is_file() else {}
+        source = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
+        check_same_labels(run.vocabularies, source, "pruning.importance_of")
+        gates_of_other = source.gates() if source.gates_path.is_file() else {}
         open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in gates_of_other.values()]
         if open_heads and settings.keep is not None and min(open_heads) < settings.keep:
             raise ConfigError(
@@ -143,8 +144,8 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
 
 def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
     """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError, ResultError where they do not fit."""
-    wanted, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
-    return {name: mask.float() for name, mask in named_heads(wanted, config, model, shared, "pruning.heads").items()}
+    settings, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
+    return {name: mask.float() for name, mask in named_heads(settings, config, model, shared, "pruning.heads").items()}
 
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:

@@ -61,23 +61,23 @@ def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
     """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
     settings = config.pruning
     heads = model.encoder.places.layers * model.encoder.places.heads
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None
     }
     if settings.method == "topk":
-        return Annealing(settings.anneal_from, settings.temperature, total, **given)
+        return Annealing(settings.anneal_from, settings.temperature, total, **options)
     if settings.noise:
-        like = claim_like(config, model) if settings.noise == "run" else None
-        return ClosingSchedule(heads, total, like, **given)
+        claim = claim_like(config, model) if settings.noise == "run" else None
+        return ClosingSchedule(heads, total, claim, **options)
     if settings.penalty == "lambda":
         return LambdaPenalty(settings.strength, total, settings.warmup or 0.0)
     assert settings.keep is not None  # the configuration was checked
     if settings.penalty == "target":
-        return TargetPenalty(settings.keep, heads, total, **given)
-    given["generator"] = lambda: seeded(config, 9)
+        return TargetPenalty(settings.keep, heads, total, **options)
+    options["generator"] = lambda: seeded(config, 9)
     if settings.penalty == "lagrangian":
-        return LagrangianPenalty(settings.keep, heads, total, settings.multiplier_rate, **given)
-    return ExactPenalty(settings.keep, heads, total, **given)
+        return LagrangianPenalty(settings.keep, heads, total, settings.multiplier_rate, **options)
+    return ExactPenalty(settings.keep, heads, total, **options)
 
 
 def seeded(config: Config, purpose: int) -> np.random.Generator:
@@ -99,10 +99,13 @@ def claim_like(config: Config, model: MultiTaskModel) -> Claim:
             f"found {claim.gates.shape[0]} × {claim.gates.shape[1]} in {path}"
         )
     for name in ("settle", "temperature", "init") if config.pruning.noise == "run" else ():
-        theirs, own = claim.settings[f"pruning.{name}"], "open" if name == "init" else getattr(config.pruning, name)
-        if theirs != own and {theirs, own} != {None, SETTLE}:
+        their_value, own_value = (
+            claim.settings[f"pruning.{name}"],
+            "open" if name == "init" else getattr(config.pruning, name),
+        )
+        if their_value != own_value and {their_value, own_value} != {None, SETTLE}:
             raise ConfigError(
-                f"pruning.noise: run: expected {name} {own} in {path}, found {theirs}; both must be alike"
+                f"pruning.noise: run: expected {name} {own_value} in {path}, found {their_value}; both must be alike"
             )
     if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):
         raise ConfigError(

@@ -85,8 +85,8 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     config = build_config(source.read_config(), str(source.config_path))
     cloned = config.treatment.clone is not None
     if task is None and (cloned or SHARED not in sets):
-        each = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
-        raise RunError(f"{source.path} has {each}; expected --task with one of {', '.join(config.tasks)}")
+        obstacle = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
+        raise RunError(f"{source.path} has {obstacle}; expected --task with one of {', '.join(config.tasks)}")
     if task is not None and task not in (config.tasks if cloned else sets):
         shared = "one gate set that all tasks share; leave --task out"
         available = shared if SHARED in sets else f"gates of {', '.join(sets)}"
@@ -97,11 +97,12 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
             f"--keep {most_open}: expected at most {layers * heads} heads, which is all that the encoder of "
             f"{source.path} has ({layers} layers of {heads})"
         )
-    path, wanted = source.corpus_path(), source.read_manifest()["data"]["fingerprint"]
+    path, expected_fingerprint = source.corpus_path(), source.read_manifest()["data"]["fingerprint"]
     corpus = load_corpus(path)
-    if corpus.fingerprint != wanted:
+    if corpus.fingerprint != expected_fingerprint:
         raise RunError(
-            f"{path} has the fingerprint {corpus.fingerprint[:16]}…, but {source.path} was trained on {wanted[:16]}…; "
+            f"{path} has the fingerprint {corpus.fingerprint[:16]}…, but {source.path} was trained on "
+            f"{expected_fingerprint[:16]}…; "
             "bring that data back: the run is checked and scored on it after removal"
         )
     return RemovalRequest(source, task, SHARED if SHARED in sets else str(task), most_open, corpus)
@@ -115,13 +116,13 @@ def appearing(out: Path) -> Iterator[RunFolder]:
     if out.is_dir() and any(out.iterdir()):
         raise RunError(f"--out: {out} is not empty; name a new folder, or remove that one")
     try:
-        with replacing_folder(out) as beside:
-            yield RunFolder(beside)
+        with replacing_folder(out) as staging:
+            yield RunFolder(staging)
     except OSError as error:
         raise RunError(f"{out} could not be written ({error.strerror or error})") from error
 
 
-def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
+def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     """Remove the heads and write the run, but for its results.
 
     Args:
@@ -132,30 +133,31 @@ def prune(asked: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
         RunError: the result does not compute what the masked model computes.
         EncoderError: heads of this encoder cannot be removed.
     """
-    config = build_config(asked.source.read_config(), str(asked.source.config_path))
-    hardware.settle(config.train.threads)
-    model = MultiTaskModel.load(asked.source.path, device=hardware.choose_device(config.train.device))
-    gates = chosen_gates(model, asked, seeded(config, 9))
+    config = build_config(request.source.read_config(), str(request.source.config_path))
+    hardware.configure_process(config.train.threads)
+    model = MultiTaskModel.load(request.source.path, device=hardware.choose_device(config.train.device))
+    gates = chosen_gates(model, request, seeded(config, 9))
     encoder = model.encoder
-    sentences = list(asked.corpus[config.data.dev])[:CHECKED_SENTENCES]
-    masked = word_vectors(model, sentences, gates, asked.task)
-    if asked.task is not None:
-        model.fold_clones(asked.task)
-    left = MultiTaskModel(encoder, {name: model.tasks[name] for name in asked.tasks})  # type: ignore[misc]
+    sentences = list(request.corpus[config.data.dev])[:CHECKED_SENTENCES]
+    masked = word_vectors(model, sentences, gates, request.task)
+    if request.task is not None:
+        model.fold_clones(request.task)
+    left = MultiTaskModel(encoder, {name: model.tasks[name] for name in request.tasks})  # type: ignore[misc]
     sizes = {"before": left.sizes()}
-    kept = cut(encoder, gates)
+    head_map = cut(encoder, gates)
     sizes["after"] = left.sizes()
-    write(asked, folder, out, left, sizes)
+    write(request, folder, out, left, sizes)
     reloaded = MultiTaskModel.load(folder.path, device=str(model.device))
     removed = word_vectors(reloaded, sentences, None)
     difference = float((masked - removed).abs().max() / masked.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
-            f"{asked.source.path}: without the heads, word vectors of {len(sentences)} sentences of {config.data.dev} "
+            f"{request.source.path}: without the heads, word vectors of {len(sentences)} sentences of "
+            f"{config.data.dev} "
             f"differ by {difference:.1e} of the largest number in them, expected at most {TOLERANCE:.0e}; nothing is "
             "written. This is a defect: please report it with the encoder's name"
         )
-    return Pruned(gates, reloaded, kept, sizes, difference)
+    return Pruned(gates, reloaded, head_map, sizes, difference)
 
 
 def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
@@ -167,11 +169,11 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
     return encoder.head_map
 
 
-def chosen_gates(model: MultiTaskModel, asked: RemovalRequest, generator: np.random.Generator) -> Tensor:
+def chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.random.Generator) -> Tensor:
     """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go; of equal ones, by chance."""
-    gates = cast(Gates, model.gates[asked.gate_set]).evaluated().detach()
+    gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
     gates = gates * (gates > OPEN)
-    return gates if asked.most_open is None else gates * largest(gates, asked.most_open, generator, "gates have")
+    return gates if request.most_open is None else gates * largest(gates, request.most_open, generator, "gates have")
 
 
 @torch.no_grad()
@@ -188,10 +190,14 @@ def word_vectors(
 
 
 def write(
-    asked: RemovalRequest, folder: RunFolder, out: Path, model: MultiTaskModel, counted: dict[str, dict[str, int]]
+    request: RemovalRequest,
+    folder: RunFolder,
+    out: Path,
+    model: MultiTaskModel,
+    parameter_counts: dict[str, dict[str, int]],
 ) -> None:
     """All files of the run but its results; config.yaml last. Nothing has a SHA-256 before `score`."""
-    source, heads = asked.source, cast(KeptHeads, model.encoder.head_map)
+    source, heads = request.source, cast(KeptHeads, model.encoder.head_map)
     tree, manifest, best = source.read_config(), source.read_manifest(), source.read_best()
     vocabularies = source.read_vocabularies()
     epoch = best["joint"]["epoch"]
@@ -202,26 +208,28 @@ def write(
             raise
         raise RunError(f"{out}: its encoder could not be written ({error}); nothing was left there") from error
     sha256 = save_weights(folder.weights_path(epoch), model)
-    folder.write_json("vocabulary.json", {task: vocabularies[task] for task in asked.tasks})
-    kept = {key: {"epoch": epoch, "score": best[key]["score"], "sha256": sha256} for key in ("joint", *asked.tasks)}
-    folder.write_json("best.json", kept)
+    folder.write_json("vocabulary.json", {task: vocabularies[task] for task in request.tasks})
+    best_scores = {
+        key: {"epoch": epoch, "score": best[key]["score"], "sha256": sha256} for key in ("joint", *request.tasks)
+    }
+    folder.write_json("best.json", best_scores)
     record = {
         "from": str(source.path),
         "epoch": epoch,
         "sha256": file_sha256(source.weights_path(epoch)),
-        "gates": asked.gate_set,
-        "most_open": asked.most_open,
+        "gates": request.gate_set,
+        "most_open": request.most_open,
         "heads_kept": heads.count,
         "heads": [list(row) for row in heads.kept],
-        "parameters": counted,
+        "parameters": parameter_counts,
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "mtlprune": __version__,
         "command": sys.argv,
         "config": tree,
     }
-    manifest |= {"files": {}, "parameters": counted["after"], "pruned": record}
+    manifest |= {"files": {}, "parameters": parameter_counts["after"], "pruned": record}
     folder.write_json("manifest.json", manifest)
-    folder.write_config(pruned_config(tree, asked.tasks, out))
+    folder.write_config(pruned_config(tree, request.tasks, out))
 
 
 def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str, Any]:
@@ -229,7 +237,7 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
 
     So `mtlprune bench` measures the smaller encoder, and `mtlprune train` begins from it.
     """
-    changed = {
+    changes = {
         "name": f"{tree['name']}-pruned",
         "tasks": tasks,
         "encoder": {**tree["encoder"], "name": str((out / "encoder").resolve()), "random": False},
@@ -237,7 +245,7 @@ def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str
         "pruning": {"method": "none"},
         "treatment": {**tree.get("treatment", {}), "clone": None},
     }
-    return build_config({**tree, **changed}, str(out)).model_dump(mode="json")
+    return build_config({**tree, **changes}, str(out)).model_dump(mode="json")
 
 
 def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunFolder) -> Evaluation:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MEMORY = 0.9
 """The share of the past that running means of gradients keep after an update."""
-NEAR = 0.05
+TOLERANCE = 0.05
 """Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
 RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
 """The rate of the multiplier's ascent, per head and update; the direct penalty per head, and its limit."""
@@ -49,11 +49,11 @@ class Penalty(ABC):
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:  # noqa: B027 (most have nothing to do)
         """Called after the optimizers stepped, with all sets."""
 
-    def settled(self, step: int) -> bool:
+    def has_settled(self, step: int) -> bool:
         """True where weights after ``step`` updates may count as the run's best."""
         return True
 
-    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+    def off_target(self, sets: Mapping[str, Gates]) -> dict[str, int]:
         """Open heads of the sets that are not where they are steered to; weights of which there are any are not the
         best."""
         return {}
@@ -78,7 +78,7 @@ class LambdaPenalty(Penalty):
         self.weight, self.total, self.warmup = weight, total, warmup
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        weight = self.weight * _done(self.warmup * self.total, step)
+        weight = self.weight * _fraction_done(self.warmup * self.total, step)
         return weight * torch.stack([gates.expected_open() / len(gates.logits) for gates in sets.values()]).sum()
 
 
@@ -132,13 +132,13 @@ class TargetPenalty(Penalty):
         self.warmup, self.settle = warmup, settle
         self.multipliers: dict[str, Any] = {}
 
-    def fallen(self, step: int) -> float:
+    def warmup_progress(self, step: int) -> float:
         """The share of the warm-up that is done after update ``step`` (from 0), 0 to 1."""
-        return _done(self.warmup * self.total, step)
+        return _fraction_done(self.warmup * self.total, step)
 
-    def wanted(self, step: int) -> float:
+    def target_count(self, step: int) -> float:
         """The number of heads that should be open after update ``step`` (from 0)."""
-        return self.heads + (self.keep - self.heads) * self.fallen(step)
+        return self.heads + (self.keep - self.heads) * self.warmup_progress(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         """The penalty; moves the multipliers."""
@@ -155,21 +155,21 @@ class TargetPenalty(Penalty):
         pull, give, count, likely = torch.stack(numbers).tolist()  # the host waits once
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
-        share = self.fallen(step) ** 3
-        excess = share * count + (1 - share) * likely - self.wanted(step)
+        share = self.warmup_progress(step) ** 3
+        excess = share * count + (1 - share) * likely - self.target_count(step)
         direct = max(-LIMIT, min(LIMIT, DAMPING * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
         multiplier.value += RATE * excess
         return penalty * expected
 
-    def settled(self, step: int) -> bool:
+    def has_settled(self, step: int) -> bool:
         """True once the gates had time to come to K; else the best epoch would be an early one with most heads open."""
         return step >= math.ceil(self.settle * self.total)
 
-    def missed(self, sets: Mapping[str, Gates]) -> dict[str, int]:
+    def off_target(self, sets: Mapping[str, Gates]) -> dict[str, int]:
         """Near is |open − K| ≤ max(1, 0.05 K)."""
         counts = {name: sets[name].open_count() for name in self.multipliers}
-        return {name: count for name, count in counts.items() if abs(count - self.keep) > max(1, NEAR * self.keep)}
+        return {name: count for name, count in counts.items() if abs(count - self.keep) > max(1, TOLERANCE * self.keep)}
 
     def state(self) -> dict[str, dict[str, float]]:
         return {name: asdict(multiplier) for name, multiplier in self.multipliers.items()}
@@ -198,18 +198,18 @@ class ExactPenalty(TargetPenalty):
         self.generator = generator
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
-        if not self.settled(step + 1):
+        if not self.has_settled(step + 1):
             return
         generator = self.generator()
         for name, gates in sets.items():
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
-                logits, shown = gates.logits.detach(), gates.evaluated().detach()
-                gates.fix(largest(logits, self.keep, generator, f"gates {name} have", shown))
+                logits, evaluated = gates.logits.detach(), gates.evaluated().detach()
+                gates.fix(largest(logits, self.keep, generator, f"gates {name} have", evaluated))
 
 
 @dataclass
-class _Ascent:
+class DualMultipliers:
     """Two multipliers and the moments of their Adam."""
 
     first: float = 0.0
@@ -224,8 +224,8 @@ class _Ascent:
         """One step of Adam upwards."""
         for name, slope in slopes.items():
             fields = name, f"{name}_mean", f"{name}_square"
-            moved = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)
-            for field, value in zip(fields, moved, strict=False):  # the steps are counted once for both
+            new_values = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)
+            for field, value in zip(fields, new_values, strict=False):  # the steps are counted once for both
                 setattr(self, field, value)
         self.count += 1
 
@@ -238,17 +238,17 @@ class LagrangianPenalty(ExactPenalty):
     below.
     """
 
-    remembered = _Ascent
+    remembered = DualMultipliers
 
-    def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **more: Any) -> None:
-        super().__init__(keep, heads, total, **more)
+    def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **options: Any) -> None:
+        super().__init__(keep, heads, total, **options)
         self.multiplier_rate = multiplier_rate
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
-        excess = (gates.expected_open() - self.wanted(step)) / self.heads
-        ascent = self.multipliers.setdefault(name, _Ascent())
+        excess = (gates.expected_open() - self.target_count(step)) / self.heads
+        ascent = self.multipliers.setdefault(name, DualMultipliers())
         penalty = ascent.first * excess + ascent.second * excess**2
         value = float(excess.detach())
         ascent.rise({"first": value, "second": value**2}, self.multiplier_rate)
@@ -264,15 +264,15 @@ class ClosingSchedule(ExactPenalty):
     keeps it: logits are linear between its records, from a on, and stay at the last before its gates were fixed.
     """
 
-    def __init__(self, heads: int, total: int, like: Claim | None = None, **shares: Any) -> None:
-        super().__init__(0, heads, total, **(shares if like is None else {"warmup": 0.0, **shares}))
-        self.like = like
-        if like is None:
+    def __init__(self, heads: int, total: int, claim: Claim | None = None, **shares: Any) -> None:
+        super().__init__(0, heads, total, **(shares if claim is None else {"warmup": 0.0, **shares}))
+        self.claim = claim
+        if claim is None:
             return
-        drawn = [(step, gates) for step, gates in like.history if not np.isin(gates, (0, 1)).all()]
-        self.steps = [0.0, *(step / like.history[-1][0] * total for step, _ in drawn)]
-        first = np.ones(like.gates.shape)
-        self.logits = logits_of(torch.from_numpy(np.stack([first, *(gates for _, gates in drawn)])))  # (E, L, A)
+        noisy_epochs = [(step, gates) for step, gates in claim.history if not np.isin(gates, (0, 1)).all()]
+        self.steps = [0.0, *(step / claim.history[-1][0] * total for step, _ in noisy_epochs)]
+        first = np.ones(claim.gates.shape)
+        self.logits = logits_of(torch.from_numpy(np.stack([first, *(gates for _, gates in noisy_epochs)])))  # (E, L, A)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
         return torch.zeros(())
@@ -281,18 +281,20 @@ class ClosingSchedule(ExactPenalty):
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
         for gates in sets.values():
             gates.logits.copy_(self.at(gates.mask.cpu(), step))
-            if self.settled(step + 1):
+            if self.has_settled(step + 1):
                 gates.fix(gates.mask.clone())
 
     def at(self, mask: Tensor, step: int) -> Tensor:
         """Logits (L, A) after update ``step`` (from 0) of gates that will be fixed to the mask."""
-        if self.like is None:
-            return OPEN_LOGIT * (1 - 2 * self.fallen(step) * (1 - mask))
+        if self.claim is None:
+            return OPEN_LOGIT * (1 - 2 * self.warmup_progress(step) * (1 - mask))
         after = min(bisect_right(self.steps, step + 1), len(self.steps) - 1)
         begin, end = self.steps[after - 1], self.steps[after]
         logits = torch.lerp(self.logits[after - 1], self.logits[after], min(1.0, (step + 1 - begin) / (end - begin)))
-        theirs, own = (torch.argsort(kept.int(), stable=True) for kept in (torch.from_numpy(self.like.open), mask))
-        return torch.zeros_like(logits).scatter_(1, own, logits.gather(1, theirs))
+        claim_order, mask_order = (
+            torch.argsort(is_kept.int(), stable=True) for is_kept in (torch.from_numpy(self.claim.open), mask)
+        )
+        return torch.zeros_like(logits).scatter_(1, mask_order, logits.gather(1, claim_order))
 
 
 class Annealing(Penalty):
@@ -305,7 +307,7 @@ class Annealing(Penalty):
         return torch.zeros(())
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
-        share = _done(self.warmup * self.total, step)
+        share = _fraction_done(self.warmup * self.total, step)
         for gates in sets.values():
             if isinstance(gates, TopKGates):
                 gates.temperature.fill_(self.first ** (1 - share) * self.last**share)
@@ -315,8 +317,8 @@ def largest(
     values: Tensor,
     keep: int,
     generator: np.random.Generator,
-    what: str = "the selector has",
-    shown: Tensor | None = None,
+    subject: str = "the selector has",
+    deciding_values: Tensor | None = None,
 ) -> Tensor:
     """A mask of the ``keep`` largest values, (L, A) of 0 and 1 as `top_mask` gives it; equal ones are drawn at random,
     not by layer and head. A warning tells where heads on both sides of the border are alike.
@@ -326,20 +328,20 @@ def largest(
         shown: (L, A), in which heads may be alike whose values still differ, as gates that are wide open; values, if
             not given.
     """
-    flat, seen = values.flatten(), (values if shown is None else shown).flatten()
+    flat, deciding_flat = values.flatten(), (values if deciding_values is None else deciding_values).flatten()
     order = torch.from_numpy(generator.permutation(len(flat))).to(flat.device)
     mask = torch.zeros_like(flat, dtype=torch.float32)
     mask[order] = top_mask(flat[order][None], keep)[0]
-    border = seen[mask == 1].min() if keep else seen.new_tensor(torch.inf)
-    if int((seen[mask == 0] >= border).sum()):
-        alike = int((seen == border).sum())
+    border = deciding_flat[mask == 1].min() if keep else deciding_flat.new_tensor(torch.inf)
+    if int((deciding_flat[mask == 0] >= border).sum()):
+        tie_count = int((deciding_flat == border).sum())
         log.warning(
             "%s not told heads apart: %d are alike at the border of the %d that stay; chance decides among equal ones",
-            *(what, alike, keep),
+            *(subject, tie_count, keep),
         )
     return mask.view_as(values)
 
 
-def _done(updates: float, step: int) -> float:
+def _fraction_done(updates: float, step: int) -> float:
     """The share of so many updates that is done after update ``step`` (from 0)."""
     return min(1.0, (step + 1) / updates) if updates else 1.0

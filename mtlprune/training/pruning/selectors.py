@@ -23,7 +23,7 @@ from mtlprune.encoder.heads import Substitutes
 from mtlprune.encoder.interventions import CONSTANT, measure_means, set_substitute
 from mtlprune.model import SHARED, MultiTaskModel, autocast, make_gates
 from mtlprune.runs.folder import SELECTION, RunFolder
-from mtlprune.training.head_gradients import Instead, derivatives
+from mtlprune.training.head_gradients import Substitute, derivatives
 from mtlprune.training.mixing import MiniBatch, batches
 from mtlprune.training.pruning.gate_penalty import GatePenalty, seeded
 from mtlprune.training.pruning.penalty import largest
@@ -58,10 +58,12 @@ class Finished:
         self.run, self.precision, self.keep = run, precision, cast(int, settings.keep)
         self.model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
         self.means = measure_means(self.model.encoder, run.pieces) if settings.closed in CONSTANT else None
-        known = [row for row in range(len(run.pieces)) if any(has[row] for has in run.known.values())]
-        count = min(settings.importance_sentences, len(known))
+        annotated_rows = [row for row in range(len(run.pieces)) if any(has[row] for has in run.is_annotated.values())]
+        count = min(settings.importance_sentences, len(annotated_rows))
         self._generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
-        self.rows = [known[place] for place in self._generator.permutation(len(known))[:count].tolist()]
+        self.rows = [
+            annotated_rows[place] for place in self._generator.permutation(len(annotated_rows))[:count].tolist()
+        ]
 
     @cached_property
     def _slopes(self) -> Tensor:
@@ -70,8 +72,10 @@ class Finished:
         slopes = torch.zeros(len(self.run.pieces), places.layers, places.heads)
         lengths = [self.run.lengths[row] for row in self.rows]
         for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
-            some = [self.rows[place] for place in batch]
-            slopes[some] = sentence_derivatives(self.run, self.model, some, self.precision, self.substitutes)
+            batch_rows = [self.rows[place] for place in batch]
+            slopes[batch_rows] = sentence_derivatives(
+                self.run, self.model, batch_rows, self.precision, self.substitutes
+            )
         return slopes
 
     def substitutes(self, batch: EncoderBatch) -> Substitutes | None:
@@ -90,7 +94,7 @@ class Finished:
 
 
 def sentence_derivatives(
-    run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, instead: Instead | None = None
+    run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, substitute: Substitute | None = None
 ) -> Tensor:
     """`derivatives` of some training sentences of a run, (len(rows), L, A), on the tasks of the run.
 
@@ -98,9 +102,10 @@ def sentence_derivatives(
         model: in evaluation mode, with the vocabularies of the run.
     """
     targets = {
-        name: [run.targets[name][row] if run.known[name][row] else None for row in rows] for name in run.config.tasks
+        name: [run.targets[name][row] if run.is_annotated[name][row] else None for row in rows]
+        for name in run.config.tasks
     }
-    return derivatives(model, [run.pieces[row] for row in rows], targets, precision, instead)
+    return derivatives(model, [run.pieces[row] for row in rows], targets, precision, substitute)
 
 
 def importance(slopes: Tensor) -> Tensor:
@@ -124,10 +129,10 @@ def fisher_mask(slopes: Tensor, keep: int, generator: np.random.Generator) -> Te
     """
     slopes = slopes.double()
     mask = largest(slopes.square().sum(0), keep, generator)
-    return torch.stack([rearranged(heads, g.T @ g) for heads, g in zip(mask, slopes.unbind(1), strict=True)])
+    return torch.stack([refine_by_swaps(heads, g.T @ g) for heads, g in zip(mask, slopes.unbind(1), strict=True)])
 
 
-def rearranged(mask: Tensor, information: Tensor) -> Tensor:
+def refine_by_swaps(mask: Tensor, information: Tensor) -> Tensor:
     """Exchange closed heads of a layer for open ones until no exchange of two lowers Σ_{g,h closed} F_gh any more.
 
     A round as in the code of Kwon et al. (2022): every open head, the least important first, is closed for a trial, and
@@ -141,17 +146,19 @@ def rearranged(mask: Tensor, information: Tensor) -> Tensor:
     Returns:
         (A,), as many open heads as before.
     """
-    own = information.diagonal()
+    importances = information.diagonal()
     closed, before = mask == 0, mask == -1
     while not torch.equal(closed, before):
         before = closed.clone()
-        for head in own.argsort(stable=True).tolist():
+        for head in importances.argsort(stable=True).tolist():
             if closed[head]:
                 continue
             closed[head] = True
-            left = (own - 2 * information @ closed.double()).where(closed, torch.inf)  # change where one is opened
+            left = (importances - 2 * information @ closed.double()).where(
+                closed, torch.inf
+            )  # change where one is opened
             best = int(left.argmin())
-            closed[best if left[best] < left[head] - ROUNDING * own.sum() else head] = False
+            closed[best if left[best] < left[head] - ROUNDING * importances.sum() else head] = False
     return (~closed).to(mask)
 
 
@@ -235,10 +242,10 @@ def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
             "selected": [mask.flatten().nonzero().flatten().tolist() for mask in masks],
         },
     )
-    claimed = frequencies >= settings.threshold
-    if not claimed.any():
+    is_claimed = frequencies >= settings.threshold
+    if not is_claimed.any():
         log.warning("no head was selected in %g of the halves: all heads are closed", settings.threshold)
-    return claimed.float()
+    return is_claimed.float()
 
 
 def selections(

@@ -40,8 +40,8 @@ class Protect(Treatment[ProtectConfig]):
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
         if not self.kept_from & set(tasks):
             return None
-        rest = torch.ones_like(self.open)
-        return torch.stack([self.open if task in self.kept_from else rest for task in tasks])
+        all_open = torch.ones_like(self.open)
+        return torch.stack([self.open if task in self.kept_from else all_open for task in tasks])
 
 
 class Dispatch(Treatment[DispatchConfig]):
@@ -98,13 +98,13 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     (T,); 1 where no two gradients conflict."""
     tasks = len(gram)
     total = gram.new_zeros(tasks)
-    for own in range(tasks):
+    for task in range(tasks):
         weights = gram.new_zeros(tasks)
-        weights[own] = 1
-        for other in torch.randperm(tasks, generator=generator).tolist():
-            product = gram[other] @ weights
-            if other != own and product < 0:  # then ‖g_other‖² is above 0
-                weights[other] -= product / gram[other, other]
+        weights[task] = 1
+        for opponent in torch.randperm(tasks, generator=generator).tolist():
+            product = gram[opponent] @ weights
+            if opponent != task and product < 0:  # then ‖g_other‖² is above 0
+                weights[opponent] -= product / gram[opponent, opponent]
         total += weights
     return total
 
@@ -144,10 +144,10 @@ class Project(Treatment[ProjectConfig]):
             return decode
         self.source, self.copies = None, {}
 
-        def cut(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Any:
+        def cut(name: str, encoded: Encoded, annotated_rows: list[int] | None, target: dict[str, Tensor]) -> Any:
             leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in PARTS}
             self.source, self.copies[name] = encoded, replace(encoded, **leaves)
-            return decode(name, self.copies[name], known, target)
+            return decode(name, self.copies[name], annotated_rows, target)
 
         return cut
 
@@ -158,12 +158,12 @@ class Project(Treatment[ProjectConfig]):
             return
         assert self.source is not None  # `decode` came first
         gradients = {task: self._gradient(copy) for task, copy in self.copies.items()}
-        none = torch.zeros_like(next(iter(gradients.values())))
-        each = torch.stack([gradients.get(task, none) for task in self.tasks])
-        wide = each.double()
+        zero_gradient = torch.zeros_like(next(iter(gradients.values())))
+        task_gradients = torch.stack([gradients.get(task, zero_gradient) for task in self.tasks])
+        wide = task_gradients.double()
         weights = pcgrad((wide @ wide.T).cpu(), self.generator)
         sources = [getattr(self.source, part) for part in PARTS]
-        parts = (weights.to(each) @ each).split([part.numel() for part in sources])
+        parts = (weights.to(task_gradients) @ task_gradients).split([part.numel() for part in sources])
         torch.autograd.backward(sources, [g.view_as(s) for g, s in zip(parts, sources, strict=True)])
         self.source, self.copies = None, {}
 

@@ -15,7 +15,7 @@ from mtlprune.io.block import Block
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.callbacks import Callback
-from mtlprune.training.head_gradients import Owned, owned, products
+from mtlprune.training.head_gradients import HeadParameter, head_parameters, products
 from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.run import NewRun, Run
 
@@ -96,51 +96,54 @@ class HeadGradients(Callback):
 
     def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment[Any]] = ()) -> None:
         self.treatments = treatments
-        self.parts = owned(model.encoder)
+        self.parts = head_parameters(model.encoder)
         self.size = model.encoder.places.layers, model.encoder.places.heads
         self.factor: dict[int, Tensor] = {}  # of the only gradient there is
         self.sums: dict[int, Tensor] = {}
         for place, part in enumerate(self.parts):
-            part.parameter.register_hook(partial(self._instead, place))
+            part.parameter.register_hook(partial(self._replace_gradient, place))
 
-    def _instead(self, place: int, gradient: Tensor) -> Tensor | None:
+    def _replace_gradient(self, place: int, gradient: Tensor) -> Tensor | None:
         if place in self.sums:
             return self.sums[place]
         return gradient * self.factor[place] if place in self.factor else None
 
     @contextmanager
     def backward(self, losses: Mapping[str, Tensor]) -> Iterator[None]:
-        tasks, known = list(losses), dict[int, list[Tensor]]()
+        tasks, gradients_by_part = list(losses), dict[int, list[Tensor]]()
 
         def gram(layers: Collection[int] | None = None) -> Tensor:
-            some = [n for n, part in enumerate(self.parts) if layers is None or part.layer in layers]
-            if lacking := [n for n in some if n not in known]:
-                gradients = self.of_tasks(losses, [self.parts[n] for n in lacking])
-                known.update(zip(lacking, map(list, zip(*gradients, strict=True)), strict=True))
-            return self.gram({n: known[n] for n in some}, len(tasks))
+            part_numbers = [n for n, part in enumerate(self.parts) if layers is None or part.layer in layers]
+            if missing_parts := [n for n in part_numbers if n not in gradients_by_part]:
+                gradients = self.of_tasks(losses, [self.parts[n] for n in missing_parts])
+                gradients_by_part.update(zip(missing_parts, map(list, zip(*gradients, strict=True)), strict=True))
+            return self.gram({n: gradients_by_part[n] for n in part_numbers}, len(tasks))
 
-        whole = torch.ones(len(tasks), *self.size)
+        factor_grid = torch.ones(len(tasks), *self.size)
         for treatment in self.treatments:
             if (factors := treatment.factors(tasks, gram)) is not None:
-                whole = whole * factors.to(whole)
-        places = [n for n, part in enumerate(self.parts) if tasks and bool((whole[:, part.layer] != 1).any())]
-        alike: dict[bytes, list[int]] = {}
-        for row, own in enumerate(whole):
-            alike.setdefault(own.numpy().tobytes(), []).append(row)
-        groups = list(alike.values())
+                factor_grid = factor_grid * factors.to(factor_grid)
+        places = [n for n, part in enumerate(self.parts) if tasks and bool((factor_grid[:, part.layer] != 1).any())]
+        tasks_by_factors: dict[bytes, list[int]] = {}
+        for row, task_factors in enumerate(factor_grid):
+            tasks_by_factors.setdefault(task_factors.numpy().tobytes(), []).append(row)
+        groups = list(tasks_by_factors.values())
         if len(groups) == 1:
-            self.factor = {n: self.parts[n].spread(whole[0, self.parts[n].layer]) for n in places}
+            self.factor = {n: self.parts[n].broadcast_to_rows(factor_grid[0, self.parts[n].layer]) for n in places}
         elif places:
-            if known.keys() >= set(places):
+            if gradients_by_part.keys() >= set(places):
                 groups = [[row] for row in range(len(tasks))]
-                gradients = [[known[n][row] for n in places] for row in range(len(tasks))]
+                gradients = [[gradients_by_part[n][row] for n in places] for row in range(len(tasks))]
             else:
                 joined = [torch.stack([losses[tasks[row]] for row in group]).sum() for group in groups]
                 gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in places])
             for place, n in enumerate(places):
                 part = self.parts[n]
                 pairs = zip(groups, gradients, strict=True)
-                terms = [own[place] * part.spread(whole[group[0], part.layer]) for group, own in pairs]
+                terms = [
+                    gradients[place] * part.broadcast_to_rows(factor_grid[group[0], part.layer])
+                    for group, gradients in pairs
+                ]
                 self.sums[n] = torch.stack(terms).sum(0)
         try:
             yield
@@ -148,15 +151,17 @@ class HeadGradients(Callback):
             self.factor, self.sums = {}, {}
 
     @staticmethod
-    def of_tasks(losses: Mapping[Any, Tensor], parts: Sequence[Owned]) -> list[list[Tensor]]:
+    def of_tasks(losses: Mapping[Any, Tensor], parts: Sequence[HeadParameter]) -> list[list[Tensor]]:
         """The gradients of each loss by the parts, as they are."""
         parameters = [part.parameter for part in parts]
         gradients = []
         for loss in losses.values():
-            own = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-            gradients.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, own, strict=True)])
+            task_gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            gradients.append(
+                [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, task_gradients, strict=True)]
+            )
         return gradients
 
     def gram(self, gradients: Mapping[int, Sequence[Tensor]], tasks: int) -> Tensor:
         """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights, of these parts."""
-        return products(((self.parts[n], each) for n, each in gradients.items()), *self.size, tasks)
+        return products(((self.parts[n], part_gradients) for n, part_gradients in gradients.items()), *self.size, tasks)

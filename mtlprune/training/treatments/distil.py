@@ -43,15 +43,15 @@ Read = tuple[Any, Encoded]
 """A decoder, and a batch as its encoder reads it."""
 
 
-def cross(own: Tensor, theirs: Tensor) -> Tensor:
+def cross(student_scores: Tensor, teacher_scores: Tensor) -> Tensor:
     """−Σ p log q over all rows of scores, (M, K) each, in which impossible classes are −∞."""
-    logs = own.log_softmax(-1).masked_fill(own == float("-inf"), 0.0)
-    return -(theirs.softmax(-1) * logs).sum()
+    logs = student_scores.log_softmax(-1).masked_fill(student_scores == float("-inf"), 0.0)
+    return -(teacher_scores.softmax(-1) * logs).sum()
 
 
 def teach_words(student: Read, teacher: Read, target: Target) -> Tensor:
-    own, theirs = (task.scores(encoded.words).float() for task, encoded in (student, teacher))
-    return cross(own, theirs) / len(own)
+    student_scores, teacher_scores = (task.scores(encoded.words).float() for task, encoded in (student, teacher))
+    return cross(student_scores, teacher_scores) / len(student_scores)
 
 
 def teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
@@ -60,8 +60,10 @@ def teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
         table = task.span_scores(encoded)  # (B, T, K, T)
         return table.transpose(2, 3)[task.candidates(encoded.lengths, table.shape[1])]
 
-    own, theirs = scores(*student), scores(*teacher)
-    return cross(own, theirs) / (len(student[1].words) if student[0].options.loss_per == "word" else len(own))
+    student_scores, teacher_scores = scores(*student), scores(*teacher)
+    return cross(student_scores, teacher_scores) / (
+        len(student[1].words) if student[0].options.loss_per == "word" else len(student_scores)
+    )
 
 
 def teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
@@ -70,40 +72,40 @@ def teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
         arcs, vectors = task.features(encoded)
         return task.is_word(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
 
-    (heads, relations), theirs = scores(*student), scores(*teacher)
-    return (cross(heads, theirs[0]) + cross(relations, theirs[1])) / len(heads)
+    (heads, relations), teacher_scores = scores(*student), scores(*teacher)
+    return (cross(heads, teacher_scores[0]) + cross(relations, teacher_scores[1])) / len(heads)
 
 
 def teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Scores of all spans, and of labels of gold spans. (B, T + 1, T + 1), (M, K)"""
         spans, vectors = task.features(encoded)
-        where = target["left"], target["right"], target["sentence"]
-        return spans, task.label.score(vectors, *where, len(encoded.sizes))
+        span_positions = target["left"], target["right"], target["sentence"]
+        return spans, task.label.score(vectors, *span_positions, len(encoded.sizes))
 
-    (spans, labels), theirs = scores(*student), scores(*teacher)
+    (spans, labels), teacher_scores = scores(*student), scores(*teacher)
     encoded = student[1]
-    expected = (spans * inference.constituency_marginals(theirs[0], encoded.lengths)).sum()
+    expected = (spans * inference.constituency_marginals(teacher_scores[0], encoded.lengths)).sum()
     crf = inference.constituency_log_partition(spans, encoded.lengths).sum() - expected
-    return crf / len(encoded.words) + cross(labels, theirs[1]) / len(labels)
+    return crf / len(encoded.words) + cross(labels, teacher_scores[1]) / len(labels)
 
 
 def teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
     encoded, binary = student[1], nn.functional.binary_cross_entropy_with_logits
-    own, theirs = (decoder.rank(batch) for decoder, batch in (student, teacher))
-    total = binary(own.predicate, theirs.predicate.sigmoid(), reduction="sum")
-    total = total + binary(own.argument, theirs.argument.sigmoid(), reduction="sum")
-    rows = teacher[0].keep(teacher[1], theirs)[0].nonzero().squeeze(1), target["predicate"]
+    student_ranks, teacher_ranks = (decoder.rank(batch) for decoder, batch in (student, teacher))
+    total = binary(student_ranks.predicate, teacher_ranks.predicate.sigmoid(), reduction="sum")
+    total = total + binary(student_ranks.argument, teacher_ranks.argument.sigmoid(), reduction="sum")
+    rows = teacher[0].keep(teacher[1], teacher_ranks)[0].nonzero().squeeze(1), target["predicate"]
     spans, words = (
-        torch.bincount(sentence[some], minlength=len(encoded.sizes))
-        for sentence, some in zip((own.spans.sentence, encoded.owner), rows, strict=True)
+        torch.bincount(sentence[rows_of_kind], minlength=len(encoded.sizes))
+        for sentence, rows_of_kind in zip((student_ranks.spans.sentence, encoded.owner), rows, strict=True)
     )
     if pairs := int((spans * words).sum()):
-        roles, taught = (
+        roles, teacher_roles = (
             nn.functional.pad(decoder.pair_scores(batch, ranked, rows, pairs)[0], (1, 0))
-            for (decoder, batch), ranked in ((student, own), (teacher, theirs))
+            for (decoder, batch), ranked in ((student, student_ranks), (teacher, teacher_ranks))
         )
-        total = total + cross(roles, taught)
+        total = total + cross(roles, teacher_roles)
     return total / len(encoded.words)
 
 
@@ -150,19 +152,23 @@ class Distil(Treatment[DistilConfig]):
         for task, path in options.teachers.items() if not run.resumes else ():
             key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
             if teaching_of(student) is None:
-                why = "; take predicates: classified" if isinstance(student, SRL) else ""
-                raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{why}")
-            other = check_finished(path, key, run.folder)
-            other.refuse_packed("weights")
-            theirs = build_config(other.read_config(), str(other.config_path))
-            if task not in theirs.tasks:
-                raise ConfigError(f"{key}: expected a run with the task {task}, found {', '.join(theirs.tasks)}")
-            check_same_labels({task: run.vocabularies[task]}, other, key)
-            mine = run.config
+                reason = "; take predicates: classified" if isinstance(student, SRL) else ""
+                raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{reason}")
+            teacher_folder = check_finished(path, key, run.folder)
+            teacher_folder.refuse_packed("weights")
+            teacher_config = build_config(teacher_folder.read_config(), str(teacher_folder.config_path))
+            if task not in teacher_config.tasks:
+                raise ConfigError(
+                    f"{key}: expected a run with the task {task}, found {', '.join(teacher_config.tasks)}"
+                )
+            check_same_labels({task: run.vocabularies[task]}, teacher_folder, key)
+            own_config = run.config
             for name in ("type", "predicates", "max_width"):
-                asked, has = (getattr(getattr(one.decoders, task), name, None) for one in (mine, theirs))
-                if asked != has:
-                    raise ConfigError(f"{key}: expected a decoder with {name} {asked}, found {has} in {path}")
+                own_setting, has = (
+                    getattr(getattr(config.decoders, task), name, None) for config in (own_config, teacher_config)
+                )
+                if own_setting != has:
+                    raise ConfigError(f"{key}: expected a decoder with {name} {own_setting}, found {has} in {path}")
 
     def before_update(self, step: int, epoch: int = 0) -> None:
         self.weight = min(1.0, step / self.last)
@@ -171,15 +177,17 @@ class Distil(Treatment[DistilConfig]):
         if self.weight == 1.0:
             return decode
 
-        def taught(name: str, encoded: Encoded, known: list[int] | None, target: dict[str, Tensor]) -> Tensor:
-            gold, teach = decode(name, encoded, known, target), teaching_of(self.model.tasks[name])
+        def distilled_loss(
+            name: str, encoded: Encoded, annotated_rows: list[int] | None, target: dict[str, Tensor]
+        ) -> Tensor:
+            gold, teach = decode(name, encoded, annotated_rows, target), teaching_of(self.model.tasks[name])
             if name not in self.teachers or teach is None:
                 return gold
-            own = encoded if known is None else encoded.select(known)
-            teacher = self.read(name, rows if known is None else [rows[place] for place in known])
-            return self.weight * gold + (1 - self.weight) * teach((self.model.tasks[name], own), teacher, target)
+            selected = encoded if annotated_rows is None else encoded.select(annotated_rows)
+            teacher = self.read(name, rows if annotated_rows is None else [rows[place] for place in annotated_rows])
+            return self.weight * gold + (1 - self.weight) * teach((self.model.tasks[name], selected), teacher, target)
 
-        return taught
+        return distilled_loss
 
     def read(self, task: str, rows: Sequence[int]) -> Read:
         """The decoder of a task's teacher, and training sentences as its encoder reads them."""

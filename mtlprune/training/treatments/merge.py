@@ -18,7 +18,7 @@ from mtlprune.config.blocks import MergeConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
-from mtlprune.training.head_gradients import derivatives, owned
+from mtlprune.training.head_gradients import derivatives, head_parameters
 from mtlprune.training.heads import check_own_weights
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import check_compatible, check_same_labels
@@ -31,15 +31,17 @@ Weights = Mapping[str, Tensor]
 def arithmetic(base: Weights, tuned: Sequence[Weights], scale: float | None) -> dict[str, Tensor]:
     """θ_0 + scale Σ_t τ_t."""
     factor = 1 / len(tuned) if scale is None else scale
-    return {name: was + factor * sum(one[name] - was for one in tuned) for name, was in base.items()}
+    return {name: was + factor * sum(weights[name] - was for weights in tuned) for name, was in base.items()}
 
 
 def ties(base: Weights, tuned: Sequence[Weights], scale: float | None, keep: float) -> dict[str, Tensor]:
     """Changes trimmed over the whole encoder, then merged where their signs agree with the elected one."""
-    changes = torch.stack([torch.cat([(one[name] - was).flatten() for name, was in base.items()]) for one in tuned])
+    changes = torch.stack(
+        [torch.cat([(weights[name] - was).flatten() for name, was in base.items()]) for weights in tuned]
+    )
     count = max(1, round(keep * changes.shape[1]))
-    least = changes.abs().kthvalue(changes.shape[1] - count + 1, dim=1, keepdim=True).values
-    trimmed = changes.where(changes.abs() >= least, 0.0)
+    threshold = changes.abs().kthvalue(changes.shape[1] - count + 1, dim=1, keepdim=True).values
+    trimmed = changes.where(changes.abs() >= threshold, 0.0)
     agreeing = (trimmed.sign() == trimmed.sum(0).sign()) & (trimmed != 0)
     merged = trimmed.where(agreeing, 0.0).sum(0) / agreeing.sum(0).clamp(min=1)
     parts = merged.split([was.numel() for was in base.values()])
@@ -58,11 +60,11 @@ class Merge(Treatment[MergeConfig]):
             check_own_weights(run.model.encoder)
         for task, path in options.sources.items() if not run.resumes else ():
             key = f"treatment.merge.sources.{task}"
-            alone = run.config.model_copy(update={"tasks": (task,)})
-            other = check_compatible(alone, path, key, run.folder)
-            if other.gates_path.is_file():
+            single_task_config = run.config.model_copy(update={"tasks": (task,)})
+            source = check_compatible(single_task_config, path, key, run.folder)
+            if source.gates_path.is_file():
                 raise ConfigError(f"{key}: expected a run with all heads open, but {path} was pruned as it was trained")
-            check_same_labels({task: run.vocabularies[task]}, other, key)
+            check_same_labels({task: run.vocabularies[task]}, source, key)
 
     @classmethod
     def begin(cls, options: MergeConfig, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
@@ -90,12 +92,12 @@ class Merge(Treatment[MergeConfig]):
 
 def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
     """E[(∂L / ∂ξ_h)²] over the first training sentences that have the layer. (L, A)"""
-    rows = [row for row, has in enumerate(run.known[task]) if has][:sentences]
+    rows = [row for row, has in enumerate(run.is_annotated[task]) if has][:sentences]
     total = torch.zeros(model.encoder.places.layers, model.encoder.places.heads)
     for start in range(0, len(rows), BATCH):
-        some = rows[start : start + BATCH]
-        targets = {task: [run.targets[task][row] for row in some]}
-        total += derivatives(model, [run.pieces[row] for row in some], targets, precision).square().sum(0)
+        batch_rows = rows[start : start + BATCH]
+        targets = {task: [run.targets[task][row] for row in batch_rows]}
+        total += derivatives(model, [run.pieces[row] for row in batch_rows], targets, precision).square().sum(0)
     return total / max(1, len(rows))
 
 
@@ -105,11 +107,11 @@ def weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Ten
     total = importance.sum(0)
     shares = torch.where(total > 0, importance / total.where(total > 0, 1.0), 1 / len(importance))
     called = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
-    for part in owned(model.encoder):
-        own = torch.stack(
+    for part in head_parameters(model.encoder):
+        merged = torch.stack(
             [
-                one[called[id(part.parameter)]] * part.spread(share[part.layer])
-                for one, share in zip(tuned, shares, strict=True)
+                weights[called[id(part.parameter)]] * part.broadcast_to_rows(share[part.layer])
+                for weights, share in zip(tuned, shares, strict=True)
             ]
         ).sum(0)
-        part.parameter.copy_(own.where(part.is_owned(), part.parameter))
+        part.parameter.copy_(merged.where(part.is_owned(), part.parameter))

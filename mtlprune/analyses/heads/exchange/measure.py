@@ -39,7 +39,7 @@ from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Target, Task
 from mtlprune.training.ablation import known_target
-from mtlprune.training.head_gradients import alone
+from mtlprune.training.head_gradients import sentence_loss
 
 BATCH = 50
 CARRIED = 0.1
@@ -208,7 +208,7 @@ class _Margins:
     def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:
         task = self.model.tasks[self.name]
         losses = [
-            [float(alone(task, encoded.select([place]), self.targets[row][side])) for side in (1, 0)]
+            [float(sentence_loss(task, encoded.select([place]), self.targets[row][side])) for side in (1, 0)]
             for place, row in enumerate(rows)
         ]
         second, first = np.array(losses).T
