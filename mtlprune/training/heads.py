@@ -97,9 +97,8 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
         if not runs:
             raise ConfigError(f"{key}.claims: {folder} has no runs of {task} alone; give `mtlprune claims` some")
         their_encoder = runs[0]["kind"]
-        if (
-            Path(own_encoder).expanduser().resolve() != Path(their_encoder).expanduser().resolve()
-        ):  # a name, or a folder
+        # An encoder is named as on the hub or by a folder; resolving both makes two spellings of one folder equal.
+        if Path(own_encoder).expanduser().resolve() != Path(their_encoder).expanduser().resolve():
             raise ConfigError(
                 f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {their_encoder} in "
                 f"{folder}; heads of "

@@ -417,7 +417,7 @@ def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, m
     [block] = re.findall(r"^```python\n(.*?)^```$", CARD.read_text(encoding="utf-8"), re.M | re.S)
     names: dict[str, Any] = {}
     exec(compile(block, str(CARD), "exec", dont_inherit=True), names)
-    monkeypatch.setattr(ADDED_TREATMENTS, "ours", {"halve": names["Halve"]})
+    monkeypatch.setattr(ADDED_TREATMENTS, "built_in", {"halve": names["Halve"]})
     for how in ({"freeze": "encoder"}, {"project": {}}):  # what would cut the graph, or find no gradient
         more = {"project": how.pop("project")} if "project" in how else {}
         with pytest.raises(ConfigError, match=r"treatment\.halve does not go with"):
