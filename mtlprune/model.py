@@ -29,7 +29,7 @@ from mtlprune.layers import Layer
 from mtlprune.runs.folder import ANEW, RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
-from mtlprune.tasks import Task
+from mtlprune.tasks import Task, decoder_class
 from mtlprune.tasks.base import Steps, Target, read_together
 from mtlprune.tasks.con import LONGEST
 
@@ -116,7 +116,7 @@ class MultiTaskModel(nn.Module):
         tasks = {}
         for name in config.tasks:
             options = getattr(config.decoders, name)
-            tasks[name] = config.decoder(name)(vocabularies[name], encoder.hidden_size, options)
+            tasks[name] = decoder_class(config.decoder(name))(vocabularies[name], encoder.hidden_size, options)
             tasks[name].layer = name
         return cls(encoder, tasks, make_gates(config, encoder))
 

@@ -159,9 +159,7 @@ LIGHT = {f"mtlprune.{name}": heavy for name, heavy in LIGHT.items()} | {
 }
 SHOWING = {"figures", "reports", "analyses/show"}
 REPORTS = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES if room_of(path) in SHOWING)
-ABOVE_REPORTS = tuple(
-    f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "config.config", "tasks.inference")
-)
+ABOVE_REPORTS = tuple(f"mtlprune.{room}" for room in ("encoder", "tasks", "training", "model", "tasks.inference"))
 LIGHT |= {name.removesuffix(".__init__"): (*HEAVY, *ABOVE_REPORTS) for name in REPORTS}
 
 

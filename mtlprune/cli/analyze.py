@@ -171,7 +171,7 @@ def _options(analysis: Analysis, settings: Sequence[str]) -> Block:
         return analysis.options()
 
     from mtlprune.config import apply_override
-    from mtlprune.config.config import validated  # loads torch
+    from mtlprune.config.config import validated
 
     tree: dict[str, Any] = {}
     for setting in settings:

@@ -220,7 +220,7 @@ def _annotator(
     model = MultiTaskModel.load(folder.path, device=hardware.choose_device(device or config.train.device))
     for task in left_out:
         del model.tasks[task]
-    limited = any(config.decoder(task).cubic for task in model.tasks)
+    limited = any(task.cubic for task in model.tasks.values())
 
     def annotate(group: Group) -> list[Sentence]:
         for number, sentence in group if limited else ():

@@ -35,10 +35,10 @@ from mtlprune.config.blocks import (
     TreatmentConfig,
     as_folder_name,
 )
+from mtlprune.config.decoders import DECODERS
 from mtlprune.io.block import Block, is_class
 from mtlprune.io.strict import in_words
 from mtlprune.layers import LAYERS, check_layer, kind_of
-from mtlprune.tasks import TASKS, Task
 
 Settings = TypeVar("Settings", bound=Block)
 
@@ -46,9 +46,9 @@ Settings = TypeVar("Settings", bound=Block)
 @cache
 def _of_type(name: str) -> type[Block]:
     """The settings of a decoder that is named by its ``type``: its own, the type, and the kind that it gives."""
-    task = TASKS[name]
-    fields: dict[str, Any] = {"type": (Literal[name], ...), "kind": (Literal[task.kind], task.kind)}
-    return create_model(task.Options.__name__, __base__=task.Options, **fields)
+    decoder = DECODERS[name]
+    fields: dict[str, Any] = {"type": (Literal[name], ...), "kind": (Literal[decoder.kind], decoder.kind)}
+    return create_model(decoder.Options.__name__, __base__=decoder.Options, **fields)
 
 
 class _Decoders(Block):
@@ -69,22 +69,22 @@ def _other(name: str, value: Any) -> Block:
         return value
     type_ = value.get("type") if isinstance(value, Mapping) else None
     if name in LAYERS:
-        fit = [other for other, task in TASKS.items() if kind_of(task.kind) == kind_of(name)]
+        fit = [other for other, decoder in DECODERS.items() if kind_of(decoder.kind) == kind_of(name)]
         if type_ not in fit:
             raise ValueError(f"decoders.{name}.type: expected {' or '.join(fit)}, found {in_words(type_)}")
-    elif not isinstance(type_, str) or type_ not in TASKS:
+    elif not isinstance(type_, str) or type_ not in DECODERS:
         raise ValueError(
             f"unknown key decoders.{name}{nearest(name, LAYERS)}; known there: {', '.join(LAYERS)}, and other "
-            f"layers of the corpus with the type of their decoder, one of {', '.join(TASKS)}"
+            f"layers of the corpus with the type of their decoder, one of {', '.join(DECODERS)}"
         )
     else:
-        check_layer(name, TASKS[type_].kind)
+        check_layer(name, DECODERS[type_].kind)
     return validated(_of_type(str(type_)), value, f"decoders.{name}")
 
 
 def _of_layer(name: str) -> Any:
     """The field of one of the five layers: settings of the decoder of that name, or of another one by its ``type``."""
-    own = TASKS[name].Options
+    own = DECODERS[name].Options
 
     def settings(value: Any, usual: ValidatorFunctionWrapHandler) -> Any:
         if isinstance(value, Mapping) and "type" in value and value["type"] != name:
@@ -256,9 +256,9 @@ class Config(Block):
         given = getattr(getattr(self, block), name)
         return given == value if value else given not in (None, False, "none")
 
-    def decoder(self, task: str) -> type[Task]:
-        """The class of a task's decoder."""
-        return TASKS[getattr(getattr(self.decoders, task), "type", task)]
+    def decoder(self, task: str) -> str:
+        """The name of a task's decoder."""
+        return str(getattr(getattr(self.decoders, task), "type", task))
 
 
 def digest(settings: Block) -> str:

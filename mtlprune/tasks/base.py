@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mtlprune.config.decoders import DecoderOptions
 from mtlprune.encoder.batch import HOST, Encoded, move_together
-from mtlprune.io.block import Block
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 
@@ -50,10 +50,6 @@ def read_together(steps: Sequence[Steps]) -> list[list[Any]]:
     return values
 
 
-class Options(Block):
-    """A decoder's settings; each task extends it."""
-
-
 class Task(nn.Module, ABC):
     """A task on the shared encoder.
 
@@ -69,7 +65,7 @@ class Task(nn.Module, ABC):
     """The kind of the layer."""
     cubic: ClassVar[bool] = False
     """True where decoding takes time of the third power of a sentence's length."""
-    Options: ClassVar[type[Options]] = Options
+    Options: ClassVar[type[DecoderOptions]] = DecoderOptions
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__()

@@ -5,33 +5,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
+from mtlprune.config.decoders import CONOptions
 from mtlprune.encoder.batch import Encoded, move_together, slots
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks import base, inference
+from mtlprune.tasks import inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets, owners
 from mtlprune.tasks.products import form_table, table_side
-from mtlprune.tasks.spans import PairScorer, pair_scorer
+from mtlprune.tasks.spans import pair_scorer
 
 LONGEST = 500
 """Words of a sentence that is decoded in about a second, where the time is limited."""
 DUMMY = "|<>"  # the mark of nodes that binarisation made
 TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
-
-
-class CONOptions(base.Options):
-    """Constituent decoder."""
-
-    span_size: int = Field(default=500, ge=1, le=100_000)
-    """Width of the span MLPs."""
-    label_size: int = Field(default=100, ge=1, le=100_000)
-    """Width of the label vectors (an MLP scorer's hidden layer is twice as wide)."""
-    label_scorer: PairScorer = "biaffine"
-    """biaffine: the paper's. mlp: two layers over the joined ends of a span, many times cheaper."""
-    dropout: float = Field(default=0.33, ge=0, le=0.99)
-    """Dropout in the MLPs, shared across a sentence."""
 
 
 class CON(SteppedTask):

@@ -5,32 +5,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
+from mtlprune.config.decoders import DEPOptions
 from mtlprune.encoder.batch import Encoded, move_together, slots, to_device
 from mtlprune.sentence import Dependencies, Sentence
-from mtlprune.tasks import base, inference
+from mtlprune.tasks import inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets
 from mtlprune.tasks.products import form_table, table_side
-from mtlprune.tasks.spans import PairScorer, pair_scorer
-
-
-class DEPOptions(base.Options):
-    """Dependency decoder."""
-
-    arc_size: int = Field(default=500, ge=1, le=100_000)
-    """Width of the arc MLPs."""
-    relation_size: int = Field(default=100, ge=1, le=100_000)
-    """Width of the relation vectors (an MLP scorer's hidden layer is twice as wide)."""
-    relation_scorer: PairScorer = "biaffine"
-    """biaffine: the paper's. mlp: two layers over the joined dependent and head, many times cheaper."""
-    dropout: float = Field(default=0.33, ge=0, le=0.99)
-    """Dropout in the MLPs, shared across a sentence."""
-    score_punctuation: bool = True
-    """*The* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""
-    projective: bool = False
-    """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
+from mtlprune.tasks.spans import pair_scorer
 
 
 class DEP(SteppedTask):

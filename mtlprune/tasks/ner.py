@@ -1,30 +1,19 @@
 """Named entities: a biaffine classifier over all spans (Yu et al. 2020), flat greedy decoding."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
+from mtlprune.config.decoders import NEROptions
 from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks import base
 from mtlprune.tasks.base import LabelRows, SteppedTask, Steps, Target, joined, owners
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
-
-
-class NEROptions(base.Options):
-    """Named-entity decoder."""
-
-    size: int = Field(default=150, ge=1, le=100_000)
-    """Width of the start and end projections."""
-    loss_per: Literal["word", "span"] = "word"
-    """Divide the summed loss by the words of the batch, as the other tasks' losses are, or by its candidate spans, as
-    the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
 
 
 class NER(SteppedTask):

@@ -7,11 +7,12 @@ and much cheaper. M candidate spans, sorted by sentence.
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mtlprune.config.decoders import PairScorer
 from mtlprune.encoder.batch import Encoded, move_together
 from mtlprune.tasks.base import Dropout, SharedMLP, dropout_mask
 from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear
@@ -173,9 +174,6 @@ def scorer(size: int, outputs: int, dropout: float) -> nn.Sequential:
 
 # Labels of given pairs of rows: a head and its dependent, the two ends of a span. Never of all pairs.
 # M rows (words, or fenceposts), P pairs of them, L labels.
-
-
-PairScorer = Literal["biaffine", "mlp"]
 
 
 class BiaffinePairs(nn.Module):

@@ -4,13 +4,13 @@ M candidate spans, K kept spans, P kept predicates; ends of spans are inclusive 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
+from mtlprune.config.decoders import SRLOptions
 from mtlprune.encoder.batch import HOST, Encoded, move_together
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base, inference
@@ -27,32 +27,6 @@ from mtlprune.tasks.spans import (
     pairs,
     scorer,
 )
-
-
-class SRLOptions(base.Options):
-    """Semantic-role decoder."""
-
-    size: int = Field(default=150, ge=1, le=100_000)
-    """Width of the hidden layers."""
-    width_size: int = Field(default=20, ge=1, le=100_000)
-    """Width of the embedding of a span's length."""
-    max_width: int = Field(default=30, ge=1, le=100_000)
-    """Spans of more words are no candidates."""
-    dropout: float = Field(default=0.2, ge=0, le=0.99)
-    """Dropout after each hidden layer and on the width embedding."""
-    argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
-    """mlp: the paper's, on the whole span vector. biaffine: on first and last word, many times cheaper."""
-    affinity: bool = True
-    """Add a bilinear score of span and predicate to every role (not in the paper): which predicate a span belongs to is
-    a matter of matching, and the paper's sum of the two parts learns matching slowly."""
-    argument_ratio: float = Field(default=0.8, gt=0)
-    """Spans kept for labelling, per word of the sentence."""
-    predicate_ratio: float = Field(default=0.4, gt=0)
-    """Words kept as possible predicates, per word (predicates: ranked)."""
-    predicates: Literal["classified", "ranked"] = "classified"
-    """ranked: the paper's; the best words enter, and one that wins an argument is a predicate. classified: a binary
-    loss decides for each word and each span, labelling is trained on gold predicates, gold spans are never pruned in
-    training."""
 
 
 class Ranked(NamedTuple):

@@ -26,6 +26,7 @@ from mtlprune.encoder.embedding_rows import train_used_rows
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import plural
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
+from mtlprune.tasks import decoder_class
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.data import load_data, read_splits
@@ -146,7 +147,8 @@ def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dt
     if trained is not None:
         model = MultiTaskModel.load(trained)
     else:
-        model = MultiTaskModel.build(config, {t: config.decoder(t).collect(train, t) for t in config.tasks})
+        labels = {task: decoder_class(config.decoder(task)).collect(train, task) for task in config.tasks}
+        model = MultiTaskModel.build(config, labels)
     return load_data(config, model.to(config.train.device), train, dev), hardware.dtype(config.train.precision)
 
 

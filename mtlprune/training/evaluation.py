@@ -16,6 +16,7 @@ from mtlprune.layers import kind_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
+from mtlprune.tasks import decoder_class
 from mtlprune.training import hardware
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], lo
     another set of tags, which would only look like a bad score."""
     vocabularies = folder.read_vocabularies()
     for task in config.tasks:
-        for kind, names in config.decoder(task).collect(gold, task).items():
+        for kind, names in decoder_class(config.decoder(task)).collect(gold, task).items():
             labels = set(names) - {"O", ""}
             unknown = sorted(labels - set(vocabularies[task].get(kind, ())))
             known_count = len(labels) - len(unknown)

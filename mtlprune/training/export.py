@@ -23,6 +23,7 @@ from transformers import __version__ as transformers_version
 
 from mtlprune import __version__
 from mtlprune.config.config import Config, build_config
+from mtlprune.config.decoders import DECODERS
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
 from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
@@ -36,6 +37,7 @@ from mtlprune.errors import printable
 from mtlprune.evaluation.scores import main_score, name_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.tasks import decoder_class
 from mtlprune.tasks.base import Task
 from mtlprune.training.pruning.head_removal import TOLERANCE
 
@@ -133,7 +135,7 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
 def _check_head(config: Config, path: Path, head: str) -> None:
     if head not in config.tasks:
         raise RunError(f"{path} has no task {head!r} for --head; it has {', '.join(config.tasks)}")
-    if config.decoder(head).linear is Task.linear:
+    if decoder_class(config.decoder(head)).linear is Task.linear:
         raise RunError(
             f"--head: the decoder of {head} is more than a linear layer on each word; expected a task of tags (type "
             "pos), or one of spans (type bio)"
@@ -409,7 +411,7 @@ def _markdown(text: str) -> str:
 def _loader(request: ExportRequest, exported: Exported) -> str:
     if request.head is None:
         return PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
-    spans = request.config.decoder(request.head).kind == "spans"
+    spans = DECODERS[request.config.decoder(request.head)].kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
     reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
     return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans

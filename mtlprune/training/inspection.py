@@ -13,6 +13,7 @@ from mtlprune.encoder.pieces import Pieces
 from mtlprune.evaluation.head_masks import head_names
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
+from mtlprune.tasks import decoder_class
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.data import read_splits
@@ -87,7 +88,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         wide_arguments={
             task: count_wide(train, task, getattr(config.decoders, task).max_width)
             for task in config.tasks
-            if config.decoder(task).name == "srl"
+            if config.decoder(task) == "srl"
         },
         updates=updates,
         parameters=model.sizes(),
@@ -137,7 +138,7 @@ def unseen_labels(
     """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
     unseen_by_task: dict[str, list[str]] = {}
     for task in config.tasks:
-        kinds: dict[str, Any] = config.decoder(task).collect(dev, task)
+        kinds: dict[str, Any] = decoder_class(config.decoder(task)).collect(dev, task)
         labels = sorted({label for kind in kinds for label in set(kinds[kind]) - set(vocabularies[task][kind])})
         if labels:
             unseen_by_task[task] = labels

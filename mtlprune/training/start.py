@@ -11,6 +11,7 @@ from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
+from mtlprune.tasks import decoder_class
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
 
 def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
     """The vocabularies of the training sentences by task."""
-    vocabularies = {task: config.decoder(task).collect(train, task) for task in config.tasks}
+    vocabularies = {task: decoder_class(config.decoder(task)).collect(train, task) for task in config.tasks}
     for task, kinds in vocabularies.items():
         if not {label for labels in kinds.values() for label in labels} - {"O", ""}:
             log.warning("%s: no label in the training sentences, so nothing can be predicted; check its column", task)

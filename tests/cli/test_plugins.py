@@ -11,10 +11,11 @@ import pytest
 import mtlprune as library
 from mtlprune.analyses import ANALYSES
 from mtlprune.config.config import digest, load_config
+from mtlprune.config.decoders import DECODERS
 from mtlprune.layers import LAYERS
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
-from mtlprune.tasks import TASKS
+from mtlprune.tasks import decoder_class
 
 DOCS = Path(__file__).parents[2] / "docs"
 ENTRY_POINTS = """[mtlprune.tasks]
@@ -29,7 +30,7 @@ lost = theirs.lost
 
 
 def forget() -> None:
-    for registry in (TASKS, ANALYSES):
+    for registry in (DECODERS, ANALYSES):
         vars(registry).pop("added", None)
         registry._read.clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "theirs"]:
@@ -53,13 +54,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
-    before = digest(load_config("minilm-ewt5", ["data.path=x"])), list(TASKS)
+    before = digest(load_config("minilm-ewt5", ["data.path=x"])), list(DECODERS)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     forget()
     try:
         assert digest(load_config("minilm-ewt5", ["data.path=x"])) == before[0]
-        assert list(TASKS) == [*before[1], "broken", "deep"]
+        assert list(DECODERS) == [*before[1], "broken", "deep"]
         yield tmp_path
     finally:
         monkeypatch.undo()
@@ -68,7 +69,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def test_a_decoder_appears_and_trains(mtlprune, lab, installed):
     assert load_config(lab.config).tasks == tuple(LAYERS)
-    assert TASKS["pos"].__module__ == "mtlprune.tasks.linear"  # ours stays, whatever is installed
+    assert decoder_class("pos").__module__ == "mtlprune.tasks.linear"  # ours stays, whatever is installed
     out, words = installed / "run", ("train", lab.config, "tasks=ner", "decoders.ner.type=deep", "--out")
     mtlprune(*words, out).refuses("broken = theirs.nowhere:Nothing")
     (installed / "theirs/nowhere.py").write_text("from theirs.deep import Deep\n\n\nclass Nothing(Deep):\n    pass\n")

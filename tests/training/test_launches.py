@@ -16,6 +16,7 @@ from mtlprune.encoder.batch import to_device
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
+from mtlprune.tasks import TASKS
 from mtlprune.training.benchmark import Stepper, gated_run
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.data import load_data
@@ -72,7 +73,7 @@ def run_of(settings: dict[str, Any], words: int) -> Run:
     config = resolve_auto(build_config(settings))
     configure_process(config.train.threads)
     rows = [sentence_of(number, words) for number in range(4)]
-    model = MultiTaskModel.build(config, {task: config.decoder(task).collect(rows, task) for task in config.tasks})
+    model = MultiTaskModel.build(config, {task: TASKS[task].collect(rows, task) for task in config.tasks})
     return load_data(config, model, rows, rows)
 
 

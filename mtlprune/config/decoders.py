@@ -1,0 +1,114 @@
+"""The settings of each decoder, and the kind of layer that it gives: all that a configuration has to know of it.
+
+The decoders themselves (mtlprune.tasks) need torch. What stands here does not, so that sweeps are resolved and runs are
+tabulated in processes that never import it.
+"""
+
+from importlib.metadata import EntryPoint
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from mtlprune.io.block import Block
+from mtlprune.io.plugins import Registry
+from mtlprune.layers import LAYERS, kind_of
+
+PairScorer = Literal["biaffine", "mlp"]
+
+
+class DecoderOptions(Block):
+    """The settings of a decoder that has none; those of others extend it."""
+
+
+class NEROptions(DecoderOptions):
+    """Named-entity decoder."""
+
+    size: int = Field(default=150, ge=1, le=100_000)
+    """Width of the start and end projections."""
+    loss_per: Literal["word", "span"] = "word"
+    """Divide the summed loss by the words of the batch, as the other tasks' losses are, or by its candidate spans, as
+    the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
+
+
+class DEPOptions(DecoderOptions):
+    """Dependency decoder."""
+
+    arc_size: int = Field(default=500, ge=1, le=100_000)
+    """Width of the arc MLPs."""
+    relation_size: int = Field(default=100, ge=1, le=100_000)
+    """Width of the relation vectors (an MLP scorer's hidden layer is twice as wide)."""
+    relation_scorer: PairScorer = "biaffine"
+    """biaffine: the paper's. mlp: two layers over the joined dependent and head, many times cheaper."""
+    dropout: float = Field(default=0.33, ge=0, le=0.99)
+    """Dropout in the MLPs, shared across a sentence."""
+    score_punctuation: bool = True
+    """*The* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""
+    projective: bool = False
+    """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
+
+
+class CONOptions(DecoderOptions):
+    """Constituent decoder."""
+
+    span_size: int = Field(default=500, ge=1, le=100_000)
+    """Width of the span MLPs."""
+    label_size: int = Field(default=100, ge=1, le=100_000)
+    """Width of the label vectors (an MLP scorer's hidden layer is twice as wide)."""
+    label_scorer: PairScorer = "biaffine"
+    """biaffine: the paper's. mlp: two layers over the joined ends of a span, many times cheaper."""
+    dropout: float = Field(default=0.33, ge=0, le=0.99)
+    """Dropout in the MLPs, shared across a sentence."""
+
+
+class SRLOptions(DecoderOptions):
+    """Semantic-role decoder."""
+
+    size: int = Field(default=150, ge=1, le=100_000)
+    """Width of the hidden layers."""
+    width_size: int = Field(default=20, ge=1, le=100_000)
+    """Width of the embedding of a span's length."""
+    max_width: int = Field(default=30, ge=1, le=100_000)
+    """Spans of more words are no candidates."""
+    dropout: float = Field(default=0.2, ge=0, le=0.99)
+    """Dropout after each hidden layer and on the width embedding."""
+    argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
+    """mlp: the paper's, on the whole span vector. biaffine: on first and last word, many times cheaper."""
+    affinity: bool = True
+    """Add a bilinear score of span and predicate to every role (not in the paper): which predicate a span belongs to is
+    a matter of matching, and the paper's sum of the two parts learns matching slowly."""
+    argument_ratio: float = Field(default=0.8, gt=0)
+    """Spans kept for labelling, per word of the sentence."""
+    predicate_ratio: float = Field(default=0.4, gt=0)
+    """Words kept as possible predicates, per word (predicates: ranked)."""
+    predicates: Literal["classified", "ranked"] = "classified"
+    """ranked: the paper's; the best words enter, and one that wins an argument is a predicate. classified: a binary
+    loss decides for each word and each span, labelling is trained on gold predicates, gold spans are never pruned in
+    training."""
+
+
+class Decoder(NamedTuple):
+    """A decoder as a configuration sees it. The class of an installed package's decoder has both attributes too."""
+
+    kind: str
+    Options: type[DecoderOptions] = DecoderOptions
+
+
+def _decoder(point: EntryPoint) -> Any:
+    """The class that a package names. Raises TypeError where it is no decoder of that name.
+
+    Its bases are compared by name, because whoever imports our base class imports torch.
+    """
+    task = point.load()
+    bases = [f"{base.__module__}.{base.__qualname__}" for base in getattr(task, "__mro__", ())]
+    if "mtlprune.tasks.base.Task" not in bases or task.name != point.name:
+        raise TypeError(f"expected a subclass of mtlprune.tasks.base.Task with the name {point.name!r}")
+    return task
+
+
+_OPTIONS = {"pos": DecoderOptions, "ner": NEROptions, "dep": DEPOptions, "con": CONOptions, "srl": SRLOptions}
+DECODERS: Registry[Any] = Registry(
+    {name: Decoder(kind_of(LAYERS[name]), options) for name, options in _OPTIONS.items()} | {"bio": Decoder("spans")},
+    "mtlprune.tasks",
+    _decoder,
+)
+"""The decoders by the name that a configuration knows them by, ours and those of installed packages."""
