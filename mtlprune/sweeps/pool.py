@@ -1,12 +1,13 @@
 """Cells by several processes of this machine at once: start, wait, stop, and say what became of each."""
 
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, run
 
 import yaml
 
@@ -44,9 +45,11 @@ def visible_gpus() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name for name in named.split(",") if name.strip()]
-    import torch
-
-    return [str(number) for number in range(torch.cuda.device_count())]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    # The driver's own tool and not torch.cuda, because a sweep is resolved and listed without importing torch.
+    listing = run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True).stdout
+    return [str(number) for number in range(listing.count("GPU ") if listing.startswith("GPU ") else 0)]
 
 
 def write_config(cell: Cell) -> None:
