@@ -17,7 +17,7 @@ from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.tasks import decoder_class
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/guides"
 ENTRY_POINTS = """[mtlprune.tasks]
 deep = theirs.deep:Deep
 pos = theirs.deep:Deep
